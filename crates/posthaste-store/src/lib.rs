@@ -1,0 +1,1 @@
+//! What is kept: the stores behind the `Store` seam.

@@ -1,0 +1,1 @@
+//! What leaves: channels and their providers. Empty until the first channel lands.

@@ -1,0 +1,1 @@
+//! What people touch: HTTP API, CLI, configuration and wiring. Empty until the first product lands.
