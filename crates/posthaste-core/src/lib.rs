@@ -3,6 +3,16 @@
 //! Invariant: nothing here waits, reads a clock, draws a random number, logs or touches a file. Time comes in as
 //! `now`, chance as `draw` in `0.0..1.0`.
 
+pub mod attempt;
 pub mod channel;
+pub mod dead_letter;
+pub mod failure;
+pub mod flow;
+pub mod id;
+pub mod lease;
+pub mod notification;
+pub mod reason;
 pub mod reply;
+pub mod state;
 pub mod time;
+pub mod turns;

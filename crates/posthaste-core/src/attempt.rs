@@ -1,0 +1,90 @@
+//! What is remembered of one delivery attempt.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::failure::FailureType;
+use crate::time::Timestamp;
+
+/// One delivery attempt of the persistent level.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// The generation that it belongs to, from 1.
+    pub generation: u32,
+    /// Its number, from 1; a manual retry goes on counting, a requeue starts again.
+    pub number: u32,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took, quick tries included.
+    pub duration: Duration,
+    /// How it came out.
+    pub outcome: Outcome,
+    /// The last status code, if there was an answer.
+    pub status_code: Option<u16>,
+    /// The last error in words, cut to `Attempt::LONGEST_ERROR`.
+    pub error: Option<String>,
+    /// The tries before the last one.
+    pub quick_tries: Vec<QuickTry>,
+}
+
+impl Attempt {
+    /// The most bytes of an error that are kept.
+    pub const LONGEST_ERROR: usize = 500;
+
+    /// The text cut to `LONGEST_ERROR` bytes, between two characters.
+    pub fn excerpt(text: &str) -> String {
+        text[..text.floor_char_boundary(Self::LONGEST_ERROR)].to_owned()
+    }
+}
+
+/// How an attempt came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The other side took it.
+    Delivered,
+    /// It did not arrive, for this kind of reason.
+    Failed(FailureType),
+}
+
+impl Outcome {
+    /// The number in the store: none for a delivery.
+    pub fn code(self) -> Option<u8> {
+        match self {
+            Self::Delivered => None,
+            Self::Failed(failure) => Some(failure.code()),
+        }
+    }
+}
+
+/// One try inside an attempt that was repeated at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct QuickTry {
+    /// When it began.
+    pub started_at: Timestamp,
+    /// How long it took.
+    pub duration_ms: u64,
+    /// How it failed.
+    pub failure_type: FailureType,
+    /// The status code, if there was an answer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub status_code: Option<u16>,
+    /// The error in words.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_cut_between_two_characters() {
+        let long = "ü".repeat(400);
+        let kept = Attempt::excerpt(&long);
+        assert_eq!(kept.len(), 500);
+        assert!(long.starts_with(&kept));
+        assert_eq!(Attempt::excerpt("short"), "short");
+    }
+}

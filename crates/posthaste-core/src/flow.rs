@@ -1,0 +1,190 @@
+//! Flows and quotas: how many notifications of which flow may be sent now.
+//!
+//! A flow is what shares one fate: a tenant's notifications over one channel to one destination. Breaker, ramp, rate,
+//! pause and concurrency all come down to one number, the flow's room. Parking is a room of 0.
+
+use std::sync::Arc;
+
+use crate::channel::Channel;
+use crate::notification::{Notification, Priority, Tenant};
+use crate::state::Lane;
+use crate::time::Timestamp;
+
+/// A flow's small number in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowId(pub i64);
+
+/// What a flow is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey {
+    /// Whose notifications.
+    pub tenant: Tenant,
+    /// Over which channel.
+    pub channel: Channel,
+    /// Where to.
+    pub destination: Arc<str>,
+}
+
+impl FlowKey {
+    /// The flow that a notification belongs to.
+    pub fn of(notification: &Notification) -> Self {
+        Self {
+            tenant: notification.tenant.clone(),
+            channel: notification.channel,
+            destination: notification.destination.clone(),
+        }
+    }
+}
+
+/// The rows of one flow, lane and priority: what a quota is given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bucket {
+    /// The flow.
+    pub flow: FlowId,
+    /// The lane.
+    pub lane: Lane,
+    /// The priority.
+    pub priority: Priority,
+}
+
+/// How many rows of a bucket a claim may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// Which rows.
+    pub bucket: Bucket,
+    /// How many at most.
+    pub limit: u32,
+}
+
+/// What the destination's breaker says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gate {
+    /// All is well.
+    #[default]
+    Closed,
+    /// Nothing may be sent.
+    Open,
+    /// One probe may be sent while nothing else is under way.
+    Probe,
+    /// It has just recovered: at most this many at once.
+    Ramp(u32),
+}
+
+/// Everything that bounds a flow at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Limits {
+    /// The breaker.
+    pub gate: Gate,
+    /// A 429 asked for silence until then.
+    pub paused_until: Option<Timestamp>,
+    /// What the rate still allows now, if there is one.
+    pub rate_left: Option<u32>,
+    /// The most at once, if there is such a limit.
+    pub concurrency: Option<u32>,
+    /// How many are under way.
+    pub in_flight: u32,
+}
+
+impl Limits {
+    /// How many more may be started at `now`; 0 means that the flow is parked.
+    pub fn room(&self, now: Timestamp) -> u32 {
+        if self.paused_until.is_some_and(|until| now < until) {
+            return 0;
+        }
+        let gate = match self.gate {
+            Gate::Closed => u32::MAX,
+            Gate::Open => 0,
+            Gate::Probe => 1u32.saturating_sub(self.in_flight),
+            Gate::Ramp(most) => most.saturating_sub(self.in_flight),
+        };
+        let concurrency = self.concurrency.map_or(u32::MAX, |most| most.saturating_sub(self.in_flight));
+        gate.min(concurrency).min(self.rate_left.unwrap_or(u32::MAX))
+    }
+}
+
+/// How many notifications a node works on at once, with room kept for each lane, so that neither a wave of retries
+/// nor a wave of new notifications shuts the other out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// The most at once.
+    pub total: u32,
+}
+
+impl Capacity {
+    /// The share of the total that only `lane` may use: half of it for first attempts, a quarter for retries.
+    pub const fn reserved(self, lane: Lane) -> u32 {
+        match lane {
+            Lane::Main => self.total / 2,
+            Lane::Retry => self.total / 4,
+        }
+    }
+
+    /// How many more of `lane` may be started while `main` and `retry` are under way.
+    ///
+    /// What the other lane has reserved and does not use yet stays free for it. A total too small to share
+    /// (1 to 3) reserves nothing for retries, so the lanes take turns there.
+    pub fn free(self, lane: Lane, main: u32, retry: u32) -> u32 {
+        let (other, other_in_flight) = match lane {
+            Lane::Main => (Lane::Retry, retry),
+            Lane::Retry => (Lane::Main, main),
+        };
+        let kept = if self.total < 4 { 0 } else { self.reserved(other).saturating_sub(other_in_flight) };
+        self.total.saturating_sub(main).saturating_sub(retry).saturating_sub(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(secs: i64) -> Timestamp {
+        Timestamp::from_millis(secs * 1_000)
+    }
+
+    #[test]
+    fn every_limit_can_park_a_flow() {
+        let free = Limits::default();
+        let cases = [
+            (free, u32::MAX),
+            (Limits { gate: Gate::Open, ..free }, 0),
+            (Limits { gate: Gate::Probe, ..free }, 1),
+            (Limits { gate: Gate::Probe, in_flight: 1, ..free }, 0),
+            (Limits { gate: Gate::Ramp(4), in_flight: 1, ..free }, 3),
+            (Limits { gate: Gate::Ramp(4), in_flight: 9, ..free }, 0),
+            (Limits { paused_until: Some(at(11)), ..free }, 0),
+            (Limits { paused_until: Some(at(10)), ..free }, u32::MAX),
+            (Limits { rate_left: Some(0), ..free }, 0),
+            (Limits { rate_left: Some(7), concurrency: Some(5), in_flight: 2, ..free }, 3),
+            (Limits { rate_left: Some(2), concurrency: Some(5), in_flight: 2, ..free }, 2),
+        ];
+        for (limits, room) in cases {
+            assert_eq!(limits.room(at(10)), room, "{limits:?}");
+        }
+    }
+
+    #[test]
+    fn a_wave_in_one_lane_leaves_the_other_its_reserve() {
+        let capacity = Capacity { total: 256 };
+        assert_eq!(capacity.free(Lane::Main, 192, 0), 0);
+        assert_eq!(capacity.free(Lane::Retry, 192, 0), 64);
+        assert_eq!(capacity.free(Lane::Retry, 0, 128), 0);
+        assert_eq!(capacity.free(Lane::Main, 0, 128), 128);
+    }
+
+    proptest! {
+        #[test]
+        fn no_lane_goes_beyond_the_total(total in 0u32..2_000, main in 0u32..2_000, retry in 0u32..2_000) {
+            let capacity = Capacity { total };
+            for lane in Lane::ALL {
+                prop_assert!(capacity.free(lane, main, retry) <= total.saturating_sub(main + retry));
+            }
+        }
+
+        #[test]
+        fn some_lane_may_go_on_while_anything_is_free(left in 1u32..2_000, main in 0u32..2_000, retry in 0u32..2_000) {
+            let capacity = Capacity { total: left + main + retry };
+            prop_assert!(Lane::ALL.into_iter().any(|lane| capacity.free(lane, main, retry) > 0));
+        }
+    }
+}

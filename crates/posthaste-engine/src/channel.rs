@@ -1,0 +1,26 @@
+//! The seam to what leaves.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::notification::Notification;
+use posthaste_core::reply::Reply;
+
+/// One try, as a channel is asked to make it.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// What to send.
+    pub notification: Arc<Notification>,
+    /// The number of the attempt, for the receiver.
+    pub attempt: u32,
+    /// How long the whole exchange may take. The engine ends it by itself a moment later.
+    pub timeout: Duration,
+}
+
+/// A way out. It reports what it saw: it does not classify, retry or remember.
+#[async_trait]
+pub trait Channel: Send + Sync + 'static {
+    /// Makes one try. Dropping the future ends it.
+    async fn send(&self, delivery: Delivery) -> Reply;
+}

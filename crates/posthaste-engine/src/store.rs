@@ -1,0 +1,200 @@
+//! The seam to what is kept. Every decision comes in as a value, every answer is a fact.
+//!
+//! Each method is one transaction: when it answers `Ok`, what it says is durable; when it answers `Err`, it may or may
+//! not have happened, and the caller must be able to ask again. A store never reads a clock and never weighs a reply.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
+
+pub use self::acts::{Act, Audit, AuditRow, Change, Facts, Seen};
+pub use self::queue::{
+    Accepted, Arrival, Ending, Idempotency, Job, Next, Overdue, Progress, Request, Settled, Settlement, Wake,
+    Wakes,
+};
+pub use self::views::{
+    ChannelStats, DeadLetterFilter, DeadLetterView, End, Filter, History, HistoryEvent, Page, Stats, View,
+};
+
+mod acts;
+mod queue;
+mod views;
+
+/// Why the store could not do as it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot serve now (full disk, lost connection, shutting down). The call may have happened; ask again.
+    #[error("the store cannot serve now: {what}")]
+    Unavailable {
+        /// What went wrong, for people.
+        what: String,
+        /// The error beneath.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// What is kept cannot be understood: a bug, or a file that something else wrote to.
+    #[error("the store holds something that makes no sense: {what}")]
+    Corrupt {
+        /// What was found, for people.
+        what: String,
+    },
+}
+
+/// What a store answers.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// What a heartbeat says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pulse {
+    /// The node lives until `hold` after the store's own time.
+    Alive {
+        /// The one clock of the cluster.
+        now: Timestamp,
+        /// Nodes whose time is up and whose leases can be taken back.
+        dead: Vec<NodeId>,
+    },
+    /// The node was declared dead; its leases are gone and it has to join again.
+    Lost,
+}
+
+/// The place where notifications, attempts and dead letters are kept.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // ---- nodes ----
+
+    /// A new node, alive for `hold`. `now` is the caller's time, for stores that have no clock of their own.
+    async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)>;
+
+    /// Keeps the node alive for `hold` from the store's time on, and tells that time and who is dead. Never shortens a
+    /// hold that was granted before.
+    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse>;
+
+    /// The node stops: everything it still holds waits again, unsent, and nothing is counted as interrupted.
+    async fn leave(&self, node: NodeId) -> Result<()>;
+
+    /// Takes back up to `limit` leases of a dead node. Each leaves an `interrupted` event and one more interruption on
+    /// its row. A node that is alive at `now` loses nothing. Once this was called on a dead node, it cannot come back
+    /// to life. Answers how many were taken; fewer than `limit` means that none are left, and the node is forgotten.
+    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize>;
+
+    // ---- the hot path ----
+
+    /// The numbers of flows, made where they are new. The number of a flow never changes.
+    async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>>;
+
+    /// Takes in everything that arrived together. A request is taken whole or not at all.
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>>;
+
+    /// Leases up to each quota's limit of rows that are due at `now`, the longest due first, and hands them out.
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>>;
+
+    /// Records outcomes: attempt row, next state, dead letter and counters of each, where its lease still stands.
+    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>>;
+
+    /// Gives back, unsent, the rows of these leases: only the named ids where some are named, else every row that the
+    /// grant holds. What is no longer held is passed over.
+    async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize>;
+
+    // ---- waking ----
+
+    /// Where rows that nobody holds become due after `after` and up to `until`.
+    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes>;
+
+    /// Rows that nobody holds and that expire up to `until`, at most `limit`, the earliest first. `next` is the first
+    /// expiry among the rows that are not told.
+    async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring>;
+
+    /// The buckets that hold rows nobody holds, with the earliest due time of each, in the order of the buckets, after
+    /// `after`: what a node asks at its start, and now and then as a safety net.
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>>;
+
+    /// Who and what a flow is.
+    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>>;
+
+    /// Rows that nobody holds, that are due before `due_before` and were first due before `first_due_before`, in the order
+    /// of (due, id) after `after`: what may have been parked for too long.
+    async fn overdue(
+        &self,
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize,
+    ) -> Result<Vec<Overdue>>;
+
+    // ---- acts ----
+
+    /// What an act has to know, for each id that exists.
+    async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>>;
+
+    /// The notification of a dead letter.
+    async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>>;
+
+    /// Makes each change whose notification is still as it was seen, and answers for each whether it was made. If any
+    /// was made and `audit` is given, its row is written with the number of changes made.
+    async fn transition(
+        &self,
+        changes: Vec<Change>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> Result<Vec<bool>>;
+
+    // ---- settings ----
+
+    /// Every setting with its value, and the version, which grows with each `put_setting`. `None` if the version is
+    /// still `known`.
+    async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>>;
+
+    /// Sets (or, without a value, removes) a setting, with its audit row.
+    async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64>;
+
+    // ---- reads ----
+
+    /// A notification as it stands, without its history.
+    async fn get(&self, id: NotificationId) -> Result<Option<View>>;
+
+    /// Its attempts and events, oldest first.
+    async fn history(&self, id: NotificationId) -> Result<History>;
+
+    /// Notifications, newest first. Looks at a bounded number of rows, so a page may be short and still have a next.
+    async fn page(
+        &self,
+        filter: Filter,
+        before: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Page<View, NotificationId>>;
+
+    /// What waits for a retry, soonest first.
+    async fn retry_queue(
+        &self,
+        tenant: Option<Tenant>,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize,
+    ) -> Result<Page<View, (Timestamp, NotificationId)>>;
+
+    /// A dead letter with its payload and attempts.
+    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>>;
+
+    /// Dead letters, newest first.
+    async fn dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize,
+    ) -> Result<Page<DeadLetterView, DeadLetterId>>;
+
+    /// Who did what, newest first; `before` is the number of the last row seen.
+    async fn audit(
+        &self,
+        tenant: Option<Tenant>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Page<AuditRow, i64>>;
+
+    /// The kept counters, for one tenant or for all.
+    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats>;
+}

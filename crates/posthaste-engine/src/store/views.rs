@@ -1,0 +1,158 @@
+//! What the reads answer.
+
+use std::sync::Arc;
+
+use posthaste_core::attempt::Attempt;
+use posthaste_core::channel::Channel;
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::id::DeadLetterId;
+use posthaste_core::notification::{Notification, Tenant};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+
+use super::queue::Progress;
+
+/// A page of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page<T, C> {
+    /// The rows.
+    pub rows: Vec<T>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<C>,
+}
+
+/// A notification as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// What was accepted.
+    pub notification: Arc<Notification>,
+    /// Its state.
+    pub state: State,
+    /// Where it stands in its attempts.
+    pub progress: Progress,
+    /// When the next attempt is due, while it lives.
+    pub due: Option<Timestamp>,
+    /// Whether somebody asked to cancel it.
+    pub cancel_requested: bool,
+    /// How it ended.
+    pub end: Option<End>,
+}
+
+/// How a notification ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct End {
+    /// When.
+    pub at: Timestamp,
+    /// Why, if it was not delivered.
+    pub reason: Option<Reason>,
+    /// Why, in words.
+    pub text: Option<String>,
+    /// The dead letter that it ended as, also where that was discarded since.
+    pub dead_letter: Option<DeadLetterId>,
+}
+
+/// The past of a notification.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct History {
+    /// Attempts in the order of generation and number.
+    pub attempts: Vec<Attempt>,
+    /// What else happened, in its order.
+    pub events: Vec<HistoryEvent>,
+}
+
+/// Something that happened beside the attempts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryEvent {
+    /// When.
+    pub at: Timestamp,
+    /// What: `interrupted`, or the word of an act.
+    pub word: String,
+    /// Who, where a person or program did it.
+    pub actor: Option<String>,
+    /// In which generation.
+    pub generation: u32,
+    /// At which attempt.
+    pub attempt: u32,
+}
+
+/// Which notifications a list shows. What is none matches everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// Whose.
+    pub tenant: Option<Tenant>,
+    /// In which state.
+    pub state: Option<State>,
+    /// Over which channel.
+    pub channel: Option<Channel>,
+    /// Made from which template.
+    pub template: Option<String>,
+    /// To which destination.
+    pub destination: Option<String>,
+    /// Accepted at or after.
+    pub since: Option<Timestamp>,
+    /// Accepted before.
+    pub until: Option<Timestamp>,
+    /// Text that recipient, subject, event key or correlation id hold, in any case of ASCII letters.
+    pub text: Option<String>,
+}
+
+/// Which dead letters a list shows. What is none matches everything.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeadLetterFilter {
+    /// Whose.
+    pub tenant: Option<Tenant>,
+    /// In which status.
+    pub status: Option<DeadLetterStatus>,
+    /// Over which channel.
+    pub channel: Option<Channel>,
+}
+
+/// A dead letter with its own snapshot of what was to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadLetterView {
+    /// Its name.
+    pub id: DeadLetterId,
+    /// The notification as it was accepted, kept with the dead letter.
+    pub notification: Arc<Notification>,
+    /// Why.
+    pub reason: Reason,
+    /// Why, in words.
+    pub text: String,
+    /// The attempts of the generation that died.
+    pub attempts: Vec<Attempt>,
+    /// Where it stands.
+    pub status: DeadLetterStatus,
+    /// When it died.
+    pub created_at: Timestamp,
+    /// When somebody acted on it.
+    pub resolved_at: Option<Timestamp>,
+    /// Who did.
+    pub resolved_by: Option<String>,
+}
+
+/// The kept counters.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stats {
+    /// For each channel that has any.
+    pub channels: Vec<(Channel, ChannelStats)>,
+    /// When the longest waiting row was due, among those that are due and nobody holds.
+    pub oldest_due: Option<Timestamp>,
+}
+
+/// The kept counters of one channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ChannelStats {
+    /// Pending.
+    pub queued: u64,
+    /// Processing and Retrying: what nodes hold.
+    pub sending: u64,
+    /// RetryScheduled and Retrying.
+    pub in_retry: u64,
+    /// Dead letters that nobody has acted on.
+    pub in_dead_letter: u64,
+    /// Ended as Succeeded in the last 24 hours, by whole hours.
+    pub delivered_24h: u64,
+    /// Ended in any way in the last 24 hours, by whole hours.
+    pub ended_24h: u64,
+}
