@@ -14,8 +14,8 @@ use posthaste_core::time::Timestamp;
 
 pub use self::acts::{Act, Audit, AuditRow, Change, Facts, Seen};
 pub use self::queue::{
-    Accepted, Arrival, Ending, Idempotency, Job, Next, Overdue, Progress, Request, Settled, Settlement, Wake,
-    Wakes,
+    Accepted, Arrival, Ending, Expiring, Idempotency, Job, Next, Overdue, Progress, Request, Settled,
+    Settlement, Wakes,
 };
 pub use self::views::{
     ChannelStats, DeadLetterFilter, DeadLetterView, End, Filter, History, HistoryEvent, Page, Stats, View,
