@@ -2,6 +2,18 @@
 //!
 //! Invariant: no SQL, no sockets and no HTTP here. The engine owns the seams; stores and channels implement them.
 
+pub mod accept;
+pub mod acts;
 pub mod channel;
+mod claim;
 pub mod clock;
+mod dispatch;
+pub mod engine;
+mod floor;
+mod node;
+mod outcome;
+pub mod policies;
+mod reclaim;
+mod settle;
 pub mod store;
+mod wake;
