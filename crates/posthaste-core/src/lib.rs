@@ -4,5 +4,11 @@
 //! `now`, chance as `draw` in `0.0..1.0`.
 
 pub mod channel;
+pub mod classify;
+pub mod duration;
+pub mod failure;
+pub mod fields;
+pub mod reason;
 pub mod reply;
+pub mod retry_after;
 pub mod time;
