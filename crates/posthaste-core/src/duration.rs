@@ -200,7 +200,7 @@ fn exact(number: &str, size: u128) -> Result<u128, &'static str> {
     let whole: u128 = whole.parse().map_err(|_| UNREADABLE)?;
     let parts: u128 = fraction.parse().map_err(|_| UNREADABLE)?;
     let scale = fraction.bytes().fold(1u128, |scale, _| scale * 10);
-    if (parts * size) % scale != 0 {
+    if !(parts * size).is_multiple_of(scale) {
         return Err(TOO_FINE);
     }
     Ok(whole * size + parts * size / scale)

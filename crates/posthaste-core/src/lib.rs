@@ -8,6 +8,7 @@ pub mod classify;
 pub mod duration;
 pub mod failure;
 pub mod fields;
+pub mod import;
 pub mod jitter;
 pub mod policy;
 pub mod reason;

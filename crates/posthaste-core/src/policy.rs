@@ -1,7 +1,7 @@
 //! What to do about failures: how often, how long after, and when to give up.
 //!
-//! A [`PolicyLayer`] is what a scope says, with every field optional. A [`PolicySet`] holds the layers of all scopes and
-//! resolves them into a [`Policy`], where every field is filled. [`decide`] applies it to one outcome.
+//! A [`PolicyLayer`] is what a scope says, with every field optional. A [`PolicySet`] holds the layers of all scopes
+//! and resolves them into a [`Policy`], where every field is filled. [`decide`] applies it to one outcome.
 
 mod check;
 mod decide;

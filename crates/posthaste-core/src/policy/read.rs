@@ -107,7 +107,7 @@ fn retry_on(value: &Value) -> Result<BTreeMap<FailureType, bool>, BadField> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use proptest::strategy::Strategy as _;
+    use proptest::strategy::Strategy;
     use serde_json::json;
 
     fn example() -> Value {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     /// JSON values that look a little like policies.
-    fn values() -> impl proptest::strategy::Strategy<Value = Value> {
+    fn values() -> impl Strategy<Value = Value> {
         let names = [
             "strategy",
             "schedule",
