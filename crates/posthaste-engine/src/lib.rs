@@ -10,6 +10,8 @@ pub mod clock;
 mod dispatch;
 pub mod engine;
 mod floor;
+#[cfg(feature = "testing")]
+pub mod model_store;
 mod node;
 mod outcome;
 pub mod policies;
