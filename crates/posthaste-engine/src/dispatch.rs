@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
 use posthaste_core::classify::{Verdict, classify};
-use posthaste_core::policy::{Policy, quick};
+use posthaste_core::policy::{Decision, Policy, quick};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -43,7 +43,9 @@ async fn work(shared: Arc<Shared>, job: Job) {
         Ok(Step::Send(verdict, attempt)) => {
             Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
         }
-        Ok(Step::End) => Report::Finished(Box::new(Finished::unsent(&shared, job, policy))),
+        Ok(Step::End(decision)) => {
+            Report::Finished(Box::new(Finished::unsent(&shared, job, policy, decision)))
+        }
         Ok(Step::GiveBack) => {
             shared.floor.free(job.place());
             Report::Release { lease: job.lease, only: Some(vec![job.notification.id]) }
@@ -62,7 +64,7 @@ enum Step {
     /// It was sent, and this came of it.
     Send(Verdict, Attempt),
     /// It must not be sent any more.
-    End,
+    End(Decision),
     /// The node is stopping and has not sent it.
     GiveBack,
 }
@@ -79,8 +81,8 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
             if shared.is_draining() {
                 return Ok(Step::GiveBack);
             }
-            if Finished::before_send(shared, job, policy).is_some() {
-                return Ok(Step::End);
+            if let Some(decision) = Finished::before_send(shared, job, policy) {
+                return Ok(Step::End(decision));
             }
         }
         shared.node.hold(job.lease, policy.timeout).await?;

@@ -12,12 +12,21 @@ use posthaste_core::time::Timestamp;
 use crate::engine::Shared;
 use crate::store::{Ending, Job, Next, Settlement};
 
+/// What was made of a job.
+#[derive(Debug)]
+enum Made {
+    /// An attempt.
+    Sent(Verdict, Attempt),
+    /// Nothing, because this was decided before it was sent.
+    Unsent(Decision),
+}
+
 /// A job that is done, with everything needed to decide, and to decide again should a request to cancel turn up.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) job: Job,
     policy: Arc<Policy>,
-    made: Option<(Verdict, Attempt)>,
+    made: Made,
     dead_letter: DeadLetterId,
     now: Timestamp,
     draw: f64,
@@ -32,15 +41,15 @@ impl Finished {
         verdict: Verdict,
         attempt: Attempt,
     ) -> Self {
-        Self::new(shared, job, policy, Some((verdict, attempt)))
+        Self::new(shared, job, policy, Made::Sent(verdict, attempt))
     }
 
     /// A job that must not be sent any more.
-    pub(crate) fn unsent(shared: &Shared, job: Job, policy: Arc<Policy>) -> Self {
-        Self::new(shared, job, policy, None)
+    pub(crate) fn unsent(shared: &Shared, job: Job, policy: Arc<Policy>, decision: Decision) -> Self {
+        Self::new(shared, job, policy, Made::Unsent(decision))
     }
 
-    fn new(shared: &Shared, job: Job, policy: Arc<Policy>, made: Option<(Verdict, Attempt)>) -> Self {
+    fn new(shared: &Shared, job: Job, policy: Arc<Policy>, made: Made) -> Self {
         let now = shared.node.now();
         let dead_letter = DeadLetterId::new(now, shared.random());
         Self { job, policy, made, dead_letter, now, draw: shared.draw() }
@@ -48,16 +57,19 @@ impl Finished {
 
     /// What to do with a job instead of sending it, if it must not be sent.
     pub(crate) fn before_send(shared: &Shared, job: &Job, policy: &Policy) -> Option<Decision> {
-        decide_before_send(policy, &facts(job, shared.node.now(), job.cancel_requested))
+        decide_before_send(policy, &before_send(job, shared.node.now()))
     }
 
     /// What the store is told.
     pub(crate) fn settlement(&self) -> Settlement {
         let (decision, attempt) = match &self.made {
-            Some((verdict, attempt)) => {
+            Made::Sent(verdict, attempt) => {
                 (decide(&self.policy, &self.situation(), verdict), Some(attempt.clone()))
             }
-            None => (self.unsent_decision(), None),
+            Made::Unsent(decided) => {
+                let again = decide_before_send(&self.policy, &before_send(&self.job, self.now));
+                (again.unwrap_or(*decided), None)
+            }
         };
         Settlement {
             id: self.job.notification.id,
@@ -66,11 +78,6 @@ impl Finished {
             attempt,
             next: self.next(decision),
         }
-    }
-
-    fn unsent_decision(&self) -> Decision {
-        let facts = facts(&self.job, self.now, self.job.cancel_requested);
-        decide_before_send(&self.policy, &facts).unwrap_or(Decision::Expire)
     }
 
     fn situation(&self) -> Situation {
@@ -100,17 +107,20 @@ impl Finished {
 
     /// The last error in words; where there was no attempt, the reason.
     fn text(&self, reason: Reason) -> String {
-        let error = self.made.as_ref().and_then(|(_, attempt)| attempt.error.clone());
+        let error = match &self.made {
+            Made::Sent(_, attempt) => attempt.error.clone(),
+            Made::Unsent(_) => None,
+        };
         error.unwrap_or_else(|| reason.words().to_owned())
     }
 }
 
-fn facts(job: &Job, now: Timestamp, cancel_requested: bool) -> BeforeSend {
+fn before_send(job: &Job, now: Timestamp) -> BeforeSend {
     BeforeSend {
         now,
         first_due: job.first_due,
         expires_at: job.notification.expires_at,
-        cancel_requested,
+        cancel_requested: job.cancel_requested,
         interruptions: job.interruptions,
     }
 }

@@ -1,1 +1,4 @@
-//! The tests of the engine as one binary.
+//! The engine, its model store and the simulation, in one test binary.
+
+mod engine;
+mod rig;
