@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::duration;
 
+/// The path of what is not inside anything.
+const DOCUMENT: &str = "(document)";
+
 /// A field that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
@@ -26,7 +29,8 @@ impl BadField {
     /// The same complaint, seen from the object that holds this one in its field `parent`.
     #[must_use]
     pub fn under(self, parent: &str) -> Self {
-        Self { field: join(parent, &self.field), reason: self.reason }
+        let field = if self.field == DOCUMENT { parent.to_owned() } else { join(parent, &self.field) };
+        Self { field, reason: self.reason }
     }
 }
 
@@ -46,7 +50,7 @@ impl<'a> Fields<'a> {
         match value {
             Value::Object(map) => Ok(Self { path: path.to_owned(), map, known: Vec::new() }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-                let path = if path.is_empty() { "(document)" } else { path };
+                let path = if path.is_empty() { DOCUMENT } else { path };
                 Err(BadField::new(path, format!("must be an object, not {}", glimpse(value))))
             }
         }
@@ -210,6 +214,8 @@ mod tests {
         assert!(fields.whole("f").is_err());
         assert!(fields.text("d").unwrap_err().reason.ends_with("not a list"));
         assert_eq!(fields.text("e"), Ok(None));
-        assert_eq!(Fields::of("", &json!(4)).unwrap_err().field, "(document)");
+        let error = Fields::of("", &json!(4)).unwrap_err();
+        assert_eq!(error.field, "(document)");
+        assert_eq!(error.under("policy").field, "policy");
     }
 }

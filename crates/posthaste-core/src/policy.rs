@@ -89,6 +89,14 @@ impl Policy {
         self.named_max_age.unwrap_or_else(|| self.window().saturating_mul(2).max(LEAST_MAX_AGE))
     }
 
+    /// Whether a notification of that age is given up. The window is added up only for those older than a day.
+    pub fn is_outlived_by(&self, age: Duration) -> bool {
+        match self.named_max_age {
+            Some(named) => age > named,
+            None => age > LEAST_MAX_AGE && age > self.max_age(),
+        }
+    }
+
     /// The layer that says everything that this policy says.
     pub fn to_layer(&self) -> PolicyLayer {
         let retry_on =

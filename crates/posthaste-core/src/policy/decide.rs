@@ -138,7 +138,7 @@ fn is_past(expires_at: Option<Timestamp>, now: Timestamp) -> bool {
 }
 
 fn is_too_old(policy: &Policy, first_due: Timestamp, now: Timestamp) -> bool {
-    now.since(first_due) > policy.max_age()
+    policy.is_outlived_by(now.since(first_due))
 }
 
 #[cfg(test)]

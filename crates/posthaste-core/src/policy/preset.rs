@@ -257,6 +257,15 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_is_outlived_past_its_max_age() {
+        let named = Policy { named_max_age: Some(secs(60)), ..Preset::Webhook.policy() };
+        for policy in [Preset::Webhook.policy(), Preset::Notify.policy(), named] {
+            assert!(!policy.is_outlived_by(policy.max_age()));
+            assert!(policy.is_outlived_by(policy.max_age() + Duration::from_nanos(1)));
+        }
+    }
+
+    #[test]
     fn every_preset_is_a_policy_that_would_be_accepted() {
         for preset in Preset::ALL {
             assert_eq!(Preset::from_name(preset.name()), Some(preset));

@@ -217,6 +217,15 @@ mod tests {
     }
 
     #[test]
+    fn there_are_as_many_repeats_as_tries_are_set() {
+        let quick = Quick { delay: Duration::ZERO, ..zgw() };
+        let repeated =
+            |repeats| next(&quick, &http(500), repeats, Duration::ZERO, Timestamp::EPOCH, 0.5).is_some();
+        assert_eq!([0, 3, 4, 5].map(repeated), [true, true, false, false]);
+        assert_eq!(first(&Quick { tries: 0, ..quick }, &http(500)), None);
+    }
+
+    #[test]
     fn waits_are_constant_linear_or_doubling() {
         let table = [
             (QuickBackoff::Constant, [100, 100, 100, 100]),

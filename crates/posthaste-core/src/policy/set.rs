@@ -43,6 +43,8 @@ impl PolicySet {
     }
 
     /// Replaces the layer of a source at a scope. A layer that is refused leaves everything as it was.
+    ///
+    /// A layer must be good by itself, so that it stays so when the other source changes, and good together with it.
     pub fn put(&mut self, source: Source, scope: Scope, layer: PolicyLayer) -> Result<(), BadField> {
         layer.check_for(&scope)?;
         let joined = match source {
@@ -256,6 +258,29 @@ mod tests {
         let error = set.put(Source::Api, Scope::Global, layer(json!({"quick": {"tries": 3}}))).unwrap_err();
         assert_eq!(error.field, "quick");
         assert_eq!(set.layer_of(Source::Api, &Scope::Global), None);
+    }
+
+    #[test]
+    fn a_layer_must_be_good_without_the_other_source() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, Scope::Global, layer(json!({"quick": {"limit": "16s"}}))).unwrap();
+        let mut quick = layer(json!({"quick": {"tries": 5, "delay": "100ms"}}));
+        set.put(Source::Api, Scope::Global, quick.clone()).unwrap();
+        quick.quick.as_mut().unwrap().delay = Some(std::time::Duration::from_millis(500));
+        assert_eq!(set.put(Source::Api, Scope::Global, quick).unwrap_err().field, "quick");
+    }
+
+    #[test]
+    fn a_preset_from_the_api_leaves_nothing_of_the_file() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, Scope::Global, layer(json!({"timeout": "3s", "retryOn": {"timeout": false}})))
+            .unwrap();
+        set.put(Source::Api, Scope::Global, layer(json!({"preset": "story"}))).unwrap();
+        assert_eq!(set.resolve(Channel::Sms, "acme", None, None), Preset::Story.policy());
+        set.put(Source::File, Scope::Global, layer(json!({"preset": "zgw"}))).unwrap();
+        set.put(Source::Api, Scope::Global, layer(json!({"timeout": "3s"}))).unwrap();
+        let policy = set.resolve(Channel::Sms, "acme", None, None);
+        assert_eq!((policy.timeout.as_secs(), policy.max_attempts), (3, 6));
     }
 
     #[test]
