@@ -25,8 +25,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// What to claim next; waits while outcomes cannot be recorded, for then no new send may start.
 async fn quotas(shared: &Shared) -> Option<Vec<Quota>> {
-    let mut recording = shared.recording.subscribe();
-    recording.wait_for(|on| *on).await.ok()?;
+    shared.recording.wait(|on| on.then_some(())).await;
     if !shared.may_take_work() {
         return None;
     }

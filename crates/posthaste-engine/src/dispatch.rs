@@ -75,8 +75,7 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
     let mut began = None;
     loop {
         let permit = shared.sends.acquire().await.map_err(|_| LeaseGone)?;
-        let mut recording = shared.recording.subscribe();
-        recording.wait_for(|on| *on || shared.is_draining()).await.map_err(|_| LeaseGone)?;
+        shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
         if began.is_none() {
             if shared.is_draining() {
                 return Ok(Step::GiveBack);

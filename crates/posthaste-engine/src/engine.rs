@@ -12,7 +12,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::time::Timestamp;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use crate::floor::Floor;
 use crate::node::Node;
 use crate::policies::Policies;
 use crate::settle::Report;
+use crate::signal::Signal;
 use crate::store::{Job, Store, StoreError};
 use crate::wake::Alarm;
 use crate::{accept, claim, dispatch, reclaim, settle, wake};
@@ -100,7 +101,7 @@ pub(crate) struct Shared {
     pub(crate) jobs: mpsc::UnboundedSender<Job>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
     /// Whether outcomes can be recorded. While they cannot, no new send starts.
-    pub(crate) recording: watch::Sender<bool>,
+    pub(crate) recording: Signal<bool>,
     draining: AtomicBool,
     chance: Mutex<fastrand::Rng>,
 }
@@ -131,7 +132,7 @@ impl Engine {
             inbox,
             jobs,
             reports,
-            recording: watch::Sender::new(true),
+            recording: Signal::new(true),
             draining: AtomicBool::new(false),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             settings,
@@ -169,14 +170,14 @@ impl Engine {
 
     /// Whether outcomes can be recorded at present.
     pub fn is_recording(&self) -> bool {
-        *self.shared.recording.borrow()
+        self.shared.recording.get()
     }
 
     /// Stops: takes nothing new, gives back what is unsent, waits up to `patience` for what is under way, and leaves
     /// the cluster. Answers how many were still under way; those are taken back by others once the node's time is up.
     pub async fn drain(mut self, patience: Duration) -> Result<u32, StoreError> {
         self.shared.draining.store(true, Ordering::SeqCst);
-        self.shared.recording.send_modify(|_| {});
+        self.shared.recording.ring();
         let until = Instant::now() + patience;
         while self.shared.floor.busy() > 0 {
             let freed = self.shared.floor.freed.notified();
@@ -200,7 +201,7 @@ impl Shared {
 
     /// Whether a lease taken now could be worked on.
     pub(crate) fn may_take_work(&self) -> bool {
-        !self.is_draining() && *self.recording.borrow() && self.node.left() > self.settings.beat
+        !self.is_draining() && self.recording.get() && self.node.left() > self.settings.beat
     }
 
     /// Makes known that a row waits: it is claimed when it is due, and ended when it expires.

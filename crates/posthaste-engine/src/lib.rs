@@ -17,5 +17,6 @@ mod outcome;
 pub mod policies;
 mod reclaim;
 mod settle;
+mod signal;
 pub mod store;
 mod wake;

@@ -50,7 +50,7 @@ impl Finished {
     }
 
     fn new(shared: &Shared, job: Job, policy: Arc<Policy>, made: Made) -> Self {
-        let now = shared.node.now();
+        let now = shared.node.latest();
         let dead_letter = DeadLetterId::new(now, shared.random());
         Self { job, policy, made, dead_letter, now, draw: shared.draw() }
     }

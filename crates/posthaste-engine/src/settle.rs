@@ -117,8 +117,8 @@ fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: 
 
 impl Shared {
     fn set_recording(&self, on: bool) {
-        let changed = self.recording.send_if_modified(|recording| std::mem::replace(recording, on) != on);
-        if changed && on {
+        let was = self.recording.change(|_| on);
+        if on && !was {
             self.floor.claim.notify_one();
         }
     }

@@ -77,7 +77,8 @@ impl Channel for ScriptedChannel {
     async fn send(&self, delivery: Delivery) -> Reply {
         let arrival = (delivery.notification.id, delivery.attempt, self.clock.now());
         self.arrivals.lock().unwrap().push(arrival);
-        let script = self.scripts.lock().unwrap().get_mut(&delivery.notification.to).and_then(VecDeque::pop_front);
+        let script =
+            self.scripts.lock().unwrap().get_mut(&delivery.notification.to).and_then(VecDeque::pop_front);
         match script {
             None => http(200),
             Some(Script::Answer(reply)) => reply,
