@@ -5,5 +5,7 @@
 pub mod channel;
 pub mod clock;
 #[cfg(feature = "testing")]
+pub mod conformance;
+#[cfg(feature = "testing")]
 pub mod model_store;
 pub mod store;

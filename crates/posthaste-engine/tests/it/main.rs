@@ -1,1 +1,3 @@
 //! The tests of the engine as one binary.
+
+mod conformance;
