@@ -11,6 +11,7 @@ use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
+use posthaste_core::policy::PolicyLayer;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
@@ -141,6 +142,11 @@ impl Scene {
             metadata: Some("[1, 2]".to_owned()),
             user_id: Some("u1".to_owned()),
             module: Some("billing".to_owned()),
+            policy: Some(PolicyLayer {
+                max_attempts: Some(7),
+                initial_delay: Some(Duration::from_secs(90)),
+                ..PolicyLayer::default()
+            }),
         };
         Notification {
             tenant: tenant("other"),

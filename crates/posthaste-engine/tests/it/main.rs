@@ -1,3 +1,5 @@
-//! The tests of the engine as one binary.
+//! The engine, its model store and the simulation, in one test binary.
 
 mod conformance;
+mod engine;
+mod rig;

@@ -17,13 +17,16 @@ use posthaste_core::time::Timestamp;
 
 use super::Answer;
 use super::operation::{Operation, Write};
-use crate::store::{Accepted, Pulse, Store};
+use crate::store::{Accepted, Ending, Next, Pulse, Settled, Settlement, Store};
 
 /// Whose notifications a run makes.
 pub(super) const TENANTS: [&str; 2] = ["acme", "globex"];
 
 /// How many grants are remembered, the stale ones included.
-const GRANTS: usize = 300;
+const GRANTS: usize = 100;
+
+/// How many notifications that failed or were acted on are remembered.
+const TROUBLED: usize = 40;
 
 /// The tenant of that name.
 pub(super) fn tenant(name: &str) -> Tenant {
@@ -50,6 +53,8 @@ pub(super) struct Generator {
     notifications: Vec<Arc<Notification>>,
     grants: Vec<Grant>,
     graves: Vec<DeadLetterId>,
+    /// What failed or was acted on: more can happen to it than to the rest.
+    troubled: Vec<NotificationId>,
     /// What has to be asked next, to know what the last operation did.
     follow_up: Option<Operation>,
 }
@@ -66,6 +71,7 @@ impl Generator {
             notifications: vec![],
             grants: vec![],
             graves: vec![],
+            troubled: vec![],
             follow_up: None,
         }
     }
@@ -133,10 +139,29 @@ impl Generator {
                     attempt: job.progress.attempt,
                 }));
             }
+            (Write::Settle { batch }, Some(Answer::Settled(settled))) => self.learn_settled(batch, settled),
+            (Write::Transition { changes, .. }, Some(Answer::Made(made))) => {
+                let changed = changes.iter().zip(made).filter(|(_, made)| **made);
+                self.troubled.extend(changed.map(|(change, _)| change.id));
+            }
             _ => {}
         }
-        let too_many = self.grants.len().saturating_sub(GRANTS);
-        self.grants.drain(..too_many);
+        let (grants, troubled) = (self.grants.len(), self.troubled.len());
+        self.grants.drain(..grants.saturating_sub(GRANTS));
+        self.troubled.drain(..troubled.saturating_sub(TROUBLED));
+    }
+
+    /// Most grants that were settled are forgotten; the others are tried again, though they are stale.
+    fn learn_settled(&mut self, batch: &[Settlement], settled: &[Settled]) {
+        let applied = batch.iter().zip(settled).filter(|(_, how)| **how == Settled::Applied);
+        for (item, _) in applied {
+            if self.rng.u32(0..4) > 0 {
+                self.grants.retain(|grant| (grant.id, grant.lease) != (item.id, item.lease));
+            }
+            if item.next != Next::End(Ending::Delivered) {
+                self.troubled.push(item.id);
+            }
+        }
     }
 
     fn pass_time(&mut self) {
@@ -221,7 +246,16 @@ impl Generator {
 
     fn some_ids(&mut self, most: usize) -> Vec<NotificationId> {
         let count = self.rng.usize(0..=most);
-        (0..count).filter_map(|_| self.some_notification().map(|known| known.id)).collect()
+        let mut ids = vec![];
+        for _ in 0..count {
+            let troubled = self.troubled.len();
+            if troubled > 0 && self.rng.u32(0..3) > 0 {
+                ids.push(self.troubled[self.rng.usize(..troubled)]);
+            } else {
+                ids.extend(self.some_notification().map(|known| known.id));
+            }
+        }
+        ids
     }
 
     fn some_notification(&mut self) -> Option<Arc<Notification>> {
