@@ -87,6 +87,8 @@ async fn a_late_node_that_nobody_touched_lives_on(mut scene: Scene) -> Kept {
     let pulse = scene.store.heartbeat(node, HOLD, at(100)).await?;
     same("its own heartbeat", pulse, Pulse::Alive { now: at(100), dead: vec![] })?;
     same("taken back", scene.store.reclaim(node, 10, at(101)).await?, 0)?;
+    let pulse = scene.store.heartbeat(node, Duration::ZERO, at(200)).await?;
+    same("a node never hears of itself", pulse, Pulse::Alive { now: at(200), dead: vec![] })?;
     same("its row", scene.state(&all[0]).await?, State::Processing)
 }
 
@@ -136,6 +138,8 @@ async fn a_dead_node_stays_dead(mut scene: Scene) -> Kept {
     let pulse = scene.store.heartbeat(watcher, HOLD, at(31)).await?;
     same("what others hear", pulse, Pulse::Alive { now: at(31), dead: vec![node] })?;
     // Even by a clock that says it should be alive.
+    let pulse = scene.store.heartbeat(watcher, HOLD, at(29)).await?;
+    same("what others hear then", pulse, Pulse::Alive { now: at(29), dead: vec![node] })?;
     same("the rest is taken back", scene.store.reclaim(node, 5, at(29)).await?, 1)?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(32)).await?;
     same("it is forgotten", pulse, Pulse::Alive { now: at(32), dead: vec![] })?;

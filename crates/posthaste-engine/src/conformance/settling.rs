@@ -1,5 +1,7 @@
 //! What a settle records, and for whom it records nothing.
 
+use std::time::Duration;
+
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease};
 use posthaste_core::reason::Reason;
@@ -21,7 +23,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_batch_is_answered_in_its_order,
     an_attempt_that_is_known_refuses_the_whole_batch,
     a_request_to_cancel_stops_a_decision_that_did_not_know_it,
-    a_request_to_cancel_survives_a_release,
+    a_request_to_cancel_outlives_the_lease,
 ];
 
 fn delivered() -> Next {
@@ -235,7 +237,7 @@ async fn a_request_to_cancel_stops_a_decision_that_did_not_know_it(mut scene: Sc
     same("a mark that is not there", scene.store.settle(vec![wary], at(63)).await?, [Settled::Applied])
 }
 
-async fn a_request_to_cancel_survives_a_release(mut scene: Scene) -> Kept {
+async fn a_request_to_cancel_outlives_the_lease(mut scene: Scene) -> Kept {
     let (notification, lease) = scene.held().await?;
     scene.does(&notification, Act::RequestCancel, None, at(5)).await?;
     same("released", scene.store.release(lease, None).await?, 1)?;
@@ -245,5 +247,13 @@ async fn a_request_to_cancel_survives_a_release(mut scene: Scene) -> Kept {
     let jobs = scene.claim(&notification, Lane::Main, lease, at(6)).await?;
     same("how many jobs", jobs.len(), 1)?;
     same("what the job says", jobs[0].cancel_requested, true)?;
-    same("the facts", scene.facts(notification.id).await?.cancel_requested, true)
+    same("the facts", scene.facts(notification.id).await?.cancel_requested, true)?;
+
+    let (node, _) = scene.store.join("short", Duration::from_secs(1), at(0)).await?;
+    let taken_back = scene.draft();
+    scene.accept(&taken_back, at(0), Some(Lease { node, fence: Fence(1) })).await?;
+    scene.does(&taken_back, Act::RequestCancel, None, at(1)).await?;
+    same("taken back", scene.store.reclaim(node, 9, at(9)).await?, 1)?;
+    let view = scene.view(taken_back.id).await?;
+    same("its state and mark", (view.state, view.cancel_requested), (State::Pending, true))
 }
