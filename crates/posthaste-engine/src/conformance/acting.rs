@@ -7,7 +7,7 @@ use posthaste_core::state::{Lane, State};
 
 use super::scene::{Scene, at, audit, burial, failed_attempt, retry_at};
 use super::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, AuditRow, DeadLetterView, End, HistoryEvent, Job, Progress, Settled};
+use crate::store::{Act, AuditRow, Change, DeadLetterView, End, HistoryEvent, Job, Progress, Settled};
 
 pub(super) const PROMISES: &[Promise] = list![
     a_cancelled_one_keeps_the_attempts_it_made,
@@ -18,6 +18,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_retried_dead_letter_is_requeued_and_a_discarded_one_is_not,
     a_discarded_one_fails_and_keeps_its_dead_letter,
     a_restored_one_is_as_it_was_when_it_died,
+    acts_at_the_same_time_are_made_once,
     an_event_names_the_actor_and_what_was_seen,
     an_audit_row_is_written_with_the_act,
 ];
@@ -51,6 +52,9 @@ async fn a_cancelled_one_keeps_the_attempts_it_made(mut scene: Scene) -> Kept {
             same("its progress", view.progress, Progress { attempt, ..Progress::START })?;
             let end = End { at: at(70), reason: None, text: None, dead_letter: None };
             same("its end", view.end, Some(end))?;
+            let facts = scene.facts(notification.id).await?;
+            same("its lane", facts.bucket.lane, Lane::Main)?;
+            same("its flow", facts.bucket.flow, scene.flow_of(&notification).await?)?;
         }
     }
     Ok(())
@@ -184,6 +188,21 @@ async fn a_restored_one_is_as_it_was_when_it_died(mut scene: Scene) -> Kept {
     same("its dead letter", scene.store.dead_letter(dead.id).await?, Some(dead))?;
     scene.does(&notification, Act::Requeue, None, at(40)).await?;
     same("requeued in the end", scene.state(&notification).await?, State::Pending)
+}
+
+async fn acts_at_the_same_time_are_made_once(mut scene: Scene) -> Kept {
+    let notification = scene.in_state(State::DeadLetter).await?;
+    let seen = scene.facts(notification.id).await?.seen;
+    let act = |act: Act| {
+        let change = Change { id: notification.id, seen, act };
+        scene.store.transition(vec![change], Some(audit("act")), at(20))
+    };
+    let (one, two, three, four) =
+        tokio::join!(act(Act::Requeue), act(Act::Retry), act(Act::Requeue), act(Act::Discard));
+    let made = [one?, two?, three?, four?].concat();
+    same("how many were made", made.iter().filter(|made| **made).count(), 1)?;
+    same("how many events", scene.store.history(notification.id).await?.events.len(), 1)?;
+    same("how many audit rows", scene.store.audit(None, None, 9).await?.rows.len(), 1)
 }
 
 async fn an_event_names_the_actor_and_what_was_seen(mut scene: Scene) -> Kept {

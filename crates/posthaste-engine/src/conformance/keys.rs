@@ -13,6 +13,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_twin_gets_the_first_answer_and_is_not_stored,
     a_known_key_with_another_body_is_a_conflict_and_nothing_is_stored,
     twins_in_one_call_are_known_too,
+    twins_at_the_same_time_are_stored_once,
     a_key_belongs_to_its_tenant,
     a_key_is_known_for_a_day_from_its_first_request,
     a_key_is_known_across_the_turn_of_the_tables,
@@ -72,6 +73,25 @@ async fn twins_in_one_call_are_known_too(mut scene: Scene) -> Kept {
     let ids = vec![first.id, second.id, third.id];
     let stored: Vec<_> = scene.store.facts(ids).await?.iter().map(|facts| facts.id).collect();
     same("what is stored", stored, [first.id])
+}
+
+async fn twins_at_the_same_time_are_stored_once(mut scene: Scene) -> Kept {
+    let mut calls = vec![];
+    let mut ids = vec![];
+    for number in 0..4u8 {
+        let notification = scene.draft();
+        ids.push(notification.id);
+        calls.push(vec![scene.keyed(key("k", 1, &[number]), &notification).await?]);
+    }
+    let mut send = || scene.store.accept(calls.pop().unwrap_or_default(), at(0));
+    let (one, two, three, four) = tokio::join!(send(), send(), send(), send());
+    let answers = [one?, two?, three?, four?].concat();
+    let new = answers.iter().filter(|answer| **answer == Accepted::New).count();
+    same("how many were stored", new, 1)?;
+    same("how many are there", scene.store.facts(ids).await?.len(), 1)?;
+    let twins: Vec<&Accepted> = answers.iter().filter(|answer| **answer != Accepted::New).collect();
+    same("the twins get one answer", twins.iter().all(|answer| *answer == twins[0]), true)?;
+    same("none is a conflict", twins.contains(&&Accepted::Conflict), false)
 }
 
 async fn a_key_belongs_to_its_tenant(mut scene: Scene) -> Kept {
