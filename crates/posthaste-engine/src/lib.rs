@@ -7,6 +7,8 @@ pub mod acts;
 pub mod channel;
 mod claim;
 pub mod clock;
+#[cfg(feature = "testing")]
+pub mod conformance;
 mod dispatch;
 pub mod engine;
 mod floor;
