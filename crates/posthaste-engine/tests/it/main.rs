@@ -1,4 +1,6 @@
 //! The engine, its model store and the simulation, in one test binary.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod engine;
 mod rig;
