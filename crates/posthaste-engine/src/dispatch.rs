@@ -41,6 +41,8 @@ async fn work(shared: Arc<Shared>, job: Job) {
     let policy = shared.policies.of(&job.notification);
     let report = match attempt(&shared, &job, &policy).await {
         Ok(Step::Send(verdict, attempt)) => {
+            // The attempt took its time; what is decided now goes by the policy of now.
+            let policy = shared.policies.of(&job.notification);
             Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
         }
         Ok(Step::End(decision)) => {
