@@ -9,10 +9,10 @@ mod faulty;
 pub(crate) use faulty::{FaultyStore, Trouble};
 
 use async_trait::async_trait;
+use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::classify::Overrides;
 use posthaste_core::id::NotificationId;
-use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::{PolicyLayer, PolicySet};
 use posthaste_core::reply::{Reply, RetryAfter};

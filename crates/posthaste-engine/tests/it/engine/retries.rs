@@ -41,7 +41,10 @@ async fn a_passing_failure_is_retried_at_its_time_and_delivered() {
     assert_eq!(attempts[0].error.as_deref(), Some("answered 503"));
     assert_eq!((attempts[1].status_code, &attempts[1].error), (Some(200), &None));
     let began = rig.channel.arrivals();
-    assert_eq!(attempts.iter().map(|attempt| attempt.started_at).collect::<Vec<_>>(), [began[0].2, began[1].2]);
+    assert_eq!(
+        attempts.iter().map(|attempt| attempt.started_at).collect::<Vec<_>>(),
+        [began[0].2, began[1].2]
+    );
     assert!(rig.events(id).await.is_empty());
 }
 
@@ -186,7 +189,9 @@ async fn a_permanent_failure_goes_straight_to_the_dead_letters() {
 
 #[tokio::test(start_paused = true)]
 async fn without_dead_letters_a_failure_ends_as_failed() {
-    for (status, reason, attempts) in [(400, Reason::PermanentFailure, 1), (503, Reason::MaxAttemptsExceeded, 3)] {
+    for (status, reason, attempts) in
+        [(400, Reason::PermanentFailure, 1), (503, Reason::MaxAttemptsExceeded, 3)]
+    {
         let rig = Rig::new();
         rig.always("a", Script::Answer(http(status)));
         let engine = rig.start().await;
