@@ -76,7 +76,8 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
     let mut waited = Duration::ZERO;
     let mut began = None;
     loop {
-        let permit = shared.sends.acquire().await.map_err(|_| LeaseGone)?;
+        // The gate is closed when the node stops. What has begun by then is finished all the same.
+        let pass = shared.gate.enter(job.place()).await;
         let mut recording = shared.recording.subscribe();
         recording.wait_for(|on| *on || shared.is_draining()).await.map_err(|_| LeaseGone)?;
         if began.is_none() {
@@ -91,7 +92,7 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
         let started_at = shared.node.now();
         let began_at = *began.get_or_insert(started_at);
         let reply = send(shared, job, policy.timeout).await;
-        drop(permit);
+        drop(pass);
         let now = shared.node.now();
         let verdict = classify(job.notification.channel, &reply, &shared.overrides);
         let made = u32::try_from(tries.len()).unwrap_or(u32::MAX);

@@ -12,7 +12,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::time::Timestamp;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -20,6 +20,7 @@ use crate::accept::Incoming;
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::floor::Floor;
+use crate::gate::Gate;
 use crate::node::Node;
 use crate::policies::Policies;
 use crate::settle::Report;
@@ -95,7 +96,7 @@ pub(crate) struct Shared {
     pub(crate) node: Node,
     pub(crate) floor: Floor,
     pub(crate) alarm: Alarm,
-    pub(crate) sends: Semaphore,
+    pub(crate) gate: Arc<Gate>,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) jobs: mpsc::UnboundedSender<Job>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
@@ -127,7 +128,7 @@ impl Engine {
             node,
             floor: Floor::new(settings.places),
             alarm: Alarm::default(),
-            sends: Semaphore::new(settings.concurrency as usize),
+            gate: Gate::new(settings.concurrency),
             inbox,
             jobs,
             reports,
@@ -177,6 +178,7 @@ impl Engine {
     pub async fn drain(mut self, patience: Duration) -> Result<u32, StoreError> {
         self.shared.draining.store(true, Ordering::SeqCst);
         self.shared.recording.send_modify(|_| {});
+        self.shared.gate.close();
         let until = Instant::now() + patience;
         while self.shared.floor.busy() > 0 {
             let freed = self.shared.floor.freed.notified();

@@ -10,6 +10,7 @@ pub mod clock;
 mod dispatch;
 pub mod engine;
 mod floor;
+mod gate;
 #[cfg(feature = "testing")]
 pub mod model_store;
 mod node;
