@@ -1,10 +1,16 @@
 //! What the engine promises, on paused time.
 
+mod acts;
 mod arrivals;
+mod dead_letters;
+mod drain;
 mod ends;
+mod faults;
+mod nodes;
 mod policies;
 mod retries;
 mod tries;
+mod turns;
 
 /// One minute between attempts, without chance and without quick tries.
 const PLAIN: &str = r#"{"strategy": "fixed", "initialDelay": "60s", "maxAttempts": 3, "jitter": "none",
