@@ -83,7 +83,7 @@ impl Default for Settings {
 /// A running engine. Dropping it ends every task at once, as a crash would; `drain` stops it properly.
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-    tasks: JoinSet<()>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// What the loops share.
@@ -144,7 +144,7 @@ impl Engine {
         tasks.spawn(settle::run(shared.clone(), to_settle));
         tasks.spawn(wake::run(shared.clone()));
         tasks.spawn(reclaim::run(shared.clone()));
-        Ok(Self { shared, tasks })
+        Ok(Self { shared, tasks: Mutex::new(tasks) })
     }
 
     /// A new id for a notification that is about to be accepted.
@@ -175,7 +175,7 @@ impl Engine {
 
     /// Stops: takes nothing new, gives back what is unsent, waits up to `patience` for what is under way, and leaves
     /// the cluster. Answers how many were still under way; those are taken back by others once the node's time is up.
-    pub async fn drain(mut self, patience: Duration) -> Result<u32, StoreError> {
+    pub async fn drain(&self, patience: Duration) -> Result<u32, StoreError> {
         self.shared.draining.store(true, Ordering::SeqCst);
         self.shared.recording.send_modify(|_| {});
         self.shared.gate.close();
@@ -187,7 +187,9 @@ impl Engine {
             }
         }
         let left = self.shared.floor.busy();
-        self.tasks.shutdown().await;
+        let mut tasks =
+            std::mem::take(&mut *self.tasks.lock().expect("no code panics while it takes the tasks"));
+        tasks.shutdown().await;
         if left == 0 {
             self.shared.store.leave(self.shared.node.id()).await?;
         }
