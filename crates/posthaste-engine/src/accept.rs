@@ -44,6 +44,19 @@ impl Engine {
         if self.shared.is_draining() {
             return Err(AcceptError::Stopping);
         }
+        self.hand_in(idempotency, notifications).await
+    }
+
+    /// Waits until everything that came in before this is answered: an empty request takes its turn behind it.
+    pub(crate) async fn let_in(&self) {
+        let _ = self.hand_in(None, vec![]).await;
+    }
+
+    async fn hand_in(
+        &self,
+        idempotency: Option<Idempotency>,
+        notifications: Vec<Notification>,
+    ) -> Result<Accepted, AcceptError> {
         let (answer, answered) = oneshot::channel();
         let notifications = notifications.into_iter().map(Arc::new).collect();
         let incoming = Incoming { idempotency, notifications, answer };

@@ -180,6 +180,8 @@ impl Engine {
         self.shared.recording.send_modify(|_| {});
         self.shared.gate.close();
         let until = Instant::now() + patience;
+        // Whoever came before is told the truth about what is stored.
+        let _ = tokio::time::timeout_at(until, self.let_in()).await;
         while self.shared.floor.busy() > 0 {
             let freed = self.shared.floor.freed.notified();
             if tokio::time::timeout_at(until, freed).await.is_err() {
