@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use posthaste_core::attempt::Outcome;
 use posthaste_core::state::State;
+use posthaste_engine::accept::AcceptError;
 
 use super::PLAIN;
 use crate::rig::{
-    FaultyStore, Rig, Script, assert_arrived, assert_at, http, ms, notification, pass, secs, send,
+    BEGIN, FaultyStore, Rig, Script, Trouble, assert_arrived, assert_at, http, ms, notification, pass, secs,
+    send,
 };
 
 #[tokio::test(start_paused = true)]
@@ -137,4 +139,50 @@ async fn a_node_that_cannot_record_gives_back_what_is_unsent() {
     assert_eq!(left.unwrap(), 0);
     assert_eq!((rig.state(sent).await, rig.state(unsent).await), (State::Succeeded, State::Pending));
     assert!(rig.arrivals(unsent).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stops_takes_in_nothing_new() {
+    let rig = Rig::new();
+    rig.script("slow", [Script::Slowly(secs(5), http(200))]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "slow", PLAIN)).await;
+    pass(secs(1)).await;
+    let (left, ()) = tokio::join!(engine.drain(secs(30)), async {
+        pass(secs(1)).await;
+        let refused = engine.accept(None, vec![notification(&engine, "a", PLAIN)]).await;
+        assert!(matches!(refused, Err(AcceptError::Stopping)), "{refused:?}");
+    });
+    assert_eq!(left.unwrap(), 0);
+    let refused = engine.accept(None, vec![notification(&engine, "a", PLAIN)]).await;
+    assert!(matches!(refused, Err(AcceptError::Stopping)), "{refused:?}");
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    assert_eq!(rig.model.inspect(|tables| tables.notifications.len()), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_on_its_way_in_is_answered_as_it_was_stored() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    store.next("accept", [Trouble::ToldLate(secs(1))]);
+    let mut new = notification(&engine, "a", PLAIN);
+    new.not_before = Some(BEGIN.later(secs(60)));
+    let id = new.id;
+    let (accepted, left) = tokio::join!(engine.accept(None, vec![new]), async {
+        pass(ms(100)).await;
+        engine.drain(secs(30)).await
+    });
+    let is_stored = rig.model.inspect(|tables| tables.notifications.contains_key(&id));
+    assert_eq!((accepted.is_ok(), left.unwrap()), (is_stored, 0));
+    assert!(is_stored);
+}
+
+#[tokio::test(start_paused = true)]
+async fn stopping_twice_is_stopping_once() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    assert_eq!(engine.drain(secs(1)).await.unwrap(), 0);
+    assert_eq!(engine.drain(secs(1)).await.unwrap(), 0);
+    assert!(rig.model.inspect(|tables| tables.nodes.is_empty()));
 }
