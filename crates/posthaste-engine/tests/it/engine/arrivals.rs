@@ -48,7 +48,7 @@ async fn nothing_is_answered_or_sent_before_it_is_stored() {
 async fn a_twin_gets_the_first_answer_and_another_body_is_a_conflict() {
     let rig = Rig::new();
     let engine = rig.start().await;
-    let mut new = || vec![notification(&engine, "a", PLAIN)];
+    let new = || vec![notification(&engine, "a", PLAIN)];
     assert_eq!(engine.accept(key("k", 1, "first"), new()).await.unwrap(), Accepted::New);
     let twin = engine.accept(key("k", 1, "second"), new()).await.unwrap();
     assert_eq!(twin, Accepted::Twin(b"first".to_vec()));
