@@ -73,7 +73,13 @@ impl Turns {
             let Some((tenant, bucket)) = self.draw(capacity, busy) else { break };
             let taken = by_flow.entry(bucket.flow).or_default();
             if *taken >= room(bucket.flow) {
-                self.park(tenant, bucket);
+                // What has a quota already leaves the turns with it. Parked, it would come back for a second quota as
+                // soon as its claim gave places back, empty or not, and so on without end.
+                if given.contains_key(&bucket) {
+                    self.ring(bucket).remove(bucket.flow);
+                } else {
+                    self.park(tenant, bucket);
+                }
                 continue;
             }
             *taken += 1;
@@ -340,6 +346,21 @@ mod tests {
         );
         assert!(!turns.has_backlog(one));
         assert!(turns.deal(ROOMY, InFlight::default(), 3, |_| u32::MAX).is_empty());
+    }
+
+    #[test]
+    fn a_bucket_that_took_all_the_room_of_its_flow_is_not_dealt_again_by_itself() {
+        let mut turns = Turns::default();
+        let one = bucket(1, Lane::Main, Priority::Normal);
+        turns.ready(&tenant(1), one);
+        let quotas = turns.deal(ROOMY, InFlight::default(), 100, |_| 5);
+        assert_eq!(quotas, [Quota { bucket: one, limit: 5 }]);
+        turns.unpark(FlowId(1));
+        assert!(turns.deal(ROOMY, InFlight::default(), 100, |_| 5).is_empty());
+        turns.ready(&tenant(1), one);
+        assert!(turns.deal(ROOMY, InFlight::default(), 100, |_| 0).is_empty());
+        turns.unpark(FlowId(1));
+        assert_eq!(turns.deal(ROOMY, InFlight::default(), 100, |_| 5).len(), 1);
     }
 
     prop_compose! {

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Engine, Shared};
 use crate::floor::Place;
+use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
 
@@ -44,6 +45,19 @@ impl Engine {
         if self.shared.is_draining() {
             return Err(AcceptError::Stopping);
         }
+        self.hand_in(idempotency, notifications).await
+    }
+
+    /// Waits until everything that came in before this is answered: an empty request takes its turn behind it.
+    pub(crate) async fn let_in(&self) {
+        let _ = self.hand_in(None, vec![]).await;
+    }
+
+    async fn hand_in(
+        &self,
+        idempotency: Option<Idempotency>,
+        notifications: Vec<Notification>,
+    ) -> Result<Accepted, AcceptError> {
         let (answer, answered) = oneshot::channel();
         let notifications = notifications.into_iter().map(Arc::new).collect();
         let incoming = Incoming { idempotency, notifications, answer };
@@ -114,7 +128,9 @@ async fn store(shared: &Shared, contents: Contents) -> Result<Vec<Accepted>, Sto
         Err(error) => {
             // It may have happened all the same: what it leased must not stay with a node that does not know of it.
             places.into_iter().for_each(|place| shared.floor.free(place));
-            let _ = shared.reports.send(Report::Release { lease, only: None });
+            if !shared.has(Planted::ForgetUnclearAccept) {
+                let _ = shared.reports.send(Report::Release { lease, only: None });
+            }
             Err(error)
         }
     }

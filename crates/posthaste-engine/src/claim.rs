@@ -7,6 +7,7 @@ use std::time::Duration;
 use posthaste_core::flow::{Bucket, Quota};
 
 use crate::engine::Shared;
+use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::Job;
 
@@ -51,7 +52,9 @@ async fn claim(shared: &Shared, quotas: Vec<Quota>) {
             for quota in quotas {
                 shared.floor.claimed(quota, 0);
             }
-            let _ = shared.reports.send(Report::Release { lease, only: None });
+            if !shared.has(Planted::ForgetUnclearClaim) {
+                let _ = shared.reports.send(Report::Release { lease, only: None });
+            }
             tokio::time::sleep(PAUSE).await;
         }
     }

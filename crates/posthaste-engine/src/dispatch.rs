@@ -19,6 +19,7 @@ use crate::channel::Delivery;
 use crate::engine::Shared;
 use crate::node::LeaseGone;
 use crate::outcome::Finished;
+use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::Job;
 
@@ -41,6 +42,8 @@ async fn work(shared: Arc<Shared>, job: Job) {
     let policy = shared.policies.of(&job.notification);
     let report = match attempt(&shared, &job, &policy).await {
         Ok(Step::Send(verdict, attempt)) => {
+            // The attempt took its time; what is decided now goes by the policy of now.
+            let policy = shared.policies.of(&job.notification);
             Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
         }
         Ok(Step::End(decision)) => {
@@ -74,8 +77,10 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
     let mut waited = Duration::ZERO;
     let mut began = None;
     loop {
-        let permit = shared.sends.acquire().await.map_err(|_| LeaseGone)?;
         shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
+        if !shared.has(Planted::SendWithoutLease) {
+            shared.node.hold(job.lease, policy.timeout).await?;
+        }
         if began.is_none() {
             if shared.is_draining() {
                 return Ok(Step::GiveBack);
@@ -84,11 +89,9 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
                 return Ok(Step::End(decision));
             }
         }
-        shared.node.hold(job.lease, policy.timeout).await?;
         let started_at = shared.node.now();
         let began_at = *began.get_or_insert(started_at);
         let reply = send(shared, job, policy.timeout).await;
-        drop(permit);
         let now = shared.node.now();
         let verdict = classify(job.notification.channel, &reply, &shared.overrides);
         let made = u32::try_from(tries.len()).unwrap_or(u32::MAX);

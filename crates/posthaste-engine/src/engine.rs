@@ -12,7 +12,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::time::Timestamp;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -21,6 +21,7 @@ use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::floor::Floor;
 use crate::node::Node;
+use crate::planted::Planted;
 use crate::policies::Policies;
 use crate::settle::Report;
 use crate::signal::Signal;
@@ -49,10 +50,8 @@ pub struct Parts {
 pub struct Settings {
     /// The node's name, for people.
     pub name: String,
-    /// The most sends at once.
+    /// The most notifications in a node's hands at once, from the lease to the recorded outcome.
     pub concurrency: u32,
-    /// The most notifications in memory, those being sent included.
-    pub places: u32,
     /// How long a heartbeat holds the node's leases. Another node takes them over this long after the last one.
     pub hold: Duration,
     /// How often the heart beats.
@@ -63,6 +62,9 @@ pub struct Settings {
     pub age_check: Duration,
     /// The most rows in one call to the store.
     pub batch: usize,
+    /// A bug, for a test to find.
+    #[cfg(feature = "testing")]
+    pub planted: Option<Planted>,
 }
 
 impl Default for Settings {
@@ -70,12 +72,13 @@ impl Default for Settings {
         Self {
             name: "posthaste".to_owned(),
             concurrency: 256,
-            places: 1_024,
             hold: Duration::from_secs(15),
             beat: Duration::from_secs(2),
             sweep: Duration::from_secs(5),
             age_check: Duration::from_secs(60),
             batch: 500,
+            #[cfg(feature = "testing")]
+            planted: None,
         }
     }
 }
@@ -83,7 +86,7 @@ impl Default for Settings {
 /// A running engine. Dropping it ends every task at once, as a crash would; `drain` stops it properly.
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-    tasks: JoinSet<()>,
+    tasks: Mutex<JoinSet<()>>,
 }
 
 /// What the loops share.
@@ -96,7 +99,6 @@ pub(crate) struct Shared {
     pub(crate) node: Node,
     pub(crate) floor: Floor,
     pub(crate) alarm: Alarm,
-    pub(crate) sends: Semaphore,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) jobs: mpsc::UnboundedSender<Job>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
@@ -126,9 +128,8 @@ impl Engine {
             policies,
             overrides: parts.overrides,
             node,
-            floor: Floor::new(settings.places),
+            floor: Floor::new(settings.concurrency),
             alarm: Alarm::default(),
-            sends: Semaphore::new(settings.concurrency as usize),
             inbox,
             jobs,
             reports,
@@ -144,7 +145,7 @@ impl Engine {
         tasks.spawn(settle::run(shared.clone(), to_settle));
         tasks.spawn(wake::run(shared.clone()));
         tasks.spawn(reclaim::run(shared.clone()));
-        Ok(Self { shared, tasks })
+        Ok(Self { shared, tasks: Mutex::new(tasks) })
     }
 
     /// A new id for a notification that is about to be accepted.
@@ -175,10 +176,12 @@ impl Engine {
 
     /// Stops: takes nothing new, gives back what is unsent, waits up to `patience` for what is under way, and leaves
     /// the cluster. Answers how many were still under way; those are taken back by others once the node's time is up.
-    pub async fn drain(mut self, patience: Duration) -> Result<u32, StoreError> {
+    pub async fn drain(&self, patience: Duration) -> Result<u32, StoreError> {
         self.shared.draining.store(true, Ordering::SeqCst);
         self.shared.recording.ring();
         let until = Instant::now() + patience;
+        // Whoever came before is told the truth about what is stored.
+        let _ = tokio::time::timeout_at(until, self.let_in()).await;
         while self.shared.floor.busy() > 0 {
             let freed = self.shared.floor.freed.notified();
             if tokio::time::timeout_at(until, freed).await.is_err() {
@@ -186,8 +189,10 @@ impl Engine {
             }
         }
         let left = self.shared.floor.busy();
-        self.tasks.shutdown().await;
-        if left == 0 {
+        let mut tasks =
+            std::mem::take(&mut *self.tasks.lock().expect("no code panics while it takes the tasks"));
+        tasks.shutdown().await;
+        if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
             self.shared.store.leave(self.shared.node.id()).await?;
         }
         Ok(left)

@@ -125,7 +125,7 @@ impl Floor {
 }
 
 /// A place that a notification takes until it is settled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) lane: Lane,
     pub(crate) flow: FlowId,

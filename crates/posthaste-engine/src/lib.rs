@@ -16,6 +16,7 @@ mod floor;
 pub mod model_store;
 mod node;
 mod outcome;
+pub mod planted;
 pub mod policies;
 mod reclaim;
 mod settle;

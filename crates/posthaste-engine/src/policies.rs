@@ -78,8 +78,11 @@ impl Policies {
                 tracing::error!(name, error, "a policy in the store cannot be understood");
             }
         }
-        *self.current.write().expect("no code panics while it replaces the policies") =
-            Snapshot::new(Some(version), set);
+        let mut current = self.current.write().expect("no code panics while it replaces the policies");
+        // Two refreshes can overtake each other; the older answer must not undo the newer one.
+        if current.version.is_none_or(|known| known < version) {
+            *current = Snapshot::new(Some(version), set);
+        }
         Ok(())
     }
 

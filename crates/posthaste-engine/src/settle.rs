@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::Shared;
 use crate::outcome::Finished;
+use crate::planted::Planted;
 use crate::store::{Next, Settled, Settlement, StoreError};
 
 /// What the senders and the claimers leave to be recorded.
@@ -65,6 +66,9 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
                     .collect();
             }
             Err(error) => pause = back_off(shared, "settle", &error, pause).await,
+        }
+        if !shared.recording.get() && shared.has(Planted::DropOutcome) {
+            open.drain(..).for_each(|done| shared.floor.free(done.job.place()));
         }
     }
 }

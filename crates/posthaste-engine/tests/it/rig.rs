@@ -4,19 +4,26 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+mod faulty;
+
+pub(crate) use faulty::{FaultyStore, Trouble};
+
 use async_trait::async_trait;
+use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::classify::Overrides;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::{PolicyLayer, PolicySet};
-use posthaste_core::reply::Reply;
+use posthaste_core::reply::{Reply, RetryAfter};
+use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::acts::Actor;
 use posthaste_engine::channel::{Channel, Delivery};
 use posthaste_engine::clock::Clock;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::model_store::ModelStore;
-use posthaste_engine::store::{Accepted, Store, View};
+use posthaste_engine::store::{Accepted, AuditRow, DeadLetterView, Store, View};
 use tokio::time::Instant;
 
 /// The time of paused tests: it starts here and goes by the runtime's clock.
@@ -58,10 +65,17 @@ pub(crate) fn http(status: u16) -> Reply {
     Reply::Http { status, retry_after: None, text: String::new() }
 }
 
-/// A channel that plays a script for each recipient, then answers 200, and remembers what arrived and when.
+/// An HTTP answer that asks for some time.
+pub(crate) fn http_asking(status: u16, wait: Duration) -> Reply {
+    Reply::Http { status, retry_after: Some(RetryAfter::In(wait)), text: String::new() }
+}
+
+/// A channel that plays a script for each recipient, then what it always does for it, or answers 200; it remembers
+/// what arrived and when.
 #[derive(Debug)]
 pub(crate) struct ScriptedChannel {
     scripts: Mutex<BTreeMap<String, VecDeque<Script>>>,
+    habits: Mutex<BTreeMap<String, Script>>,
     arrivals: Mutex<Vec<(NotificationId, u32, Timestamp)>>,
     clock: PausedClock,
 }
@@ -77,9 +91,10 @@ impl Channel for ScriptedChannel {
     async fn send(&self, delivery: Delivery) -> Reply {
         let arrival = (delivery.notification.id, delivery.attempt, self.clock.now());
         self.arrivals.lock().unwrap().push(arrival);
-        let script =
-            self.scripts.lock().unwrap().get_mut(&delivery.notification.to).and_then(VecDeque::pop_front);
-        match script {
+        let to = &delivery.notification.to;
+        let script = self.scripts.lock().unwrap().get_mut(to).and_then(VecDeque::pop_front);
+        let habit = self.habits.lock().unwrap().get(to).cloned();
+        match script.or(habit) {
             None => http(200),
             Some(Script::Answer(reply)) => reply,
             Some(Script::Slowly(wait, reply)) => {
@@ -104,7 +119,12 @@ impl Rig {
     /// A rig whose runtime must be paused (`#[tokio::test(start_paused = true)]`).
     pub(crate) fn new() -> Self {
         let clock = PausedClock::start();
-        let channel = ScriptedChannel { scripts: Mutex::default(), arrivals: Mutex::default(), clock };
+        let channel = ScriptedChannel {
+            scripts: Mutex::default(),
+            habits: Mutex::default(),
+            arrivals: Mutex::default(),
+            clock,
+        };
         let model = ModelStore::with_clock(move || clock.now());
         Self { model, channel: Arc::new(channel), clock, settings: Settings::default() }
     }
@@ -112,6 +132,11 @@ impl Rig {
     /// What the channel does for a recipient, try by try.
     pub(crate) fn script(&self, to: &str, script: impl IntoIterator<Item = Script>) {
         self.channel.scripts.lock().unwrap().insert(to.to_owned(), script.into_iter().collect());
+    }
+
+    /// What the channel does for a recipient once its script is played.
+    pub(crate) fn always(&self, to: &str, habit: Script) {
+        self.channel.habits.lock().unwrap().insert(to.to_owned(), habit);
     }
 
     /// Starts an engine on the model store itself.
@@ -137,6 +162,94 @@ impl Rig {
     pub(crate) async fn view(&self, id: NotificationId) -> View {
         self.model.get(id).await.unwrap().unwrap()
     }
+
+    /// The state of a notification.
+    pub(crate) async fn state(&self, id: NotificationId) -> State {
+        self.view(id).await.state
+    }
+
+    /// The attempts that were recorded.
+    pub(crate) async fn attempts(&self, id: NotificationId) -> Vec<Attempt> {
+        self.model.history(id).await.unwrap().attempts
+    }
+
+    /// The attempts that were recorded: generation, number and outcome.
+    pub(crate) async fn outcomes(&self, id: NotificationId) -> Vec<(u32, u32, Outcome)> {
+        let of = |attempt: Attempt| (attempt.generation, attempt.number, attempt.outcome);
+        self.attempts(id).await.into_iter().map(of).collect()
+    }
+
+    /// What else happened: word, who, generation and attempt.
+    pub(crate) async fn events(&self, id: NotificationId) -> Vec<(String, Option<String>, u32, u32)> {
+        let events = self.model.history(id).await.unwrap().events.into_iter();
+        events.map(|event| (event.word, event.actor, event.generation, event.attempt)).collect()
+    }
+
+    /// The dead letter that a notification ended as.
+    pub(crate) async fn dead_letter(&self, id: NotificationId) -> DeadLetterView {
+        let name = self.view(id).await.end.unwrap().dead_letter.unwrap();
+        self.model.dead_letter(name).await.unwrap().unwrap()
+    }
+
+    /// Every audit row, the first one first.
+    pub(crate) fn audit(&self) -> Vec<AuditRow> {
+        self.model.inspect(|tables| tables.audit.clone())
+    }
+
+    /// What arrived of a notification: the attempt, and when it came, counted from the start.
+    pub(crate) fn arrivals(&self, id: NotificationId) -> Vec<(u32, Duration)> {
+        let arrivals = self.channel.arrivals().into_iter().filter(|(of, _, _)| *of == id);
+        arrivals.map(|(_, attempt, at)| (attempt, at.since(BEGIN))).collect()
+    }
+
+    /// How much time has passed since the start.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().since(BEGIN)
+    }
+}
+
+impl Drop for Rig {
+    /// Whatever a test did, the kept counters are those of the rows (I17).
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.model.drift(), None);
+        }
+    }
+}
+
+/// A person who may do everything.
+pub(crate) fn ada() -> Actor {
+    Actor { name: "ada".to_owned(), tenant: None }
+}
+
+/// A person of one tenant.
+pub(crate) fn someone_of(tenant: &str) -> Actor {
+    Actor { name: "eve".to_owned(), tenant: Some(tenant.parse().unwrap()) }
+}
+
+/// Holds a measured time to a promised one: not sooner, and at most a few milliseconds of the runtime's timer later.
+#[track_caller]
+pub(crate) fn assert_at(measured: Duration, promised: Duration) {
+    let late = measured.checked_sub(promised);
+    assert!(late.is_some_and(|late| late <= ms(5)), "{measured:?}, not {promised:?}");
+}
+
+/// Holds what arrived to the promised attempts and times.
+#[track_caller]
+pub(crate) fn assert_arrived(arrivals: &[(u32, Duration)], promised: &[(u32, Duration)]) {
+    assert_eq!(arrivals.len(), promised.len(), "{arrivals:?}");
+    for (arrival, promise) in arrivals.iter().zip(promised) {
+        assert_eq!(arrival.0, promise.0, "{arrivals:?}");
+        assert_at(arrival.1, promise.1);
+    }
+}
+
+pub(crate) const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+pub(crate) const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
 }
 
 /// A webhook notification to `to` under the given policy.

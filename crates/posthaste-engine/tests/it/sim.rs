@@ -32,15 +32,25 @@ fn no_promise_is_broken_whatever_goes_wrong() {
         None => 0..number("POSTHASTE_SEEDS").unwrap_or(SEEDS),
     };
     let (began, mut steps, mut runs) = (Instant::now(), 0, 0);
+    let mut sum = [0; 4];
     for seed in seeds {
         match simulate(seed, Plan::default()) {
-            Ok(run) => steps += run.steps,
+            Ok(run) => {
+                steps += run.steps;
+                let counts = [run.accepted, run.delivered, run.duplicates, run.interruptions];
+                sum = std::array::from_fn(|index| sum[index] + counts[index]);
+            }
             Err(broken) => panic!("POSTHASTE_SEED={seed}: {broken}"),
         }
         runs += 1;
     }
     let seconds = began.elapsed().as_secs_f64();
-    eprintln!("simulation: {runs} seeds, {steps} steps, {:.0} steps/s", steps as f64 / seconds);
+    let [accepted, delivered, duplicates, interruptions] = sum;
+    eprintln!(
+        "simulation: {runs} seeds, {steps} steps, {:.0} steps/s; {accepted} accepted, {delivered} delivered, \
+         {duplicates} duplicates, {interruptions} interruptions",
+        steps as f64 / seconds
+    );
 }
 
 #[test]

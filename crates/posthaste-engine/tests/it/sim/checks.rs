@@ -121,6 +121,7 @@ fn attempts_are_dense(tables: &Tables) -> Check {
 /// What can be told of a run that has come to rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tally {
+    pub(super) accepted: u64,
     pub(super) delivered: u64,
     pub(super) duplicates: u64,
     pub(super) interruptions: u64,
@@ -165,6 +166,7 @@ fn one_at_rest(tables: &Tables, ledger: &Ledger, id: NotificationId, tally: &mut
     hold(seen.generation == 1 + opened, || {
         format!("I12: {id} has generation {}, opened {opened} times", seen.generation)
     })?;
+    tally.accepted += 1;
     tally.delivered += u64::from(seen.state == State::Succeeded);
     let interruptions = interruptions(tables, id);
     tally.interruptions += interruptions.values().map(|count| u64::from(*count)).sum::<u64>();

@@ -16,6 +16,7 @@ use posthaste_engine::channel::Channel;
 use posthaste_engine::clock::Clock;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::model_store::Planted;
+use posthaste_engine::planted::Planted as InEngine;
 use posthaste_engine::store::{Accepted, Idempotency};
 use tokio::task::JoinSet;
 
@@ -30,8 +31,10 @@ use super::world::{Faults, World};
 pub(super) struct Plan {
     /// Nothing goes wrong but at the sinks.
     pub(super) calm: bool,
-    /// A bug to be found.
+    /// A bug in the store to be found.
     pub(super) planted: Option<Planted>,
+    /// A bug in the engine to be found.
+    pub(super) in_engine: Option<InEngine>,
 }
 
 /// What came of a run.
@@ -39,6 +42,7 @@ pub(super) struct Plan {
 pub(super) struct Run {
     pub(super) steps: u64,
     pub(super) trace: u64,
+    pub(super) accepted: u64,
     pub(super) delivered: u64,
     pub(super) duplicates: u64,
     pub(super) interruptions: u64,
@@ -64,6 +68,7 @@ pub(super) fn simulate(seed: u64, plan: Plan) -> Result<Run, String> {
         Ok(Run {
             steps: driver.world.steps(),
             trace: driver.world.trace(),
+            accepted: tally.accepted,
             delivered: tally.delivered,
             duplicates: tally.duplicates,
             interruptions: tally.interruptions,
@@ -114,7 +119,7 @@ impl Driver {
     async fn upset(&mut self) -> Result<(), String> {
         for _ in 0..ACTIONS {
             self.bury_the_dead();
-            let wait = Duration::from_millis(self.world.draw(|chance| chance.u64(0..400)));
+            let wait = Duration::from_millis(self.world.draw(|chance| chance.u64(0..1_000)));
             tokio::time::sleep(wait).await;
             self.act().await;
             self.check()?;
@@ -189,7 +194,8 @@ impl Driver {
             overrides: Overrides::default(),
             seed: self.world.draw(|chance| chance.u64(..)),
         };
-        let settings = Settings { concurrency: 6, places: 10, batch: 7, ..Settings::default() };
+        let settings =
+            Settings { concurrency: 8, batch: 7, planted: self.plan.in_engine, ..Settings::default() };
         let started = tokio::select! {
             biased;
             () = life.ends() => None,
@@ -209,7 +215,7 @@ impl Driver {
     fn pause_one(&mut self) {
         let place = self.pick(PROCESSES);
         let Some(process) = &self.processes[place] else { return };
-        let (life, wait) = (process.life.clone(), self.world.draw(|chance| chance.u64(1..40)));
+        let (life, wait) = (process.life.clone(), self.world.draw(|chance| chance.u64(5..40)));
         life.pause();
         self.clients.spawn(async move {
             tokio::time::sleep(Duration::from_secs(wait)).await;

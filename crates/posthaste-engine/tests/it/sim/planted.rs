@@ -1,6 +1,7 @@
 //! Bugs with names: each must be seen by the simulation within so many seeds, or the simulation is blind.
 
 use posthaste_engine::model_store::Planted;
+use posthaste_engine::planted::Planted as InEngine;
 
 use super::driver::{Plan, simulate};
 
@@ -19,12 +20,33 @@ const WITHIN: [(Planted, u64); 11] = [
     (Planted::RequeueKeepsDeadLetterPending, 5),
 ];
 
+/// The same for bugs in the engine.
+const WITHIN_ENGINE: [(InEngine, u64); 5] = [
+    (InEngine::SendWithoutLease, 60),
+    (InEngine::ForgetUnclearClaim, 60),
+    (InEngine::ForgetUnclearAccept, 60),
+    (InEngine::DropOutcome, 20),
+    (InEngine::LeaveWhileSending, 150),
+];
+
+fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {
+    (0..within).find_map(|seed| simulate(seed, plan).err().map(|broken| (seed, broken)))
+}
+
 #[test]
-fn every_planted_bug_is_seen_within_its_seeds() {
+fn every_bug_planted_in_the_store_is_seen_within_its_seeds() {
     for (bug, within) in WITHIN {
-        let plan = Plan { planted: Some(bug), ..Plan::default() };
-        let seen = (0..within).find_map(|seed| simulate(seed, plan).err().map(|broken| (seed, broken)));
-        let (seed, broken) = seen.unwrap_or_else(|| panic!("{bug:?} was not seen within {within} seeds"));
-        eprintln!("{bug:?}: seed {seed}: {broken}");
+        let (seed, broken) = seen(Plan { planted: Some(bug), ..Plan::default() }, within)
+            .unwrap_or_else(|| panic!("{bug:?} was not seen within {within} seeds"));
+        eprintln!("{bug:?}: seed {seed}: {broken:.200}");
+    }
+}
+
+#[test]
+fn every_bug_planted_in_the_engine_is_seen_within_its_seeds() {
+    for (bug, within) in WITHIN_ENGINE {
+        let (seed, broken) = seen(Plan { in_engine: Some(bug), ..Plan::default() }, within)
+            .unwrap_or_else(|| panic!("{bug:?} was not seen within {within} seeds"));
+        eprintln!("{bug:?}: seed {seed}: {broken:.200}");
     }
 }

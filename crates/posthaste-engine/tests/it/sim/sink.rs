@@ -29,12 +29,14 @@ pub(super) enum Mood {
 
 impl Mood {
     /// The moods that leave nobody in doubt come first.
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::Takes,
         Self::Refuses,
         Self::Fails,
         Self::Throttles,
         Self::Rejects,
+        Self::Dawdles,
+        Self::Dawdles,
         Self::Dawdles,
         Self::Hangs,
         Self::Lies,

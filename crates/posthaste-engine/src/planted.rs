@@ -1,0 +1,33 @@
+//! Bugs with names, switched on by a test to show that the simulation would see them in the engine.
+//!
+//! Invariant: without the feature `testing` none of them can be switched on, and the compiler drops their branches.
+
+use crate::engine::Shared;
+
+/// A bug that `Settings::planted` switches on. Each is one small `if` where such a bug would be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Planted {
+    /// A try starts without a look at how long the lease lasts.
+    SendWithoutLease,
+    /// A claim whose answer is lost is forgotten, and so are the rows it may have leased.
+    ForgetUnclearClaim,
+    /// An accept whose answer is lost is forgotten, and so are the rows it may have leased.
+    ForgetUnclearAccept,
+    /// An outcome that the store did not take is dropped.
+    DropOutcome,
+    /// A node that stops gives back what is still being sent, as if it had not been.
+    LeaveWhileSending,
+}
+
+impl Shared {
+    #[cfg(feature = "testing")]
+    pub(crate) fn has(&self, bug: Planted) -> bool {
+        self.settings.planted == Some(bug)
+    }
+
+    #[cfg(not(feature = "testing"))]
+    #[expect(clippy::unused_self, reason = "the twin of a method that looks at the settings")]
+    pub(crate) const fn has(&self, _bug: Planted) -> bool {
+        false
+    }
+}

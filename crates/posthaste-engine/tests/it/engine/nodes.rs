@@ -1,0 +1,194 @@
+//! Nodes that crash, fall silent and come back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::attempt::Outcome;
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+
+use super::PLAIN;
+use crate::rig::{FaultyStore, Rig, Script, http, ms, notification, pass, secs, send};
+
+fn interrupted() -> (String, Option<String>, u32, u32) {
+    ("interrupted".to_owned(), None, 1, 1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_work_of_a_node_that_crashed_is_taken_over_without_spending_an_attempt() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Hang]);
+    let engine = rig.start().await;
+    let other = rig.start().await;
+    pass(secs(4) + ms(100)).await;
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(1)).await;
+    drop(engine);
+    let crashed = rig.elapsed();
+    pass(secs(12)).await;
+    assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Processing, 1));
+    pass(secs(5)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    let arrivals = rig.arrivals(id);
+    assert_eq!(arrivals.iter().map(|arrival| arrival.0).collect::<Vec<_>>(), [1, 1]);
+    let silent = arrivals[1].1 - crashed;
+    assert!((secs(12)..=secs(17)).contains(&silent), "{silent:?}");
+    assert_eq!(rig.events(id).await, [interrupted()]);
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Delivered)]);
+    assert_eq!(rig.model.inspect(|tables| tables.nodes.len()), 1);
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_starts_after_the_crash_takes_the_work_over_too() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 600;
+    rig.script("a", vec![Script::Hang; 300]);
+    let engine = rig.start().await;
+    let mut ids = vec![];
+    for _ in 0..300 {
+        ids.push(send(&engine, notification(&engine, "a", PLAIN)).await);
+    }
+    pass(secs(1)).await;
+    drop(engine);
+    let held = rig.model.inspect(|tables| tables.queue.values().filter(|row| row.lease.is_some()).count());
+    assert_eq!(held, 300);
+    rig.script("a", []);
+    let _other = rig.start().await;
+    pass(secs(17)).await;
+    for id in ids {
+        assert_eq!(rig.state(id).await, State::Succeeded);
+        assert_eq!(rig.events(id).await, [interrupted()]);
+        assert_eq!(rig.attempts(id).await.len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_interrupted_twenty_times_in_a_row_is_buried() {
+    let rig = Rig::new();
+    rig.always("a", Script::Hang);
+    let mut engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    for crashes in 1..=20 {
+        pass(ms(100)).await;
+        assert_eq!(rig.arrivals(id).len(), crashes);
+        drop(engine);
+        engine = rig.start().await;
+        pass(secs(17)).await;
+        if crashes < 20 {
+            assert_eq!(rig.state(id).await, State::Processing, "after {crashes}");
+        }
+    }
+    assert_eq!(rig.state(id).await, State::DeadLetter);
+    let dead = rig.dead_letter(id).await;
+    assert_eq!((dead.reason, &*dead.text), (Reason::Interrupted, Reason::Interrupted.words()));
+    assert_eq!(rig.events(id).await, vec![interrupted(); 20]);
+    assert!(rig.attempts(id).await.is_empty());
+    pass(secs(300)).await;
+    assert_eq!(rig.arrivals(id).len(), 20);
+    drop(engine);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_in_between_starts_the_count_of_interruptions_again() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Hang, Script::Answer(http(503))]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(1)).await;
+    drop(engine);
+    let _other = rig.start().await;
+    pass(secs(18)).await;
+    assert_eq!(rig.state(id).await, State::RetryScheduled);
+    assert_eq!(rig.model.inspect(|tables| tables.queue[&id].interruptions), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_declared_dead_joins_again_and_goes_on() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let other = rig.start().await;
+    pass(secs(5)).await;
+    let before: Vec<_> = rig.model.inspect(|tables| tables.nodes.keys().copied().collect());
+    store.refuse(&["heartbeat"]);
+    pass(secs(20)).await;
+    assert_eq!(rig.model.inspect(|tables| tables.nodes.len()), 1);
+    store.refuse(&[]);
+    pass(secs(1)).await;
+    let after: Vec<_> = rig.model.inspect(|tables| tables.nodes.keys().copied().collect());
+    assert_eq!((after.len(), before.contains(&after[1])), (2, false));
+    drop(other);
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(1)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    assert!(rig.events(id).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_lease_would_end_before_the_try_does_not_begin_it() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let other = rig.start().await;
+    pass(secs(4) + ms(100)).await;
+    store.refuse(&["heartbeat"]);
+    pass(secs(8)).await;
+    // The last heartbeat holds until 19 s; a try may take 10.
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(6)).await;
+    assert!(rig.arrivals(id).is_empty());
+    assert_eq!(rig.state(id).await, State::Processing);
+    pass(secs(12)).await;
+    store.refuse(&[]);
+    pass(secs(10)).await;
+    assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
+    assert_eq!(rig.events(id).await, [interrupted()]);
+    assert_eq!((engine.busy(), other.busy()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_comes_after_the_lease_was_lost_changes_nothing() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Slowly(secs(8), http(400))]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let _other = rig.start().await;
+    pass(secs(4) + ms(100)).await;
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    store.refuse(&["heartbeat", "settle"]);
+    pass(secs(20)).await;
+    assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 2));
+    store.refuse(&[]);
+    pass(secs(5)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Delivered)]);
+    assert_eq!(rig.events(id).await, [interrupted()]);
+    assert_eq!(engine.busy(), 0);
+    assert!(engine.is_recording());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_nodes_share_a_backlog_and_send_nothing_twice() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 16;
+    rig.always("a", Script::Slowly(ms(100), http(200)));
+    let engine = rig.start().await;
+    let other = rig.start().await;
+    let many: Vec<_> = (0..500).map(|_| notification(&engine, "a", PLAIN)).collect();
+    let ids: Vec<_> = many.iter().map(|new| new.id).collect();
+    engine.accept(None, many).await.unwrap();
+    let mut shared = Duration::ZERO;
+    for step in 0..100 {
+        pass(ms(100)).await;
+        if other.busy() > 0 {
+            shared = ms(100) * (step + 1);
+            break;
+        }
+    }
+    assert!(shared > Duration::ZERO && shared <= secs(6), "{shared:?}");
+    pass(secs(10)).await;
+    for id in ids {
+        assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
+    }
+}

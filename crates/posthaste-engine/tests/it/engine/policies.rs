@@ -1,0 +1,149 @@
+//! Which policy is in force when something is decided.
+
+use std::sync::Arc;
+
+use posthaste_core::notification::Notification;
+use posthaste_core::policy::{PolicyLayer, Scope};
+use posthaste_core::state::State;
+use posthaste_engine::acts::ActError;
+use posthaste_engine::engine::Engine;
+
+use super::PLAIN;
+use crate::rig::{
+    FaultyStore, Rig, Script, Trouble, ada, assert_arrived, http, ms, notification, pass, secs, send,
+    someone_of,
+};
+
+fn layer(json: &str) -> PolicyLayer {
+    serde_json::from_str(json).unwrap()
+}
+
+/// The plain policy with another delay and number of attempts.
+fn plain(seconds: u32, attempts: u32) -> PolicyLayer {
+    let policy = PLAIN.replace("60s", &format!("{seconds}s"));
+    layer(&policy.replace("\"maxAttempts\": 3", &format!("\"maxAttempts\": {attempts}")))
+}
+
+fn without_policy(engine: &Engine, to: &str) -> Notification {
+    let mut notification = notification(engine, to, "{}");
+    notification.content.policy = None;
+    notification
+}
+
+async fn put(engine: &Engine, scope: &str, layer: PolicyLayer) {
+    engine.put_policy(&scope.parse().unwrap(), Some(layer), &ada()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_acts_on_the_next_decision_and_leaves_a_due_time_that_is_set() {
+    let rig = Rig::new();
+    rig.always("a", Script::Answer(http(503)));
+    let engine = rig.start().await;
+    put(&engine, "global", plain(60, 3)).await;
+    let id = send(&engine, without_policy(&engine, "a")).await;
+    pass(secs(10)).await;
+    put(&engine, "tenant:default", plain(10, 4)).await;
+    pass(secs(200)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(60)), (3, secs(70)), (4, secs(80))]);
+    assert_eq!(rig.state(id).await, State::DeadLetter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smaller_budget_ends_with_the_next_attempt() {
+    let rig = Rig::new();
+    rig.always("a", Script::Answer(http(503)));
+    let engine = rig.start().await;
+    put(&engine, "channel:webhook", plain(60, 5)).await;
+    let id = send(&engine, without_policy(&engine, "a")).await;
+    pass(secs(70)).await;
+    put(&engine, "channel:webhook", plain(60, 2)).await;
+    pass(secs(600)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(60)), (3, secs(120))]);
+    assert_eq!(rig.state(id).await, State::DeadLetter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_while_an_attempt_runs_acts_on_the_decision_after_it() {
+    let rig = Rig::new();
+    rig.always("a", Script::Slowly(secs(8), http(503)));
+    let engine = rig.start().await;
+    put(&engine, "global", plain(60, 3)).await;
+    let id = send(&engine, without_policy(&engine, "a")).await;
+    pass(secs(4)).await;
+    put(&engine, "global", plain(20, 2)).await;
+    pass(secs(200)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(28))]);
+    assert_eq!(rig.state(id).await, State::DeadLetter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_policy_of_the_message_wins() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Answer(http(503))]);
+    let engine = rig.start().await;
+    for scope in ["global", "channel:webhook", "tenant:default"] {
+        put(&engine, scope, plain(10, 1)).await;
+    }
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(100)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(60))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_node_knows_a_change_with_its_next_heartbeat() {
+    let rig = Rig::new();
+    rig.always("a", Script::Slowly(secs(3), http(503)));
+    let engine = rig.start().await;
+    let other = rig.start().await;
+    put(&engine, "global", plain(60, 1)).await;
+    pass(secs(2) + ms(10)).await;
+    let id = send(&other, without_policy(&other, "a")).await;
+    pass(secs(3) + ms(10)).await;
+    assert_eq!(rig.state(id).await, State::DeadLetter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_taken_away_leaves_the_one_below() {
+    let rig = Rig::new();
+    rig.always("a", Script::Answer(http(503)));
+    let engine = rig.start().await;
+    put(&engine, "global", plain(60, 2)).await;
+    put(&engine, "tenant:default", plain(10, 2)).await;
+    engine.put_policy(&"tenant:default".parse().unwrap(), None, &ada()).await.unwrap();
+    let id = send(&engine, without_policy(&engine, "a")).await;
+    pass(secs(100)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(60))]);
+    let audit: Vec<_> = rig.audit().into_iter().map(|row| (row.audit.action, row.audit.target)).collect();
+    let row = |target: &str| ("put-policy".to_owned(), target.to_owned());
+    assert_eq!(audit, [row("global"), row("tenant:default"), row("tenant:default")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_policy_is_refused_with_its_field_and_the_old_one_stays() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let template: Scope = "template:welcome".parse().unwrap();
+    engine.put_policy(&template, Some(plain(60, 5)), &ada()).await.unwrap();
+    let refused = engine.put_policy(&template, Some(plain(60, 6)), &someone_of("default")).await;
+    let Err(ActError::Policy(bad)) = refused else { panic!("{refused:?}") };
+    assert_eq!(bad.field, "maxAttempts");
+    assert_eq!(engine.policies().set().layer(&template), Some(&plain(60, 5)));
+    assert_eq!(rig.audit().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_answer_about_policies_does_not_undo_a_newer_one() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let other = rig.start().await;
+    pass(secs(1)).await;
+    put(&other, "tenant:default", plain(10, 1)).await;
+    store.next("settings", [Trouble::ToldLate(ms(500))]);
+    pass(ms(1_100)).await;
+    put(&engine, "global", plain(60, 1)).await;
+    pass(ms(600)).await;
+    let set = engine.policies().set();
+    assert_eq!(set.layer(&Scope::Global), Some(&plain(60, 1)));
+    assert_eq!(set.layer(&"tenant:default".parse().unwrap()), Some(&plain(10, 1)));
+}

@@ -1,0 +1,178 @@
+//! The tries of one attempt: quick repeats, the deadline, and channels that break.
+
+use std::sync::Arc;
+
+use posthaste_core::attempt::Outcome;
+use posthaste_core::channel::Channel;
+use posthaste_core::failure::FailureType;
+use posthaste_core::reason::Reason;
+use posthaste_core::reply::{Fault, Reply};
+use posthaste_core::state::State;
+
+use super::PLAIN;
+use crate::rig::{
+    FaultyStore, Rig, Script, assert_arrived, assert_at, http, http_asking, ms, notification, pass, secs,
+    send,
+};
+
+/// Two quick tries after half a second and one second.
+const QUICK: &str = r#"{"strategy": "fixed", "initialDelay": "60s", "maxAttempts": 2, "jitter": "none",
+    "timeout": "10s", "quick": {"tries": 2, "delay": "500ms", "backoff": "exponential", "jitter": false}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn quick_tries_are_kept_in_one_attempt() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Slowly(ms(40), http(503)), Script::Answer(http(502))]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", QUICK)).await;
+    pass(secs(5)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, ms(0)), (1, ms(540)), (1, ms(1_540))]);
+    let attempts = rig.attempts(id).await;
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Delivered)]);
+    assert_eq!(attempts[0].status_code, Some(200));
+    assert_at(attempts[0].duration, ms(1_540));
+    let tries: Vec<_> =
+        attempts[0].quick_tries.iter().map(|quick| (quick.status_code, quick.failure_type)).collect();
+    assert_eq!(tries, [(Some(503), FailureType::Temporary), (Some(502), FailureType::Temporary)]);
+    let began: Vec<_> = rig.channel.arrivals().into_iter().map(|(_, _, at)| at).collect();
+    assert_eq!(attempts[0].started_at, began[0]);
+    assert_eq!(attempts[0].quick_tries[0].started_at, began[0]);
+    assert_eq!(attempts[0].quick_tries[1].started_at, began[1]);
+    assert!((40..=42).contains(&attempts[0].quick_tries[0].duration_ms));
+    assert_eq!(attempts[0].quick_tries[1].error.as_deref(), Some("answered 502"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn spent_quick_tries_spend_one_attempt() {
+    let rig = Rig::new();
+    rig.always("a", Script::Answer(Reply::Fault { fault: Fault::Refused, text: "refused".to_owned() }));
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", QUICK)).await;
+    pass(secs(120)).await;
+    let first = [(1, ms(0)), (1, ms(500)), (1, ms(1_500))];
+    let second = [(2, ms(61_500)), (2, ms(62_000)), (2, ms(63_000))];
+    assert_arrived(&rig.arrivals(id), &[first, second].concat());
+    let failed = Outcome::Failed(FailureType::NetworkFailure);
+    assert_eq!(rig.outcomes(id).await, [(1, 1, failed), (1, 2, failed)]);
+    let tries: Vec<usize> = rig.attempts(id).await.iter().map(|attempt| attempt.quick_tries.len()).collect();
+    assert_eq!(tries, [2, 2]);
+    assert_eq!(rig.dead_letter(id).await.reason, Reason::MaxAttemptsExceeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn our_own_timeout_ends_the_attempt_at_exactly_its_time() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Hang]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", QUICK)).await;
+    pass(ms(9_990)).await;
+    assert_eq!(rig.state(id).await, State::Processing);
+    assert!(rig.attempts(id).await.is_empty());
+    pass(ms(20)).await;
+    assert_eq!(rig.state(id).await, State::RetryScheduled);
+    let attempts = rig.attempts(id).await;
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Failed(FailureType::Timeout))]);
+    assert_at(attempts[0].duration, secs(10));
+    assert_eq!(attempts[0].error.as_deref(), Some("no answer within 10s"));
+    assert!(attempts[0].quick_tries.is_empty());
+    pass(secs(100)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(70))]);
+    assert_eq!(rig.state(id).await, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_at_the_last_moment_counts() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Slowly(ms(9_990), http(200))]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(11)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_beyond_the_quick_waits_bounds_the_scheduled_retry() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Answer(http_asking(503, secs(90)))]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", QUICK)).await;
+    pass(secs(120)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(90))]);
+    assert!(rig.attempts(id).await[0].quick_tries.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_panics_fails_the_attempt_and_the_node_goes_on() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let mut ids = vec![];
+    for number in 0..20 {
+        let to = format!("{number}");
+        rig.script(&to, [Script::Panic]);
+        ids.push(send(&engine, notification(&engine, &to, PLAIN)).await);
+    }
+    pass(secs(1)).await;
+    assert_eq!(engine.busy(), 0);
+    pass(secs(60)).await;
+    for id in ids {
+        let unknown = Outcome::Failed(FailureType::Unknown);
+        assert_eq!(rig.outcomes(id).await, [(1, 1, unknown), (1, 2, Outcome::Delivered)]);
+        assert_eq!(rig.attempts(id).await[0].error.as_deref(), Some("the channel broke down"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_is_not_configured_is_a_permanent_failure_that_says_so() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let mut letter = notification(&engine, "a@example.org", PLAIN);
+    letter.channel = Channel::Email;
+    let id = send(&engine, letter).await;
+    pass(ms(1)).await;
+    let dead = rig.dead_letter(id).await;
+    assert_eq!((dead.reason, &*dead.text), (Reason::PermanentFailure, "no provider is configured for email"));
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Failed(FailureType::Permanent))]);
+    assert!(rig.channel.arrivals().is_empty());
+}
+
+/// A try may take longer than a heartbeat holds.
+const LONG: &str = r#"{"strategy": "fixed", "initialDelay": "60s", "maxAttempts": 3, "jitter": "none",
+    "timeout": "60s", "quick": {"tries": 0}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_try_longer_than_the_hold_starts_only_once_the_lease_outlasts_it() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    pass(ms(500)).await;
+    store.refuse(&["heartbeat"]);
+    let id = send(&engine, notification(&engine, "a", LONG)).await;
+    pass(secs(5)).await;
+    assert!(rig.arrivals(id).is_empty());
+    assert_eq!(rig.state(id).await, State::Processing);
+    store.refuse(&[]);
+    pass(ms(500)).await;
+    assert_eq!(rig.arrivals(id).len(), 1);
+    let holds: Vec<_> = rig.model.inspect(|tables| tables.nodes.values().map(|node| node.expires).collect());
+    let began = rig.channel.arrivals()[0].2;
+    assert!(holds[0].since(began) > secs(60), "{holds:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_long_try_is_not_taken_over_while_it_runs() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Slowly(secs(58), http(200))]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let other = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", LONG)).await;
+    pass(ms(10)).await;
+    assert_eq!(rig.arrivals(id).len(), 1);
+    store.refuse(&["heartbeat"]);
+    pass(secs(59)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    pass(secs(60)).await;
+    assert_eq!(rig.arrivals(id).len(), 1);
+    assert!(rig.events(id).await.is_empty());
+    drop(other);
+}

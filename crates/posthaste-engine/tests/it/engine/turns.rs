@@ -1,0 +1,118 @@
+//! Whose turn it is: destinations, lanes and priorities beside each other.
+
+use posthaste_core::id::NotificationId;
+use posthaste_core::notification::Priority;
+use posthaste_core::state::State;
+use posthaste_engine::engine::Engine;
+use posthaste_engine::store::Accepted;
+
+use super::PLAIN;
+use crate::rig::{Rig, Script, assert_arrived, http, ms, notification, pass, secs, send};
+
+async fn send_many(engine: &Engine, count: usize, destination: &str, to: &str) -> Vec<NotificationId> {
+    let new = |_| {
+        let mut new = notification(engine, to, PLAIN);
+        new.destination = destination.into();
+        new
+    };
+    let many: Vec<_> = (0..count).map(new).collect();
+    let ids = many.iter().map(|new| new.id).collect();
+    assert_eq!(engine.accept(None, many).await.unwrap(), Accepted::New);
+    ids
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_hangs_does_not_hold_up_another() {
+    let rig = Rig::new();
+    rig.always("hangs", Script::Hang);
+    let engine = rig.start().await;
+    send_many(&engine, 1_000, "http://hangs", "hangs").await;
+    pass(ms(100)).await;
+    let ids = send_many(&engine, 50, "http://works", "works").await;
+    pass(ms(100)).await;
+    for id in ids {
+        assert_arrived(&rig.arrivals(id), &[(1, ms(100))]);
+        assert_eq!(rig.state(id).await, State::Succeeded);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wave_of_retries_that_hang_does_not_stop_new_ones() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    for number in 0..10 {
+        let to = format!("d{number}");
+        rig.script(&to, vec![Script::Answer(http(503)); 100]);
+        rig.always(&to, Script::Hang);
+        send_many(&engine, 100, &format!("http://{to}"), &to).await;
+    }
+    pass(secs(61)).await;
+    let retries = rig.channel.arrivals().iter().filter(|(_, attempt, _)| *attempt == 2).count();
+    assert!(retries >= 64, "{retries} retries hang");
+    let ids = send_many(&engine, 50, "http://works", "works").await;
+    pass(ms(100)).await;
+    for id in ids {
+        assert_arrived(&rig.arrivals(id), &[(1, secs(61))]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wave_of_new_ones_that_hang_does_not_stop_a_retry() {
+    let rig = Rig::new();
+    rig.script("fails", [Script::Answer(http(503))]);
+    let engine = rig.start().await;
+    let id = send_many(&engine, 1, "http://fails", "fails").await[0];
+    pass(secs(59)).await;
+    for number in 0..10 {
+        let to = format!("d{number}");
+        rig.always(&to, Script::Hang);
+        send_many(&engine, 200, &format!("http://{to}"), &to).await;
+    }
+    pass(secs(2)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(60))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_more_urgent_go_first_and_the_least_urgent_go_too() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 8;
+    rig.script("slow", vec![Script::Slowly(secs(1), http(200)); 8]);
+    let engine = rig.start().await;
+    for number in 0..8 {
+        send_many(&engine, 1, &format!("http://{number}"), "slow").await;
+    }
+    let mut waiting = vec![];
+    for priority in [Priority::Low, Priority::Critical] {
+        for number in 0..90 {
+            let mut new = notification(&engine, "a", PLAIN);
+            new.destination = format!("http://{}", number % 9).into();
+            new.priority = priority;
+            waiting.push((new.id, priority));
+            send(&engine, new).await;
+        }
+    }
+    pass(secs(60)).await;
+    let arrivals = rig.channel.arrivals();
+    let priority_of = |id| waiting.iter().find(|(of, _)| *of == id).map(|(_, priority)| *priority);
+    let order: Vec<_> = arrivals.iter().filter_map(|(id, _, _)| priority_of(*id)).collect();
+    assert_eq!(order.len(), 180);
+    let low = order[..54].iter().filter(|priority| **priority == Priority::Low).count();
+    assert!((3..=12).contains(&low), "{low} of the first 54 are the least urgent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_node_delivers_a_backlog_of_many_destinations() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 3;
+    rig.settings.batch = 4;
+    let engine = rig.start().await;
+    let mut ids = vec![];
+    for number in 0..40 {
+        ids.extend(send_many(&engine, 5, &format!("http://{number}"), "a").await);
+    }
+    pass(secs(1)).await;
+    for id in ids {
+        assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
+    }
+    assert_eq!(engine.busy(), 0);
+}

@@ -1,0 +1,139 @@
+//! A store that refuses, answers late, or says no after it has done it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::model_store::ModelStore;
+use posthaste_engine::store::{
+    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
+    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, StoreError, View, Wakes,
+};
+
+/// What goes wrong with one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Trouble {
+    /// It is not done.
+    Refuse,
+    /// It is done and answered as an error.
+    Lie,
+    /// It is done after a while.
+    DoneLate(Duration),
+    /// It is done at once and answered after a while.
+    ToldLate(Duration),
+}
+
+/// A model store whose calls go wrong as told.
+pub(crate) struct FaultyStore {
+    model: ModelStore,
+    troubles: Mutex<BTreeMap<&'static str, VecDeque<Trouble>>>,
+    outage: Mutex<Vec<&'static str>>,
+}
+
+impl FaultyStore {
+    pub(crate) fn on(model: &ModelStore) -> Self {
+        Self { model: model.clone(), troubles: Mutex::default(), outage: Mutex::default() }
+    }
+
+    /// The next calls of a method meet these troubles, one each.
+    pub(crate) fn next(&self, method: &'static str, troubles: impl IntoIterator<Item = Trouble>) {
+        self.troubles.lock().unwrap().entry(method).or_default().extend(troubles);
+    }
+
+    /// These methods are refused until the next call of this.
+    pub(crate) fn refuse(&self, methods: &[&'static str]) {
+        *self.outage.lock().unwrap() = methods.to_vec();
+    }
+
+    fn trouble(&self, method: &'static str) -> Option<Trouble> {
+        if self.outage.lock().unwrap().contains(&method) {
+            return Some(Trouble::Refuse);
+        }
+        self.troubles.lock().unwrap().get_mut(method)?.pop_front()
+    }
+
+    async fn meet<T>(&self, method: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+        match self.trouble(method) {
+            None => call.await,
+            Some(Trouble::Refuse) => Err(unavailable(method)),
+            Some(Trouble::Lie) => {
+                call.await?;
+                Err(unavailable(method))
+            }
+            Some(Trouble::DoneLate(wait)) => {
+                tokio::time::sleep(wait).await;
+                call.await
+            }
+            Some(Trouble::ToldLate(wait)) => {
+                let answer = call.await;
+                tokio::time::sleep(wait).await;
+                answer
+            }
+        }
+    }
+}
+
+fn unavailable(method: &str) -> StoreError {
+    StoreError::Unavailable { what: format!("the test breaks {method}"), source: None }
+}
+
+macro_rules! store {
+    ($(fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+        #[async_trait]
+        impl Store for FaultyStore {
+            $(async fn $method(&self, $($name: $type),*) -> Result<$answer> {
+                self.meet(stringify!($method), self.model.$method($($name),*)).await
+            })*
+        }
+    };
+}
+
+store! {
+    fn join(name: &str, hold: Duration, now: Timestamp) -> (NodeId, Timestamp);
+    fn heartbeat(node: NodeId, hold: Duration, now: Timestamp) -> Pulse;
+    fn leave(node: NodeId) -> ();
+    fn reclaim(node: NodeId, limit: usize, now: Timestamp) -> usize;
+    fn intern(flows: Vec<FlowKey>) -> Vec<FlowId>;
+    fn accept(requests: Vec<Request>, now: Timestamp) -> Vec<Accepted>;
+    fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Vec<Job>;
+    fn settle(batch: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
+    fn release(lease: Lease, only: Option<Vec<NotificationId>>) -> usize;
+    fn wakes(after: Timestamp, until: Timestamp) -> Wakes;
+    fn expiring(until: Timestamp, limit: usize) -> Expiring;
+    fn buckets(after: Option<Bucket>, limit: usize) -> Vec<(Bucket, Timestamp)>;
+    fn flow(flow: FlowId) -> Option<FlowKey>;
+    fn overdue(
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize
+    ) -> Vec<Overdue>;
+    fn facts(ids: Vec<NotificationId>) -> Vec<Facts>;
+    fn notification_of(dead_letter: DeadLetterId) -> Option<NotificationId>;
+    fn transition(changes: Vec<Change>, audit: Option<Audit>, now: Timestamp) -> Vec<bool>;
+    fn settings(known: Option<i64>) -> Option<(i64, Vec<(String, String)>)>;
+    fn put_setting(name: &str, value: Option<String>, audit: Audit) -> i64;
+    fn get(id: NotificationId) -> Option<View>;
+    fn history(id: NotificationId) -> History;
+    fn page(filter: Filter, before: Option<NotificationId>, limit: usize) -> Page<View, NotificationId>;
+    fn retry_queue(
+        tenant: Option<Tenant>,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize
+    ) -> Page<View, (Timestamp, NotificationId)>;
+    fn dead_letter(id: DeadLetterId) -> Option<DeadLetterView>;
+    fn dead_letters(
+        filter: DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize
+    ) -> Page<DeadLetterView, DeadLetterId>;
+    fn audit(tenant: Option<Tenant>, before: Option<i64>, limit: usize) -> Page<AuditRow, i64>;
+    fn stats(tenant: Option<Tenant>, now: Timestamp) -> Stats;
+}
