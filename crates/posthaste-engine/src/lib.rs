@@ -4,4 +4,6 @@
 
 pub mod channel;
 pub mod clock;
+#[cfg(feature = "testing")]
+pub mod model_store;
 pub mod store;

@@ -1,0 +1,235 @@
+//! The hot path: accept, claim, settle.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::flow::{FlowId, FlowKey, Quota};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::Lease;
+use posthaste_core::reason::Reason;
+use posthaste_core::state::{Event, Lane};
+use posthaste_core::time::Timestamp;
+
+use super::nodes::{FIRST, LAST};
+use super::planted::Planted;
+use super::tables::{Ended, Key, Row, Tables, corrupt};
+use crate::store::{
+    Accepted, Arrival, DeadLetterView, Ending, Idempotency, Job, Next, Progress, Request, Result, Settled,
+    Settlement,
+};
+
+impl Tables {
+    pub(super) fn intern(&mut self, keys: Vec<FlowKey>) -> Vec<FlowId> {
+        let number = |key: FlowKey| {
+            let next = FlowId(i64::try_from(self.flows.len()).expect("fewer flows than i64::MAX") + 1);
+            let flow = *self.flow_numbers.entry(key.clone()).or_insert(next);
+            self.flows.entry(flow).or_insert(key);
+            flow
+        };
+        keys.into_iter().map(number).collect()
+    }
+
+    pub(super) fn accept(&mut self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+        let mut given = BTreeSet::new();
+        let mut ids = requests.iter().flat_map(|request| &request.arrivals).map(|new| new.notification.id);
+        let may_fail = ids.any(|id| self.notifications.contains_key(&id) || !given.insert(id));
+        let run = |tables: &mut Self| requests.into_iter().map(|new| tables.take_in(new, now)).collect();
+        if may_fail { self.whole_or_nothing(run) } else { run(self) }
+    }
+
+    fn take_in(&mut self, request: Request, now: Timestamp) -> Result<Accepted> {
+        if let Some(idempotency) = request.idempotency {
+            let name = (idempotency.tenant, idempotency.key);
+            let known = self.keys.get(&name).filter(|key| now.since(key.first_used) < Idempotency::LIFE);
+            match known {
+                Some(key) if key.hash != idempotency.hash => return Ok(Accepted::Conflict),
+                Some(key) if !self.has(Planted::TwinStoredTwice) => {
+                    return Ok(Accepted::Twin(key.answer.clone()));
+                }
+                Some(_) | None => {}
+            }
+            let Idempotency { hash, answer, .. } = idempotency;
+            self.keys.insert(name, Key { first_used: now, hash, answer });
+        }
+        for arrival in request.arrivals {
+            self.enter(first_row(arrival))?;
+        }
+        Ok(Accepted::New)
+    }
+
+    pub(super) fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
+        let mut jobs = vec![];
+        for quota in quotas {
+            for id in self.claimable(quota, now) {
+                let mut row = self.queue[&id].clone();
+                row.lease = Some(lease);
+                jobs.push(row.job(lease));
+                if self.has(Planted::ClaimIgnoresLease) {
+                    self.replace(row);
+                } else {
+                    self.change(Event::Claim, row)?;
+                }
+            }
+        }
+        Ok(jobs)
+    }
+
+    /// Rows of the bucket that nobody holds and that are due, the longest due first.
+    fn claimable(&self, quota: Quota, now: Timestamp) -> Vec<NotificationId> {
+        let limit = usize::try_from(quota.limit).unwrap_or(usize::MAX);
+        let until = if self.has(Planted::ClaimIgnoresDue) { Timestamp::MAX } else { now };
+        if self.has(Planted::ClaimIgnoresLease) {
+            let fits = |row: &&Row| row.bucket() == quota.bucket && row.due <= until;
+            let mut rows: Vec<&Row> = self.queue.values().filter(fits).collect();
+            rows.sort_by_key(|row| (row.due, row.notification.id));
+            return rows.into_iter().take(limit).map(|row| row.notification.id).collect();
+        }
+        let due = (quota.bucket, Timestamp::MIN, FIRST)..=(quota.bucket, until, LAST);
+        self.waiting.range(due).take(limit).map(|(_, _, id)| *id).collect()
+    }
+
+    pub(super) fn settle(&mut self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
+        let repeats = batch.iter().any(|item| self.has_attempt(item));
+        let may_fail = repeats || self.any_taken(batch.iter().filter_map(buried_as));
+        let run = |tables: &mut Self| batch.into_iter().map(|item| tables.settle_one(item, now)).collect();
+        if may_fail { self.whole_or_nothing(run) } else { run(self) }
+    }
+
+    fn settle_one(&mut self, item: Settlement, now: Timestamp) -> Result<Settled> {
+        let Some(row) = self.queue.get(&item.id).filter(|row| self.may_settle(row, item.lease)) else {
+            return Ok(Settled::LeaseLost);
+        };
+        if row.cancel && !item.cancel_seen && !self.has(Planted::CancelFlagIgnored) {
+            return Ok(Settled::CancelRequested);
+        }
+        let mut row = row.clone();
+        let last_made = item.attempt.as_ref().map_or(row.attempts_made(), |attempt| attempt.number);
+        self.keep_attempt(&item)?;
+        match item.next {
+            Next::Retry { due, delay } => {
+                row.lane = Lane::Retry;
+                row.lease = None;
+                row.due = due;
+                row.delay = delay;
+                row.interruptions = 0;
+                row.cancel = false;
+                if !self.has(Planted::RetryKeepsAttemptNumber) {
+                    row.progress.attempt += 1;
+                }
+                self.change(Event::ScheduleRetry, row)?;
+            }
+            Next::End(ending) => {
+                let event = ending_event(&ending);
+                let progress = Progress { attempt: last_made, ..row.progress };
+                self.end_as(item.id, event, ending, progress, now)?;
+            }
+        }
+        Ok(Settled::Applied)
+    }
+
+    fn may_settle(&self, row: &Row, lease: Lease) -> bool {
+        row.lease == Some(lease) || (self.has(Planted::SettleWithoutFence) && row.lease.is_some())
+    }
+
+    fn has_attempt(&self, item: &Settlement) -> bool {
+        let Some(attempt) = &item.attempt else { return false };
+        let attempts = self.attempts.get(&item.id);
+        attempts.is_some_and(|known| known.contains_key(&(attempt.generation, attempt.number)))
+    }
+
+    fn keep_attempt(&mut self, item: &Settlement) -> Result<()> {
+        let Some(attempt) = &item.attempt else { return Ok(()) };
+        if self.has_attempt(item) {
+            let (generation, number) = (attempt.generation, attempt.number);
+            return Err(corrupt(format!("{} has attempt {generation}.{number} already", item.id)));
+        }
+        if !self.has(Planted::AttemptRowLost) {
+            let attempts = self.attempts.entry(item.id).or_default();
+            attempts.insert((attempt.generation, attempt.number), attempt.clone());
+        }
+        Ok(())
+    }
+
+    /// A row leaves the queue; if it is buried, its dead letter appears in the same step.
+    pub(super) fn end_as(
+        &mut self,
+        id: NotificationId,
+        event: Event,
+        ending: Ending,
+        progress: Progress,
+        now: Timestamp,
+    ) -> Result<()> {
+        let state = ending.state();
+        let (reason, text, dead_letter) = match ending {
+            Ending::Delivered | Ending::Cancelled | Ending::Expired => (None, None, None),
+            Ending::Failed { reason, text } => (Some(reason), Some(text), None),
+            Ending::Buried { dead_letter, reason, text } => (Some(reason), Some(text), Some(dead_letter)),
+        };
+        if let (Some(name), Some(reason), Some(text)) = (dead_letter, reason, &text)
+            && !self.has(Planted::LostDeadLetter)
+        {
+            self.bury(name, id, progress.generation, (reason, text), now)?;
+        }
+        self.end(id, event, Ended { state, at: now, progress, reason, text, dead_letter })
+    }
+
+    fn bury(
+        &mut self,
+        name: DeadLetterId,
+        id: NotificationId,
+        generation: u32,
+        (reason, text): (Reason, &str),
+        now: Timestamp,
+    ) -> Result<()> {
+        if self.dead_letters.contains_key(&name) {
+            return Err(corrupt(format!("{name} exists already")));
+        }
+        let made = self.attempts.get(&id).into_iter().flat_map(|made| made.values());
+        let dead_letter = DeadLetterView {
+            id: name,
+            notification: self.notifications[&id].notification.clone(),
+            reason,
+            text: text.to_owned(),
+            attempts: made.filter(|attempt| attempt.generation == generation).cloned().collect(),
+            status: DeadLetterStatus::Pending,
+            created_at: now,
+            resolved_at: None,
+            resolved_by: None,
+        };
+        self.dead_letters.insert(name, dead_letter);
+        Ok(())
+    }
+}
+
+fn first_row(arrival: Arrival) -> Row {
+    Row {
+        notification: arrival.notification,
+        flow: arrival.flow,
+        lane: Lane::Main,
+        due: arrival.due,
+        first_due: arrival.due,
+        delay: Duration::ZERO,
+        lease: arrival.lease,
+        progress: Progress::START,
+        interruptions: 0,
+        cancel: false,
+    }
+}
+
+fn buried_as(item: &Settlement) -> Option<DeadLetterId> {
+    match &item.next {
+        Next::End(Ending::Buried { dead_letter, .. }) => Some(*dead_letter),
+        Next::End(_) | Next::Retry { .. } => None,
+    }
+}
+
+const fn ending_event(ending: &Ending) -> Event {
+    match ending {
+        Ending::Delivered => Event::Deliver,
+        Ending::Cancelled => Event::Cancel,
+        Ending::Expired => Event::Expire,
+        Ending::Failed { .. } => Event::Fail,
+        Ending::Buried { .. } => Event::Bury,
+    }
+}

@@ -1,0 +1,54 @@
+//! Bugs with names, switched on by a test to show that the checks around the store would see them.
+
+/// A bug that `ModelStore::plant` switches on. Each is one small `if` where such a bug would be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Planted {
+    /// A settle is taken from anyone, as long as somebody holds the row.
+    SettleWithoutFence,
+    /// A notification ends as a dead letter, but the dead letter itself is not kept.
+    LostDeadLetter,
+    /// Leases are taken back from a node that is alive.
+    ReclaimAlive,
+    /// A claim hands out rows that somebody holds.
+    ClaimIgnoresLease,
+    /// A claim hands out rows before they are due.
+    ClaimIgnoresDue,
+    /// A settle does not keep the attempt.
+    AttemptRowLost,
+    /// A scheduled retry has the number of the attempt that failed.
+    RetryKeepsAttemptNumber,
+    /// A settle that knows nothing of a request to cancel goes through.
+    CancelFlagIgnored,
+    /// A repeated request is stored once more.
+    TwinStoredTwice,
+    /// A lease that is taken back leaves no event.
+    ReclaimWithoutEvent,
+    /// What ends is still counted among what lives.
+    CounterDrift,
+    /// A requeued notification leaves its dead letter pending.
+    RequeueKeepsDeadLetterPending,
+    /// A node that was declared dead comes back to life by a heartbeat.
+    HeartbeatRevivesDead,
+    /// A manual retry starts its numbers from 1, as a requeue does.
+    RetryNumbersFromOne,
+}
+
+impl Planted {
+    /// Every bug that can be planted.
+    pub const ALL: [Self; 14] = [
+        Self::SettleWithoutFence,
+        Self::LostDeadLetter,
+        Self::ReclaimAlive,
+        Self::ClaimIgnoresLease,
+        Self::ClaimIgnoresDue,
+        Self::AttemptRowLost,
+        Self::RetryKeepsAttemptNumber,
+        Self::CancelFlagIgnored,
+        Self::TwinStoredTwice,
+        Self::ReclaimWithoutEvent,
+        Self::CounterDrift,
+        Self::RequeueKeepsDeadLetterPending,
+        Self::HeartbeatRevivesDead,
+        Self::RetryNumbersFromOne,
+    ];
+}

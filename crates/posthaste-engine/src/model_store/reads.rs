@@ -1,0 +1,158 @@
+//! What people and programs look at.
+
+use std::ops::Bound::{Excluded, Unbounded};
+
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::{Notification, Tenant};
+use posthaste_core::time::Timestamp;
+
+use super::nodes::LAST;
+use super::tables::Tables;
+use crate::store::{AuditRow, DeadLetterFilter, DeadLetterView, End, Filter, History, Page, Stats, View};
+
+/// How many rows a page looks at before it gives up and hands out a cursor.
+const LONGEST_SCAN: usize = 5_000;
+
+impl Tables {
+    pub(super) fn view(&self, id: NotificationId) -> Option<View> {
+        let notification = self.notifications.get(&id)?.notification.clone();
+        if let Some(row) = self.queue.get(&id) {
+            return Some(View {
+                notification,
+                state: row.state(),
+                progress: row.progress,
+                due: Some(row.due),
+                cancel_requested: row.cancel,
+                end: None,
+            });
+        }
+        let ended = self.ended.get(&id)?;
+        Some(View {
+            notification,
+            state: ended.state,
+            progress: ended.progress,
+            due: None,
+            cancel_requested: false,
+            end: Some(End {
+                at: ended.at,
+                reason: ended.reason,
+                text: ended.text.clone(),
+                dead_letter: ended.dead_letter,
+            }),
+        })
+    }
+
+    pub(super) fn history(&self, id: NotificationId) -> History {
+        let attempts = self.attempts.get(&id).into_iter().flat_map(|made| made.values());
+        History {
+            attempts: attempts.cloned().collect(),
+            events: self.events.get(&id).cloned().unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn page(
+        &self,
+        filter: &Filter,
+        before: Option<NotificationId>,
+        limit: usize,
+    ) -> Page<View, NotificationId> {
+        let older = self.notifications.range((Unbounded, before.map_or(Unbounded, Excluded)));
+        scan(older.map(|(id, _)| *id).rev(), limit, |id| self.view(*id).filter(|view| shows(filter, view)))
+    }
+
+    pub(super) fn retry_queue(
+        &self,
+        tenant: Option<&Tenant>,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize,
+    ) -> Page<View, (Timestamp, NotificationId)> {
+        let later = self.retries.range((after.map_or(Unbounded, Excluded), Unbounded)).copied();
+        scan(later, limit, |(_, id)| {
+            self.view(*id).filter(|view| matches(tenant, Some(&view.notification.tenant)))
+        })
+    }
+
+    pub(super) fn dead_letters(
+        &self,
+        filter: &DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize,
+    ) -> Page<DeadLetterView, DeadLetterId> {
+        let older = self.dead_letters.range((Unbounded, before.map_or(Unbounded, Excluded)));
+        let is_shown = |dead: &&DeadLetterView| {
+            matches(filter.tenant.as_ref(), Some(&dead.notification.tenant))
+                && matches(filter.status.as_ref(), Some(&dead.status))
+                && matches(filter.channel.as_ref(), Some(&dead.notification.channel))
+        };
+        scan(older.map(|(id, _)| *id).rev(), limit, |id| self.dead_letters.get(id).filter(is_shown).cloned())
+    }
+
+    pub(super) fn audit_page(
+        &self,
+        tenant: Option<&Tenant>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Page<AuditRow, i64> {
+        let older = self.audit.iter().rev().filter(|row| before.is_none_or(|before| row.number < before));
+        let number_of = |number: &i64| usize::try_from(*number - 1).ok();
+        scan(older.map(|row| row.number), limit, |number| {
+            let row = number_of(number).and_then(|index| self.audit.get(index))?;
+            matches(tenant, row.audit.tenant.as_ref()).then(|| row.clone())
+        })
+    }
+
+    pub(super) fn stats(&self, tenant: Option<&Tenant>, now: Timestamp) -> Stats {
+        let mut due = self.due.range(..=(now, LAST));
+        let oldest = due.find(|(_, id)| matches(tenant, Some(&self.queue[id].notification.tenant)));
+        Stats { channels: self.counters.stats(tenant, now), oldest_due: oldest.map(|(due, _)| *due) }
+    }
+}
+
+/// A page of what `pick` takes from the rows. There is a next one if the page or the scan is full and a row is left.
+fn scan<T, C: Copy>(
+    rows: impl Iterator<Item = C>,
+    limit: usize,
+    pick: impl Fn(&C) -> Option<T>,
+) -> Page<T, C> {
+    let mut rows = rows.peekable();
+    let mut page = Page { rows: vec![], next: None };
+    let mut last = None;
+    let mut looked_at = 0;
+    while page.rows.len() < limit && looked_at < LONGEST_SCAN {
+        let Some(cursor) = rows.next() else { return page };
+        looked_at += 1;
+        last = Some(cursor);
+        page.rows.extend(pick(&cursor));
+    }
+    page.next = last.filter(|_| rows.peek().is_some());
+    page
+}
+
+fn shows(filter: &Filter, view: &View) -> bool {
+    let notification = &view.notification;
+    let accepted = notification.created_at();
+    matches(filter.tenant.as_ref(), Some(&notification.tenant))
+        && matches(filter.state.as_ref(), Some(&view.state))
+        && matches(filter.channel.as_ref(), Some(&notification.channel))
+        && matches(filter.template.as_ref(), notification.template.as_ref())
+        && matches(filter.destination.as_deref(), Some(&*notification.destination))
+        && filter.since.is_none_or(|since| since <= accepted)
+        && filter.until.is_none_or(|until| accepted < until)
+        && filter.text.as_deref().is_none_or(|text| mentions(notification, text))
+}
+
+/// Nothing wanted matches everything.
+fn matches<T: PartialEq + ?Sized>(wanted: Option<&T>, found: Option<&T>) -> bool {
+    wanted.is_none() || wanted == found
+}
+
+fn mentions(notification: &Notification, text: &str) -> bool {
+    let wanted = text.to_ascii_lowercase();
+    let places = [
+        Some(&notification.to),
+        notification.subject.as_ref(),
+        notification.event_key.as_ref(),
+        notification.correlation_id.as_ref(),
+    ];
+    places.into_iter().flatten().any(|place| place.to_ascii_lowercase().contains(&wanted))
+}

@@ -1,0 +1,1 @@
+//! The tests of the engine as one binary.
