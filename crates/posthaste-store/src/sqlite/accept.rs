@@ -138,7 +138,7 @@ impl Keys {
             )?
             .query_row([turn], |row| row.get(0))
             .optional()?;
-        if held != Some(day) {
+        if held.is_none_or(|held| held < day) {
             conn.execute(&format!("delete from {}", table(turn)), [])?;
             conn.execute(
                 "insert or replace into idempotency_day (turn, day)

@@ -14,6 +14,7 @@ use super::rows::{Queued, Wide, bucket, maybe_time, notification_id, queue_colum
 
 /// Where rows become due in a stretch of time. Everything it reads is in the index.
 pub(super) fn wakes(conn: &Connection, after: Timestamp, until: Timestamp) -> Result<Wakes> {
+    let until = until.max(after);
     let mut select = conn.prepare_cached(
         "select distinct flow, lane, priority
          from queue indexed by queue_wake
