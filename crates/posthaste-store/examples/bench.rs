@@ -40,15 +40,27 @@ pub struct Settings {
     pub rounds: usize,
     /// Batches in a turn.
     pub batches: usize,
-    /// Rows that are parked in the scenario that has some.
+    /// Rows that are parked in the scenario that has some; none is no such scenario.
     pub parked: u64,
+    /// Flows of the scenario that has many; none is no such scenario.
+    pub flows: usize,
+    /// What time is measured by.
+    pub watch: Watch,
     /// Whether to answer in JSON.
     pub json: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { rows: vec![0], rounds: 5, batches: 40, parked: PARKED, json: false }
+        Self {
+            rows: vec![0],
+            rounds: 5,
+            batches: 40,
+            parked: PARKED,
+            flows: 1_000,
+            watch: Watch::Wall,
+            json: false,
+        }
     }
 }
 
@@ -74,6 +86,8 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Outcomes<Settings> {
             "--rounds" => settings.rounds = value.parse()?,
             "--batches" => settings.batches = value.parse()?,
             "--parked" => settings.parked = value.parse()?,
+            "--flows" => settings.flows = value.parse()?,
+            "--watch" => settings.watch = if value == "cpu" { Watch::Cpu } else { Watch::Wall },
             "--output" => settings.json = value == "json",
             _ => return Err(format!("{name} is not known").into()),
         }
@@ -88,19 +102,64 @@ pub fn run(settings: &Settings, directory: &Path) -> Outcomes<String> {
     for rows in &settings.rows {
         sides.push(runtime.block_on(Side::new(directory, &format!("{rows} rows"), *rows, 8, 0))?);
     }
-    let parked = format!("{} parked", settings.parked);
-    sides.push(runtime.block_on(Side::new(directory, &parked, 0, 8, settings.parked))?);
-    sides.push(runtime.block_on(Side::new(directory, "1000 flows", 0, 1_000, 0))?);
+    if settings.parked > 0 {
+        let name = format!("{} parked", settings.parked);
+        sides.push(runtime.block_on(Side::new(directory, &name, 0, 8, settings.parked))?);
+    }
+    if settings.flows > 0 {
+        let name = format!("{} flows", settings.flows);
+        sides.push(runtime.block_on(Side::new(directory, &name, 0, settings.flows, 0))?);
+    }
     for round in 0..settings.rounds {
         // Each round begins with another one, so that none is always the first.
         for turn in 0..sides.len() {
             let count = sides.len();
             let side = &mut sides[(round + turn) % count];
+            side.watch = settings.watch;
             runtime.block_on(side.turn(settings.batches))?;
         }
     }
     let resident = memory("VmRSS:");
     Ok(if settings.json { json(&sides, resident) } else { table(&sides, resident) })
+}
+
+/// What time is measured by.
+#[derive(Clone, Copy)]
+pub enum Watch {
+    /// What a caller waits.
+    Wall,
+    /// What the threads of this process were on a core: for comparing layouts on a machine that others use as well.
+    Cpu,
+}
+
+/// A moment by either watch.
+struct Moment(Instant, Duration);
+
+impl Watch {
+    fn start(self) -> Moment {
+        let cpu = match self {
+            Self::Wall => Duration::ZERO,
+            Self::Cpu => on_core(),
+        };
+        Moment(Instant::now(), cpu)
+    }
+
+    fn since(self, start: Moment) -> Duration {
+        match self {
+            Self::Wall => start.0.elapsed(),
+            Self::Cpu => on_core().saturating_sub(start.1),
+        }
+    }
+}
+
+/// How long the threads of this process were on a core, as Linux says.
+fn on_core() -> Duration {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let nanos = tasks.filter_map(|task| {
+        let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        stat.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    Duration::from_nanos(nanos.sum())
 }
 
 /// One scenario: a store, a plain table, and what was measured.
@@ -113,6 +172,7 @@ struct Side {
     node: NodeId,
     fence: i64,
     made: u64,
+    watch: Watch,
     random: fastrand::Rng,
     rates: BTreeMap<&'static str, Vec<f64>>,
 }
@@ -140,6 +200,7 @@ impl Side {
             node,
             fence: 0,
             made: 0,
+            watch: Watch::Wall,
             random: fastrand::Rng::with_seed(1),
             rates: BTreeMap::new(),
         };
@@ -192,35 +253,35 @@ impl Side {
         for _ in 0..batches {
             let requests = self.requests(BATCH as u64, None, None);
             let arrivals: Vec<&Arrival> = requests.iter().flat_map(|request| &request.arrivals).collect();
-            let start = Instant::now();
+            let start = self.watch.start();
             self.plain.insert(&arrivals)?;
-            *took.entry("plain").or_default() += start.elapsed();
-            let start = Instant::now();
+            *took.entry("plain").or_default() += self.watch.since(start);
+            let start = self.watch.start();
             self.store.accept(requests, clock(self.made)).await?;
-            *took.entry("accept").or_default() += start.elapsed();
+            *took.entry("accept").or_default() += self.watch.since(start);
 
             let mut jobs = vec![];
             while jobs.len() < BATCH {
                 self.fence += 1;
                 let lease = Lease { node: self.node, fence: Fence(self.fence) };
                 let quotas = self.quotas();
-                let start = Instant::now();
+                let start = self.watch.start();
                 let claimed = self.store.claim(quotas, lease, clock(self.made)).await?;
-                *took.entry("claim").or_default() += start.elapsed();
+                *took.entry("claim").or_default() += self.watch.since(start);
                 jobs.extend(claimed);
             }
             let settled: Vec<Settlement> = jobs.iter().map(settlement).collect();
-            let start = Instant::now();
+            let start = self.watch.start();
             self.store.settle(settled, clock(self.made)).await?;
-            *took.entry("settle").or_default() += start.elapsed();
+            *took.entry("settle").or_default() += self.watch.since(start);
 
             self.fence += 1;
             let lease = Lease { node: self.node, fence: Fence(self.fence) };
             let leased = self.requests(BATCH as u64, Some(lease), None);
             let settled = leased.iter().map(|request| delivered(&request.arrivals[0], lease)).collect();
-            let start = Instant::now();
+            let start = self.watch.start();
             self.store.accept(leased, clock(self.made)).await?;
-            *took.entry("accept leased").or_default() += start.elapsed();
+            *took.entry("accept leased").or_default() += self.watch.since(start);
             self.store.settle(settled, clock(self.made)).await?;
         }
         for (step, time) in took {
@@ -313,12 +374,12 @@ struct Plain {
 impl Plain {
     fn new(path: &Path) -> Outcomes<Self> {
         let conn = rusqlite::Connection::open(path)?;
+        conn.pragma_update(None, "page_size", 8192)?;
         conn.pragma_update(None, "journal_mode", "wal")?;
         conn.pragma_update(None, "synchronous", "full")?;
         conn.pragma_update(None, "cache_size", -(48 << 10))?;
-        conn.pragma_update(None, "wal_autocheckpoint", 4096)?;
-        let layout = std::env::var("PLAIN").unwrap_or_default();
-        conn.execute_batch(&format!(
+        conn.pragma_update(None, "wal_autocheckpoint", 2048)?;
+        conn.execute_batch(
             "create table plain (
                 id blob not null primary key,
                 flow integer not null,
@@ -331,8 +392,8 @@ impl Plain {
                 not_before integer,
                 expires integer,
                 content text not null
-            ) {layout}",
-        ))?;
+            ) without rowid",
+        )?;
         Ok(Self { conn })
     }
 

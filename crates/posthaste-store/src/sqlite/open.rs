@@ -153,7 +153,7 @@ pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
 pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-    // Has to come before the first table. Measured in the bench: see docs of the layout in the crate.
+    // Has to come before the first table.
     conn.pragma_update(None, "page_size", PAGE_SIZE).map_err(sqlite)?;
     let mode: String =
         conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(sqlite)?;
@@ -184,8 +184,9 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
     Ok(conn)
 }
 
-/// Pages of this many bytes.
-const PAGE_SIZE: i64 = 4096;
+/// Pages of this many bytes. Measured with the bench: 8 KiB does each step with about a tenth less work than 4 KiB,
+/// 16 KiB no better than 8 KiB and with more to write.
+const PAGE_SIZE: i64 = 8192;
 
 /// Sets how often SQLite waits for the disk, and believes only what it reads back.
 fn durable(conn: &Connection, path: &Path, options: &Options) -> Result<(), OpenError> {
