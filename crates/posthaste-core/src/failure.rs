@@ -1,29 +1,29 @@
-//! Why a delivery failed, in nine words (S0).
+//! Why an attempt failed, in the nine words that policies know.
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a failure. Names and numbers are part of the contract.
+/// The kind of a failure. The numbers are stored; the names are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum FailureType {
-    /// Nothing is known about it.
+    /// The reply fits nothing that is known.
     Unknown = 0,
-    /// It passes by itself.
+    /// It may work later.
     Temporary = 1,
-    /// It will not pass.
+    /// It will not work later either.
     Permanent = 2,
-    /// It took too long.
+    /// The receiver was too slow.
     Timeout = 3,
-    /// There were too many.
+    /// The receiver asked for fewer calls.
     RateLimit = 4,
-    /// The other side could not be reached.
+    /// No connection, or it broke.
     NetworkFailure = 5,
     /// Our credentials were refused.
     AuthenticationFailure = 6,
-    /// The recipient does not exist.
+    /// The address does not exist or is not wanted.
     InvalidRecipient = 7,
-    /// An allowance is used up.
+    /// An allowance or a mailbox is full.
     QuotaExceeded = 8,
 }
 
@@ -41,7 +41,27 @@ impl FailureType {
         Self::QuotaExceeded,
     ];
 
-    /// The number in the API and in the store.
+    /// The name in the API, in configuration and in logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Temporary => "temporary",
+            Self::Permanent => "permanent",
+            Self::Timeout => "timeout",
+            Self::RateLimit => "rateLimit",
+            Self::NetworkFailure => "networkFailure",
+            Self::AuthenticationFailure => "authenticationFailure",
+            Self::InvalidRecipient => "invalidRecipient",
+            Self::QuotaExceeded => "quotaExceeded",
+        }
+    }
+
+    /// The type with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failure_type| failure_type.name() == name)
+    }
+
+    /// The number in the store.
     pub const fn code(self) -> u8 {
         self as u8
     }
@@ -49,5 +69,35 @@ impl FailureType {
     /// The type with that number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
+    }
+
+    /// Whether it is retried where no policy says otherwise.
+    pub const fn is_retried_by_default(self) -> bool {
+        match self {
+            Self::Unknown
+            | Self::Temporary
+            | Self::Timeout
+            | Self::RateLimit
+            | Self::NetworkFailure
+            | Self::QuotaExceeded => true,
+            Self::Permanent | Self::AuthenticationFailure | Self::InvalidRecipient => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_lead_back_to_their_type() {
+        for (number, failure_type) in FailureType::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(failure_type.code()), number);
+            assert_eq!(FailureType::from_code(failure_type.code()), Some(failure_type));
+            assert_eq!(FailureType::from_name(failure_type.name()), Some(failure_type));
+            assert_eq!(serde_json::to_value(failure_type).unwrap(), failure_type.name());
+        }
+        assert_eq!(FailureType::from_code(9), None);
+        assert_eq!(FailureType::from_name("Permanent"), None);
     }
 }

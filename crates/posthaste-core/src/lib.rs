@@ -5,14 +5,22 @@
 
 pub mod attempt;
 pub mod channel;
+pub mod classify;
 pub mod dead_letter;
+pub mod duration;
 pub mod failure;
+pub mod fields;
 pub mod flow;
 pub mod id;
+pub mod import;
+pub mod jitter;
 pub mod lease;
 pub mod notification;
+pub mod policy;
 pub mod reason;
 pub mod reply;
+pub mod retry_after;
 pub mod state;
+pub mod strategy;
 pub mod time;
 pub mod turns;

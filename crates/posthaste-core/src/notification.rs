@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::Channel;
 use crate::id::NotificationId;
+use crate::policy::PolicyLayer;
 use crate::time::Timestamp;
 
 /// Whose notification it is. It comes from the credential, never from a request's body.
@@ -111,7 +112,7 @@ pub enum Body {
 }
 
 /// The part of a notification that only its channel reads; kept as one piece beside the hot rows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Content {
     /// The message.
@@ -131,17 +132,28 @@ pub struct Content {
     /// The part of the sending program that it came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
+    /// The notification's own policy, over those of every scope.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyLayer>,
 }
 
 impl Content {
     /// A message and nothing else.
     pub fn of(body: Body) -> Self {
-        Self { body, html: None, headers: BTreeMap::new(), metadata: None, user_id: None, module: None }
+        Self {
+            body,
+            html: None,
+            headers: BTreeMap::new(),
+            metadata: None,
+            user_id: None,
+            module: None,
+            policy: None,
+        }
     }
 }
 
 /// One message to one recipient over one channel.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Notification {
     /// Its name; the time of acceptance is part of it.
     pub id: NotificationId,

@@ -1,30 +1,27 @@
-//! Why a notification ended without being delivered: stable codes for programs.
+//! Why a notification ended without being delivered.
 
-use std::fmt;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use serde::{Deserialize, Serialize};
-
-/// The reason of an end. The codes are part of the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+/// The reason of an end. The codes are part of the contract and are stored as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Every attempt of the generation failed.
+    /// Every attempt of the generation was made.
     MaxAttemptsExceeded,
-    /// It failed for a reason that does not pass.
+    /// The failure is of a type that the policy does not retry.
     PermanentFailure,
-    /// It was parked for too long.
+    /// It waited longer than its policy allows.
     MaxAgeExceeded,
-    /// Its lease was taken back too many times in a row.
+    /// Its lease had to be taken back too often.
     Interrupted,
     /// A person gave it up.
     Discarded,
-    /// It was edited into a new notification.
+    /// An edited copy took its place.
     Replaced,
     /// Its subscription was disabled.
     SubscriptionDisabled,
     /// A hard bounce came after the delivery.
     HardBounce,
-    /// Its address is suppressed.
+    /// The address is on the suppression list.
     Suppressed,
 }
 
@@ -57,14 +54,54 @@ impl Reason {
         }
     }
 
+    /// The reason in words, for where there is no error to tell.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::MaxAttemptsExceeded => "every attempt failed",
+            Self::PermanentFailure => "it failed for a reason that does not pass",
+            Self::MaxAgeExceeded => "it waited longer than its policy allows",
+            Self::Interrupted => "its delivery was interrupted too many times in a row",
+            Self::Discarded => "discarded",
+            Self::Replaced => "replaced by an edited notification",
+            Self::SubscriptionDisabled => "its subscription is disabled",
+            Self::HardBounce => "it bounced after it had been delivered",
+            Self::Suppressed => "its address is suppressed",
+        }
+    }
+
     /// The reason with that code.
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.code() == code)
     }
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(self.code())
+impl Serialize for Reason {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.code())
+    }
+}
+
+impl<'de> Deserialize<'de> for Reason {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let code = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        let bad = || serde::de::Error::custom(format!("`{code}` is not a reason code"));
+        Self::from_code(&code).ok_or_else(bad)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_lead_back_to_their_reason() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_code(reason.code()), Some(reason));
+            let json = serde_json::to_string(&reason).unwrap();
+            assert_eq!(json, format!("\"{}\"", reason.code()));
+            assert_eq!(serde_json::from_str::<Reason>(&json).unwrap(), reason);
+        }
+        assert_eq!(Reason::from_code("discarded"), None);
+        assert!(serde_json::from_str::<Reason>("\"BORED\"").unwrap_err().to_string().contains("`BORED`"));
     }
 }

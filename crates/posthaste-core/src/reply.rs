@@ -34,6 +34,27 @@ pub enum Reply {
     },
 }
 
+impl Reply {
+    /// The status code, where there was an answer.
+    pub const fn status_code(&self) -> Option<u16> {
+        match self {
+            Self::Http { status, .. } => Some(*status),
+            Self::Smtp { code, .. } => Some(*code),
+            Self::Fault { .. } => None,
+        }
+    }
+
+    /// The reply in words, for people.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Http { status, text, .. } if text.is_empty() => format!("answered {status}"),
+            Self::Http { status, text, .. } => format!("answered {status}: {text}"),
+            Self::Smtp { code, text, .. } => format!("answered {code}: {text}"),
+            Self::Fault { text, .. } => text.clone(),
+        }
+    }
+}
+
 /// Why there was no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
@@ -53,6 +74,8 @@ pub enum Fault {
     Forbidden,
     /// The channel cannot send this notification as it is.
     Unsendable,
+    /// The channel itself broke down, which is a bug of ours.
+    Broken,
 }
 
 /// A `Retry-After` header.

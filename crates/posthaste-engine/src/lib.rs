@@ -2,8 +2,23 @@
 //!
 //! Invariant: no SQL, no sockets and no HTTP here. The engine owns the seams; stores and channels implement them.
 
+pub mod accept;
+pub mod acts;
 pub mod channel;
+mod claim;
 pub mod clock;
 #[cfg(feature = "testing")]
+pub mod conformance;
+mod dispatch;
+pub mod engine;
+mod floor;
+#[cfg(feature = "testing")]
 pub mod model_store;
+mod node;
+mod outcome;
+pub mod policies;
+mod reclaim;
+mod settle;
+mod signal;
 pub mod store;
+mod wake;

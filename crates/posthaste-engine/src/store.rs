@@ -87,10 +87,12 @@ pub trait Store: Send + Sync + 'static {
     /// The numbers of flows, made where they are new. The number of a flow never changes.
     async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>>;
 
-    /// Takes in everything that arrived together. A request is taken whole or not at all.
+    /// Takes in everything that arrived together. A request is taken whole or not at all. A lease of a node that is dead
+    /// or gone is not granted: its row waits for whoever claims it.
     async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>>;
 
     /// Leases up to each quota's limit of rows that are due at `now`, the longest due first, and hands them out.
+    /// A node that is dead or gone is given nothing, for nobody would ever take it back.
     async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>>;
 
     /// Records outcomes: attempt row, next state, dead letter and counters of each, where its lease still stands.

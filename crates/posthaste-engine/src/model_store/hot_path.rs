@@ -52,7 +52,8 @@ impl Tables {
             let Idempotency { hash, answer, .. } = idempotency;
             self.keys.insert(name, Key { first_used: now, hash, answer });
         }
-        for arrival in request.arrivals {
+        for mut arrival in request.arrivals {
+            arrival.lease = arrival.lease.filter(|lease| self.may_hold(*lease));
             self.enter(first_row(arrival))?;
         }
         Ok(Accepted::New)
@@ -60,6 +61,9 @@ impl Tables {
 
     pub(super) fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
         let mut jobs = vec![];
+        if !self.may_hold(lease) {
+            return Ok(jobs);
+        }
         for quota in quotas {
             for id in self.claimable(quota, now) {
                 let mut row = self.queue[&id].clone();
@@ -73,6 +77,11 @@ impl Tables {
             }
         }
         Ok(jobs)
+    }
+
+    /// Whether a lease can be granted: to a node that is gone it could not, for nobody would ever take it back.
+    fn may_hold(&self, lease: Lease) -> bool {
+        self.has(Planted::GrantsToTheDead) || self.nodes.get(&lease.node).is_some_and(|node| !node.dead)
     }
 
     /// Rows of the bucket that nobody holds and that are due, the longest due first.

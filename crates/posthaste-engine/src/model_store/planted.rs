@@ -29,13 +29,15 @@ pub enum Planted {
     RequeueKeepsDeadLetterPending,
     /// A node that was declared dead comes back to life by a heartbeat.
     HeartbeatRevivesDead,
+    /// A lease is granted to a node that is dead or gone.
+    GrantsToTheDead,
     /// A manual retry starts its numbers from 1, as a requeue does.
     RetryNumbersFromOne,
 }
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -49,6 +51,7 @@ impl Planted {
         Self::CounterDrift,
         Self::RequeueKeepsDeadLetterPending,
         Self::HeartbeatRevivesDead,
+        Self::GrantsToTheDead,
         Self::RetryNumbersFromOne,
     ];
 }

@@ -62,7 +62,7 @@ pub struct Tables {
 }
 
 /// A notification with its flow.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Kept {
     /// What was accepted.
     pub notification: Arc<Notification>,
@@ -71,7 +71,7 @@ pub struct Kept {
 }
 
 /// A row of the queue.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// What waits or is being sent.
     pub notification: Arc<Notification>,

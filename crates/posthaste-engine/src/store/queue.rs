@@ -87,7 +87,7 @@ impl Progress {
 }
 
 /// A leased notification: what a node works on.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Job {
     /// What is to be sent.
     pub notification: Arc<Notification>,
@@ -112,6 +112,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// Where the row waited.
+    pub fn bucket(&self) -> Bucket {
+        Bucket { flow: self.flow, lane: self.lane, priority: self.notification.priority }
+    }
+
     /// The state that the row is in.
     pub const fn state(&self) -> State {
         State::live(self.lane, Leased::Yes)
@@ -217,7 +222,7 @@ pub struct Expiring {
 }
 
 /// A row that has been due for long.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Overdue {
     /// What waits.
     pub notification: Arc<Notification>,

@@ -23,7 +23,7 @@ pub struct Page<T, C> {
 }
 
 /// A notification as it stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// What was accepted.
     pub notification: Arc<Notification>,
@@ -109,7 +109,7 @@ pub struct DeadLetterFilter {
 }
 
 /// A dead letter with its own snapshot of what was to be sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DeadLetterView {
     /// Its name.
     pub id: DeadLetterId,

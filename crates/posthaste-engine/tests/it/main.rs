@@ -1,1 +1,8 @@
-//! The tests of the engine as one binary.
+//! The engine, its model store and the simulation, in one test binary.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod conformance;
+mod engine;
+mod rig;
+mod sim;

@@ -1,0 +1,282 @@
+//! Turns what a channel saw into a verdict: one table for HTTP, one for SMTP, one for answers that never came.
+//!
+//! Invariant: the tables know no policy. Whether a type is retried is the policy's business.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::channel::Channel;
+use crate::failure::FailureType;
+use crate::fields::{BadField, glimpse};
+use crate::reply::{Fault, Reply, RetryAfter};
+
+/// What a reply means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The receiver took it.
+    Delivered,
+    /// It was not delivered.
+    Failed(Failure),
+}
+
+/// A failure, and what the receiver asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Failure {
+    /// The kind of failure.
+    pub failure_type: FailureType,
+    /// When the receiver wants to hear from us again.
+    pub retry_after: Option<RetryAfter>,
+}
+
+/// What a rule of the configuration makes of one code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ruling {
+    /// The code counts as delivered.
+    Delivered,
+    /// The code counts as this failure.
+    Failed(FailureType),
+}
+
+/// Rules of the configuration for single codes, HTTP or SMTP. In JSON: `{"404": "temporary", "409": "delivered"}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides(BTreeMap<u16, Ruling>);
+
+impl Overrides {
+    /// The rules in that map.
+    pub const fn new(rules: BTreeMap<u16, Ruling>) -> Self {
+        Self(rules)
+    }
+
+    /// Reads the rules from a JSON object.
+    pub fn from_json(value: &Value) -> Result<Self, BadField> {
+        let Value::Object(map) = value else {
+            return Err(BadField::new("overrides", format!("must be an object, not {}", glimpse(value))));
+        };
+        let mut rules = BTreeMap::new();
+        for (key, value) in map {
+            let short: String = key.chars().take(64).collect();
+            let code = key.parse().ok().filter(|code| (100..=599).contains(code));
+            let code: u16 = code.ok_or_else(|| BadField::new(&*short, "is not a code from 100 to 599"))?;
+            rules.insert(code, ruling(value).map_err(|reason| BadField::new(short, reason))?);
+        }
+        Ok(Self(rules))
+    }
+
+    fn of(&self, code: u16) -> Option<Ruling> {
+        self.0.get(&code).copied()
+    }
+}
+
+impl Serialize for Overrides {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = |ruling: &Ruling| match ruling {
+            Ruling::Delivered => "delivered",
+            Ruling::Failed(failure_type) => failure_type.name(),
+        };
+        serializer.collect_map(self.0.iter().map(|(code, ruling)| (code.to_string(), name(ruling))))
+    }
+}
+
+impl<'de> Deserialize<'de> for Overrides {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::from_json(&Value::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
+/// Judges a reply. The channel is asked for because its providers may speak of recipients in codes of their own; today
+/// such knowledge comes in as `overrides` only, and every channel shares the tables.
+pub fn classify(_channel: Channel, reply: &Reply, overrides: &Overrides) -> Verdict {
+    let (ruling, retry_after) = match reply {
+        Reply::Http { status, retry_after, .. } => {
+            (overrides.of(*status).unwrap_or_else(|| http(*status)), *retry_after)
+        }
+        Reply::Smtp { code, enhanced, .. } => {
+            (overrides.of(*code).unwrap_or_else(|| smtp(*code, *enhanced)), None)
+        }
+        Reply::Fault { fault, .. } => (Ruling::Failed(no_answer(*fault)), None),
+    };
+    match ruling {
+        Ruling::Delivered => Verdict::Delivered,
+        Ruling::Failed(failure_type) => Verdict::Failed(Failure { failure_type, retry_after }),
+    }
+}
+
+/// Whether the receiver says that this address is gone for good, which disables a subscription.
+pub fn is_gone(reply: &Reply) -> bool {
+    matches!(reply, Reply::Http { status: 410, .. })
+}
+
+fn http(status: u16) -> Ruling {
+    let failure_type = match status {
+        200..=299 => return Ruling::Delivered,
+        300..=399 => FailureType::Permanent,
+        401 | 403 => FailureType::AuthenticationFailure,
+        402 => FailureType::QuotaExceeded,
+        408 => FailureType::Timeout,
+        425 => FailureType::Temporary,
+        429 => FailureType::RateLimit,
+        400..=499 => FailureType::Permanent,
+        500..=599 => FailureType::Temporary,
+        0..=199 | 600.. => FailureType::Unknown,
+    };
+    Ruling::Failed(failure_type)
+}
+
+/// The reply code decides the class; an enhanced code that contradicts it says nothing.
+fn smtp(code: u16, enhanced: Option<(u8, u16, u16)>) -> Ruling {
+    let failure_type = match (code, enhanced) {
+        (200..=299, _) => return Ruling::Delivered,
+        (400..=499, Some((4, 2, 2))) => FailureType::QuotaExceeded,
+        (400..=499, Some((4, 7, _))) => FailureType::RateLimit,
+        (400..=499, _) => FailureType::Temporary,
+        (500..=599, Some((5, 1, _))) => FailureType::InvalidRecipient,
+        (500..=599, Some((5, 2, 2))) => FailureType::QuotaExceeded,
+        (500..=599, Some((5, 7, 8))) => FailureType::AuthenticationFailure,
+        (500..=599, _) => FailureType::Permanent,
+        (0..=199 | 300..=399 | 600.., _) => FailureType::Unknown,
+    };
+    Ruling::Failed(failure_type)
+}
+
+fn no_answer(fault: Fault) -> FailureType {
+    match fault {
+        Fault::Refused | Fault::NoRoute | Fault::Dns | Fault::Tls | Fault::Reset => {
+            FailureType::NetworkFailure
+        }
+        Fault::Timeout => FailureType::Timeout,
+        Fault::Forbidden | Fault::Unsendable => FailureType::Permanent,
+        Fault::Broken => FailureType::Unknown,
+    }
+}
+
+fn ruling(value: &Value) -> Result<Ruling, String> {
+    let bad = || format!("must be `delivered` or a failure type such as `temporary`, not {}", glimpse(value));
+    match value.as_str() {
+        Some("delivered") => Ok(Ruling::Delivered),
+        Some(name) => FailureType::from_name(name).map(Ruling::Failed).ok_or_else(bad),
+        None => Err(bad()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::time::Duration;
+
+    fn http_reply(status: u16) -> Reply {
+        Reply::Http { status, retry_after: None, text: String::new() }
+    }
+
+    fn judge(reply: &Reply) -> Option<FailureType> {
+        match classify(Channel::Webhook, reply, &Overrides::default()) {
+            Verdict::Delivered => None,
+            Verdict::Failed(failure) => Some(failure.failure_type),
+        }
+    }
+
+    #[test]
+    fn every_http_status_has_its_type() {
+        use FailureType::*;
+        let single = BTreeMap::from([
+            (401, AuthenticationFailure),
+            (402, QuotaExceeded),
+            (403, AuthenticationFailure),
+            (408, Timeout),
+            (425, Temporary),
+            (429, RateLimit),
+        ]);
+        for status in 0..=u16::MAX {
+            let class = match status / 100 {
+                2 => None,
+                3 | 4 => Some(Permanent),
+                5 => Some(Temporary),
+                _ => Some(Unknown),
+            };
+            let expected = single.get(&status).copied().or(class);
+            assert_eq!(judge(&http_reply(status)), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn smtp_replies_are_judged_by_class_and_enhanced_code() {
+        use FailureType::*;
+        let table = [
+            (250, None, None),
+            (251, Some((2, 1, 5)), None),
+            (354, None, Some(Unknown)),
+            (421, None, Some(Temporary)),
+            (450, Some((4, 2, 1)), Some(Temporary)),
+            (452, Some((4, 2, 2)), Some(QuotaExceeded)),
+            (421, Some((4, 7, 0)), Some(RateLimit)),
+            (450, Some((4, 7, 28)), Some(RateLimit)),
+            (550, None, Some(Permanent)),
+            (550, Some((5, 1, 1)), Some(InvalidRecipient)),
+            (553, Some((5, 1, 8)), Some(InvalidRecipient)),
+            (552, Some((5, 2, 2)), Some(QuotaExceeded)),
+            (535, Some((5, 7, 8)), Some(AuthenticationFailure)),
+            (550, Some((5, 7, 1)), Some(Permanent)),
+            (550, Some((4, 7, 1)), Some(Permanent)),
+            (450, Some((5, 1, 1)), Some(Temporary)),
+            (0, None, Some(Unknown)),
+            (999, None, Some(Unknown)),
+        ];
+        for (code, enhanced, expected) in table {
+            let reply = Reply::Smtp { code, enhanced, text: String::new() };
+            assert_eq!(judge(&reply), expected, "{code} {enhanced:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_never_came_has_its_type() {
+        use FailureType::*;
+        let table = [
+            (Fault::Refused, NetworkFailure),
+            (Fault::NoRoute, NetworkFailure),
+            (Fault::Dns, NetworkFailure),
+            (Fault::Tls, NetworkFailure),
+            (Fault::Reset, NetworkFailure),
+            (Fault::Timeout, Timeout),
+            (Fault::Forbidden, Permanent),
+            (Fault::Unsendable, Permanent),
+            (Fault::Broken, Unknown),
+        ];
+        for (fault, expected) in table {
+            assert_eq!(judge(&Reply::Fault { fault, text: String::new() }), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_rule_of_the_configuration_wins_for_its_code_only() {
+        let rules =
+            Overrides::from_json(&json!({"404": "temporary", "409": "delivered", "500": "permanent"}))
+                .unwrap();
+        let judge = |status| classify(Channel::Sms, &http_reply(status), &rules);
+        let failed = |failure_type| Verdict::Failed(Failure { failure_type, retry_after: None });
+        assert_eq!(judge(404), failed(FailureType::Temporary));
+        assert_eq!(judge(409), Verdict::Delivered);
+        assert_eq!(judge(500), failed(FailureType::Permanent));
+        assert_eq!(judge(405), failed(FailureType::Permanent));
+        let again = serde_json::to_value(&rules).unwrap();
+        assert_eq!(serde_json::from_value::<Overrides>(again).unwrap(), rules);
+        assert_eq!(Overrides::from_json(&json!({"99": "temporary"})).unwrap_err().field, "99");
+        assert_eq!(Overrides::from_json(&json!({"404": "later"})).unwrap_err().field, "404");
+        assert!(Overrides::from_json(&json!([404])).is_err());
+    }
+
+    #[test]
+    fn the_failure_carries_what_the_receiver_asked_for() {
+        let retry_after = Some(RetryAfter::In(Duration::from_secs(7)));
+        let reply = Reply::Http { status: 503, retry_after, text: String::new() };
+        let expected = Failure { failure_type: FailureType::Temporary, retry_after };
+        assert_eq!(classify(Channel::Email, &reply, &Overrides::default()), Verdict::Failed(expected));
+    }
+
+    #[test]
+    fn only_410_says_that_the_address_is_gone() {
+        assert!(is_gone(&http_reply(410)));
+        assert!(!is_gone(&http_reply(404)));
+    }
+}

@@ -1,0 +1,272 @@
+//! Refuses policies that would do harm, with the field and the reason.
+//!
+//! Fields that come from another scope are not known here. What only their meeting could break is held at the time of
+//! use instead: quick waits stop at their limit, and every delay saturates.
+
+use std::time::Duration;
+
+use super::preset::attempts_of;
+use super::quick::QuickBackoff;
+use super::{Policy, PolicyLayer, QuickLayer, Scope};
+use crate::duration::show;
+use crate::fields::BadField;
+use crate::jitter::Jitter;
+use crate::strategy::Strategy;
+
+/// The most attempts that a generation can have.
+pub const MOST_ATTEMPTS: u32 = 1_000;
+/// The most attempts that a template can ask for (S1).
+pub const MOST_TEMPLATE_ATTEMPTS: u32 = 5;
+/// The most entries of a schedule.
+pub const MOST_SCHEDULE_ENTRIES: usize = 100;
+/// The most quick tries of one attempt.
+pub const MOST_QUICK_TRIES: u32 = 20;
+/// The most status codes that can be listed for quick tries.
+pub const MOST_STATUS_CODES: usize = 100;
+/// The most that quick waits can add up to, even with the limit raised.
+pub const LONGEST_QUICK_LIMIT: Duration = Duration::from_secs(60);
+/// The longest that one try may take.
+pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+
+impl PolicyLayer {
+    /// Checks what can be checked without knowing the other scopes.
+    pub fn check(&self) -> Result<(), BadField> {
+        self.check_delays()?;
+        self.check_budget()?;
+        match &self.quick {
+            Some(quick) => check_quick(quick, self.preset.map(|preset| preset.policy()).as_ref()),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks the layer for the scope that it is meant for.
+    pub fn check_for(&self, scope: &Scope) -> Result<(), BadField> {
+        self.check()?;
+        match scope {
+            Scope::Template(_) => self.check_template(),
+            Scope::Global | Scope::Channel(_) | Scope::Tenant(_) => Ok(()),
+        }
+    }
+
+    fn check_delays(&self) -> Result<(), BadField> {
+        if let Some(multiplier) = self.multiplier
+            && !(multiplier.is_finite() && multiplier >= 1.0)
+        {
+            return Err(BadField::new("multiplier", format!("must be 1 or more, not {multiplier}")));
+        }
+        if let Some(Jitter::Percent(percent)) = self.jitter
+            && !(0.0..=100.0).contains(&percent)
+        {
+            return Err(BadField::new("jitter.percent", format!("must be 0 to 100, not {percent}")));
+        }
+        match &self.schedule {
+            Some(schedule) if schedule.is_empty() => {
+                Err(BadField::new("schedule", "is empty; use the strategy none for no retries"))
+            }
+            Some(schedule) if schedule.len() > MOST_SCHEDULE_ENTRIES => {
+                let reason =
+                    format!("has {} entries; at most {MOST_SCHEDULE_ENTRIES} are taken", schedule.len());
+                Err(BadField::new("schedule", reason))
+            }
+            None if self.strategy == Some(Strategy::Schedule) && !self.preset_has_schedule() => {
+                Err(BadField::new("schedule", "is missing; the strategy schedule needs it in the same scope"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn check_budget(&self) -> Result<(), BadField> {
+        if let Some(attempts) = self.max_attempts
+            && !(1..=MOST_ATTEMPTS).contains(&attempts)
+        {
+            return Err(BadField::new(
+                "maxAttempts",
+                format!("must be 1 to {MOST_ATTEMPTS}, not {attempts}"),
+            ));
+        }
+        if let Some(timeout) = self.timeout
+            && !(timeout > Duration::ZERO && timeout <= LONGEST_TIMEOUT)
+        {
+            let reason = format!("must be more than 0s and at most {}", show(LONGEST_TIMEOUT));
+            return Err(BadField::new("timeout", format!("{reason}, not {}", show(timeout))));
+        }
+        if self.max_age == Some(Duration::ZERO) {
+            return Err(BadField::new("maxAge", "must be more than 0s"));
+        }
+        Ok(())
+    }
+
+    /// A template's attempts are counted however it sets them: by number, by schedule or by preset.
+    fn check_template(&self) -> Result<(), BadField> {
+        let scheduled = match self.own_strategy() {
+            Some(Strategy::Schedule) => self.schedule.as_ref().map(|schedule| attempts_of(schedule)),
+            Some(_) | None => None,
+        };
+        let preset = self.preset.map(|preset| preset.policy().max_attempts);
+        let (field, attempts) = match (self.max_attempts, scheduled, preset) {
+            (Some(attempts), _, _) => ("maxAttempts", attempts),
+            (None, Some(attempts), _) => ("schedule", attempts),
+            (None, None, Some(attempts)) => ("preset", attempts),
+            (None, None, None) => return Ok(()),
+        };
+        if attempts > MOST_TEMPLATE_ATTEMPTS {
+            let reason =
+                format!("a template has at most {MOST_TEMPLATE_ATTEMPTS} attempts, this makes {attempts}");
+            return Err(BadField::new(field, reason));
+        }
+        Ok(())
+    }
+
+    fn preset_has_schedule(&self) -> bool {
+        self.preset.is_some_and(|preset| !preset.policy().backoff.schedule.is_empty())
+    }
+}
+
+fn check_quick(quick: &QuickLayer, preset: Option<&Policy>) -> Result<(), BadField> {
+    if let Some(tries) = quick.tries
+        && tries > MOST_QUICK_TRIES
+    {
+        return Err(BadField::new("quick.tries", format!("must be at most {MOST_QUICK_TRIES}, not {tries}")));
+    }
+    if let Some(limit) = quick.limit
+        && limit > LONGEST_QUICK_LIMIT
+    {
+        let reason = format!("must be at most {}, not {}", show(LONGEST_QUICK_LIMIT), show(limit));
+        return Err(BadField::new("quick.limit", reason));
+    }
+    check_status_codes(quick.status_codes.as_deref().unwrap_or_default())?;
+    check_quick_waits(quick, preset)
+}
+
+fn check_status_codes(codes: &[u16]) -> Result<(), BadField> {
+    if codes.len() > MOST_STATUS_CODES {
+        let reason = format!("has {} entries; at most {MOST_STATUS_CODES} are taken", codes.len());
+        return Err(BadField::new("quick.statusCodes", reason));
+    }
+    for (at, code) in codes.iter().enumerate() {
+        if !(300..=599).contains(code) {
+            let reason = format!("{code} is no status of a failure (300 to 599)");
+            return Err(BadField::new(format!("quick.statusCodes[{at}]"), reason));
+        }
+    }
+    Ok(())
+}
+
+/// The waits can be added up where tries and delay are known; a backoff that is not given counts as exponential, which
+/// is what every preset has.
+fn check_quick_waits(quick: &QuickLayer, preset: Option<&Policy>) -> Result<(), BadField> {
+    let preset = preset.map(|policy| &policy.quick);
+    let tries = quick.tries.or(preset.map(|preset| preset.tries));
+    let delay = quick.delay.or(preset.map(|preset| preset.delay));
+    let (Some(tries), Some(delay)) = (tries, delay) else { return Ok(()) };
+    let backoff = quick.backoff.unwrap_or(QuickBackoff::Exponential);
+    let limit = quick.limit.unwrap_or(super::quick::USUAL_LIMIT);
+    let waits = (1..=tries).fold(Duration::ZERO, |sum, n| sum.saturating_add(backoff.wait(delay, n)));
+    if waits > limit {
+        let reason = format!(
+            "the waits add up to {}, more than {}; raise quick.limit or wait less",
+            show(waits),
+            show(limit)
+        );
+        return Err(BadField::new("quick", reason));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn refused(value: Value) -> String {
+        PolicyLayer::from_json(&value).expect_err("it should be refused").to_string()
+    }
+
+    #[test]
+    fn a_harmful_policy_is_refused_with_field_and_reason() {
+        let table = [
+            (json!({"multiplier": 0.99}), "multiplier: must be 1 or more, not 0.99"),
+            (json!({"schedule": []}), "schedule: is empty; use the strategy none for no retries"),
+            (json!({"schedule": vec!["1s"; 101]}), "schedule: has 101 entries; at most 100 are taken"),
+            (
+                json!({"strategy": "schedule"}),
+                "schedule: is missing; the strategy schedule needs it in the same scope",
+            ),
+            (json!({"strategy": "schedule", "preset": "notify"}), "schedule: is missing"),
+            (json!({"maxAttempts": 0}), "maxAttempts: must be 1 to 1000, not 0"),
+            (json!({"maxAttempts": 1_001}), "maxAttempts: must be 1 to 1000, not 1001"),
+            (json!({"maxRetries": u32::MAX}), "maxAttempts: must be 1 to 1000"),
+            (json!({"jitter": {"percent": 101}}), "jitter.percent: must be 0 to 100, not 101"),
+            (json!({"jitter": {"percent": -1}}), "jitter.percent: must be 0 to 100, not -1"),
+            (json!({"timeout": 0}), "timeout: must be more than 0s and at most 10m, not 0s"),
+            (json!({"timeout": "1h"}), "timeout: must be more than 0s and at most 10m, not 1h"),
+            (json!({"maxAge": "0s"}), "maxAge: must be more than 0s"),
+            (json!({"quick": {"tries": 21}}), "quick.tries: must be at most 20, not 21"),
+            (json!({"quick": {"limit": "61s"}}), "quick.limit: must be at most 1m, not 61s"),
+            (json!({"quick": {"statusCodes": [204]}}), "quick.statusCodes[0]: 204 is no status of a failure"),
+            (
+                json!({"quick": {"tries": 5, "delay": "500ms"}}),
+                "quick: the waits add up to 15500ms, more than 8s",
+            ),
+            (
+                json!({"preset": "zgw", "quick": {"tries": 5}}),
+                "quick: the waits add up to 15500ms, more than 8s",
+            ),
+            (
+                json!({"quick": {"tries": 3, "delay": "3s", "backoff": "constant"}}),
+                "quick: the waits add up to 9s",
+            ),
+        ];
+        for (value, expected) in table {
+            let error = refused(value);
+            assert!(error.starts_with(expected), "{error}");
+        }
+        for multiplier in [f64::NAN, f64::INFINITY, -1.0] {
+            let layer = PolicyLayer { multiplier: Some(multiplier), ..PolicyLayer::default() };
+            assert_eq!(layer.check().unwrap_err().field, "multiplier");
+        }
+        let layer = PolicyLayer { jitter: Some(Jitter::Percent(f64::NAN)), ..PolicyLayer::default() };
+        assert_eq!(layer.check().unwrap_err().field, "jitter.percent");
+    }
+
+    #[test]
+    fn what_is_within_the_bounds_is_taken() {
+        for value in [
+            json!({}),
+            json!({"multiplier": 1}),
+            json!({"preset": "zgw", "strategy": "schedule"}),
+            json!({"quick": {"tries": 4, "delay": "500ms"}}),
+            json!({"quick": {"tries": 5, "delay": "500ms", "limit": "16s"}}),
+            json!({"quick": {"tries": 20, "delay": "400ms", "backoff": "constant"}}),
+            json!({"quick": {"tries": 0}}),
+            json!({"maxRetries": 0}),
+            json!({"initialDelay": 0}),
+        ] {
+            assert!(PolicyLayer::from_json(&value).is_ok(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_template_has_at_most_five_attempts_however_they_are_set() {
+        let template = Scope::Template("welcome".to_owned());
+        let check = |value: Value| PolicyLayer::from_json(&value).unwrap().check_for(&template);
+        for (value, field) in [
+            (json!({"maxAttempts": 6}), "maxAttempts"),
+            (json!({"maxRetries": 5}), "maxAttempts"),
+            (json!({"schedule": ["1m", "1m", "1m", "1m", "1m"]}), "schedule"),
+            (json!({"preset": "webhook"}), "preset"),
+        ] {
+            assert_eq!(check(value).unwrap_err().field, field);
+        }
+        for value in [
+            json!({"maxAttempts": 5}),
+            json!({"schedule": ["1m", "1m", "1m", "1m"]}),
+            json!({"preset": "webhook", "maxAttempts": 5}),
+            json!({"preset": "story"}),
+        ] {
+            assert_eq!(check(value), Ok(()));
+        }
+        let six = PolicyLayer { max_attempts: Some(6), ..PolicyLayer::default() };
+        assert_eq!(six.check_for(&Scope::Global), Ok(()));
+    }
+}

@@ -1,0 +1,315 @@
+//! Quick tries: repeats inside one attempt, in memory, seconds apart.
+//!
+//! Invariant: the waits of one attempt never add up to more than the limit, whatever the figures say.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::layer::QuickLayer;
+use crate::jitter::between;
+use crate::reply::{Fault, Reply, RetryAfter};
+use crate::strategy::scale;
+use crate::time::Timestamp;
+
+/// What the waits may add up to where no scope raises it.
+pub const USUAL_LIMIT: Duration = Duration::from_secs(8);
+
+/// The settings of quick tries, every field filled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quick {
+    /// How often a try is repeated; the first try is not counted.
+    pub tries: u32,
+    /// The wait before the first repeat.
+    pub delay: Duration,
+    /// How the waits grow.
+    pub backoff: QuickBackoff,
+    /// Whether a wait is drawn between zero and its length.
+    pub jitter: bool,
+    /// Whether `Retry-After` is a lower bound of a wait.
+    pub retry_after: bool,
+    /// Statuses that are repeated besides the usual ones.
+    pub status_codes: Arc<[u16]>,
+    /// What may be repeated at all.
+    pub when: When,
+    /// What the waits may add up to.
+    pub limit: Duration,
+}
+
+/// How quick waits grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum QuickBackoff {
+    /// The same wait each time.
+    Constant,
+    /// A wait that grows by the same amount.
+    Linear,
+    /// A wait that doubles.
+    Exponential,
+}
+
+/// What may be repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum When {
+    /// Whatever promises a better end.
+    Any,
+    /// Only what surely had no effect at the receiver.
+    Unsent,
+}
+
+impl QuickBackoff {
+    /// The backoff with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "constant" => Some(Self::Constant),
+            "linear" => Some(Self::Linear),
+            "exponential" => Some(Self::Exponential),
+            _ => None,
+        }
+    }
+
+    /// The wait before repeat `n` (1, 2, ..), before jitter.
+    pub(crate) fn wait(self, delay: Duration, n: u32) -> Duration {
+        match self {
+            Self::Constant => delay,
+            Self::Linear => delay.saturating_mul(n),
+            Self::Exponential => {
+                scale(delay, 2f64.powi(i32::try_from(n.saturating_sub(1)).unwrap_or(i32::MAX)))
+            }
+        }
+    }
+}
+
+impl When {
+    /// The condition with that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "any" => Some(Self::Any),
+            "unsent" => Some(Self::Unsent),
+            _ => None,
+        }
+    }
+}
+
+impl Quick {
+    /// The longest that the waits can add up to by their figures, limit or not.
+    pub fn longest(&self) -> Duration {
+        (1..=self.tries)
+            .map(|n| self.backoff.wait(self.delay, n))
+            .fold(Duration::ZERO, |sum, wait| sum.saturating_add(wait))
+    }
+
+    /// The layer that says everything that these settings say.
+    pub(super) fn to_layer(&self) -> QuickLayer {
+        QuickLayer {
+            tries: Some(self.tries),
+            delay: Some(self.delay),
+            backoff: Some(self.backoff),
+            jitter: Some(self.jitter),
+            retry_after: Some(self.retry_after),
+            status_codes: Some(self.status_codes.to_vec()),
+            when: Some(self.when),
+            limit: Some(self.limit),
+        }
+    }
+}
+
+/// How long to wait before the next quick try, or none if the attempt ends with this reply.
+///
+/// `repeats` counts the quick tries already made, `waited` what they have waited. A delivered reply is never repeated;
+/// one that a rule of the configuration makes a delivery must not be brought here. The `Retry-After` that ends the
+/// quick tries is in the same reply for the scheduled retry.
+pub fn next(
+    quick: &Quick,
+    reply: &Reply,
+    repeats: u32,
+    waited: Duration,
+    now: Timestamp,
+    draw: f64,
+) -> Option<Duration> {
+    if repeats >= quick.tries || !may_repeat(quick, reply) {
+        return None;
+    }
+    let nominal = quick.backoff.wait(quick.delay, repeats.saturating_add(1));
+    let drawn = if quick.jitter { between(Duration::ZERO, nominal, draw) } else { nominal };
+    let asked =
+        retry_after(reply).filter(|_| quick.retry_after).map_or(Duration::ZERO, |asked| asked.wait(now));
+    let wait = drawn.max(asked);
+    (wait <= quick.limit.saturating_sub(waited)).then_some(wait)
+}
+
+fn may_repeat(quick: &Quick, reply: &Reply) -> bool {
+    match (reply, quick.when) {
+        (Reply::Http { status, .. }, When::Any) => match status {
+            200..=299 => false,
+            408 | 429 | 500..=599 => true,
+            other => quick.status_codes.contains(other),
+        },
+        (Reply::Http { .. }, When::Unsent) | (Reply::Smtp { .. }, When::Any | When::Unsent) => false,
+        (Reply::Fault { fault, .. }, when) => match fault {
+            Fault::Refused | Fault::NoRoute | Fault::Dns | Fault::Tls => true,
+            Fault::Reset => when == When::Any,
+            Fault::Timeout | Fault::Forbidden | Fault::Unsendable | Fault::Broken => false,
+        },
+    }
+}
+
+fn retry_after(reply: &Reply) -> Option<RetryAfter> {
+    match reply {
+        Reply::Http { retry_after, .. } => *retry_after,
+        Reply::Smtp { .. } | Reply::Fault { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::Preset;
+    use proptest::prelude::*;
+
+    fn zgw() -> Quick {
+        Preset::Zgw.policy().quick
+    }
+
+    fn http(status: u16) -> Reply {
+        Reply::Http { status, retry_after: None, text: String::new() }
+    }
+
+    fn asking(status: u16, secs: u64) -> Reply {
+        Reply::Http {
+            status,
+            retry_after: Some(RetryAfter::In(Duration::from_secs(secs))),
+            text: String::new(),
+        }
+    }
+
+    fn fault(fault: Fault) -> Reply {
+        Reply::Fault { fault, text: String::new() }
+    }
+
+    fn first(quick: &Quick, reply: &Reply) -> Option<Duration> {
+        next(quick, reply, 0, Duration::ZERO, Timestamp::EPOCH, 0.5)
+    }
+
+    const FAULTS: [Fault; 9] = [
+        Fault::Refused,
+        Fault::NoRoute,
+        Fault::Dns,
+        Fault::Tls,
+        Fault::Reset,
+        Fault::Timeout,
+        Fault::Forbidden,
+        Fault::Unsendable,
+        Fault::Broken,
+    ];
+
+    #[test]
+    fn the_zgw_tries_come_after_half_a_second_one_two_and_four() {
+        let mut waited = Duration::ZERO;
+        let mut waits = Vec::new();
+        while let Some(wait) = next(&zgw(), &http(503), waits.len() as u32, waited, Timestamp::EPOCH, 0.9) {
+            waits.push(wait.as_millis());
+            waited += wait;
+        }
+        assert_eq!(waits, [500, 1_000, 2_000, 4_000]);
+    }
+
+    #[test]
+    fn there_are_as_many_repeats_as_tries_are_set() {
+        let quick = Quick { delay: Duration::ZERO, ..zgw() };
+        let repeated =
+            |repeats| next(&quick, &http(500), repeats, Duration::ZERO, Timestamp::EPOCH, 0.5).is_some();
+        assert_eq!([0, 3, 4, 5].map(repeated), [true, true, false, false]);
+        assert_eq!(first(&Quick { tries: 0, ..quick }, &http(500)), None);
+    }
+
+    #[test]
+    fn waits_are_constant_linear_or_doubling() {
+        let table = [
+            (QuickBackoff::Constant, [100, 100, 100, 100]),
+            (QuickBackoff::Linear, [100, 200, 300, 400]),
+            (QuickBackoff::Exponential, [100, 200, 400, 800]),
+        ];
+        for (backoff, waits) in table {
+            for (n, wait) in (1..).zip(waits) {
+                assert_eq!(backoff.wait(Duration::from_millis(100), n), Duration::from_millis(wait));
+            }
+        }
+    }
+
+    #[test]
+    fn only_connection_errors_5xx_408_429_and_listed_codes_are_repeated() {
+        let quick = Quick { status_codes: Arc::from([404]), ..zgw() };
+        for status in 0..1_000 {
+            let repeated = matches!(status, 404 | 408 | 429 | 500..=599);
+            assert_eq!(first(&quick, &http(status)).is_some(), repeated, "{status}");
+        }
+        for each in FAULTS {
+            let repeated =
+                !matches!(each, Fault::Timeout | Fault::Forbidden | Fault::Unsendable | Fault::Broken);
+            assert_eq!(first(&quick, &fault(each)).is_some(), repeated, "{each:?}");
+        }
+        let busy = Reply::Smtp { code: 421, enhanced: None, text: String::new() };
+        assert_eq!(first(&quick, &busy), None);
+    }
+
+    #[test]
+    fn unsent_repeats_only_what_surely_had_no_effect() {
+        let quick = Quick { when: When::Unsent, status_codes: Arc::from([404]), ..zgw() };
+        for status in 0..1_000 {
+            assert_eq!(first(&quick, &http(status)), None, "{status}");
+        }
+        for each in FAULTS {
+            let repeated = matches!(each, Fault::Refused | Fault::NoRoute | Fault::Dns | Fault::Tls);
+            assert_eq!(first(&quick, &fault(each)).is_some(), repeated, "{each:?}");
+        }
+    }
+
+    #[test]
+    fn a_delivered_answer_is_never_repeated_even_if_it_is_listed() {
+        let quick = Quick { status_codes: Arc::from([200]), ..zgw() };
+        assert_eq!(first(&quick, &http(200)), None);
+    }
+
+    #[test]
+    fn retry_after_lengthens_a_wait_or_ends_the_tries() {
+        assert_eq!(first(&zgw(), &asking(503, 3)), Some(Duration::from_secs(3)));
+        assert_eq!(first(&zgw(), &asking(503, 0)), Some(Duration::from_millis(500)));
+        assert_eq!(first(&zgw(), &asking(503, 8)), Some(Duration::from_secs(8)));
+        assert_eq!(first(&zgw(), &asking(503, 9)), None);
+        let late = next(&zgw(), &asking(503, 3), 1, Duration::from_secs(6), Timestamp::EPOCH, 0.0);
+        assert_eq!(late, None);
+        let deaf = Quick { retry_after: false, ..zgw() };
+        assert_eq!(first(&deaf, &asking(503, 9)), Some(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn jitter_draws_between_zero_and_the_wait() {
+        let quick = Quick { jitter: true, ..zgw() };
+        let wait = |draw| next(&quick, &http(500), 1, Duration::ZERO, Timestamp::EPOCH, draw);
+        assert_eq!(wait(0.0), Some(Duration::ZERO));
+        assert_eq!(wait(0.5), Some(Duration::from_millis(500)));
+    }
+
+    proptest! {
+        #[test]
+        fn waits_never_add_up_to_more_than_the_limit(
+            tries in any::<u32>(), delay in any::<u64>(), limit in 0u64..20_000, jitter in any::<bool>(),
+            which in 0usize..3, asked in proptest::option::of(0u64..30), draw in 0.0..1.0,
+        ) {
+            let backoff = [QuickBackoff::Constant, QuickBackoff::Linear, QuickBackoff::Exponential][which];
+            let (delay, limit) = (Duration::from_micros(delay), Duration::from_millis(limit));
+            let quick = Quick { tries, delay, backoff, jitter, limit, ..zgw() };
+            let reply = asked.map_or(http(500), |secs| asking(500, secs));
+            let mut waited = Duration::ZERO;
+            for repeats in 0..tries.min(50) {
+                let Some(wait) = next(&quick, &reply, repeats, waited, Timestamp::EPOCH, draw) else { break };
+                waited += wait;
+            }
+            prop_assert!(waited <= limit);
+            prop_assert_eq!(next(&quick, &reply, tries, Duration::ZERO, Timestamp::EPOCH, draw), None);
+        }
+    }
+}

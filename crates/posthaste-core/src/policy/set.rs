@@ -1,0 +1,297 @@
+//! All policies in force, as one snapshot in memory.
+
+use std::collections::BTreeMap;
+
+use super::{Policy, PolicyLayer, Preset, Scope, resolve};
+use crate::channel::Channel;
+use crate::fields::BadField;
+
+/// Where a layer came from. What the API says goes over what the file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The configuration file.
+    File,
+    /// A `PUT` through the API.
+    Api,
+}
+
+/// The layers of every scope. A new version comes with each change; whoever holds an older one still sees it whole.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicySet {
+    version: u64,
+    file: Layers,
+    api: Layers,
+    /// The API's layers over the file's: what resolving looks at.
+    joined: Layers,
+}
+
+impl PolicySet {
+    /// A set without layers: only the built-in policies.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The number of changes so far, or what the store said with [`PolicySet::with_version`].
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The same layers under the version that the store keeps for them.
+    #[must_use]
+    pub fn with_version(self, version: u64) -> Self {
+        Self { version, ..self }
+    }
+
+    /// Replaces the layer of a source at a scope. A layer that is refused leaves everything as it was.
+    ///
+    /// A layer must be good by itself, so that it stays so when the other source changes, and good together with it.
+    pub fn put(&mut self, source: Source, scope: Scope, layer: PolicyLayer) -> Result<(), BadField> {
+        layer.check_for(&scope)?;
+        let joined = match source {
+            Source::File => joined(Some(&layer), self.api.get(&scope)),
+            Source::Api => joined(self.file.get(&scope), Some(&layer)),
+        };
+        joined.check_for(&scope)?;
+        self.joined.put(&scope, joined);
+        match source {
+            Source::File => self.file.put(&scope, layer),
+            Source::Api => self.api.put(&scope, layer),
+        }
+        self.version = self.version.saturating_add(1);
+        Ok(())
+    }
+
+    /// Removes what the API said at a scope; what the file says is in force again.
+    pub fn remove(&mut self, scope: &Scope) {
+        if self.api.remove(scope) {
+            match self.file.get(scope).cloned() {
+                Some(file) => self.joined.put(scope, file),
+                None => drop(self.joined.remove(scope)),
+            }
+            self.version = self.version.saturating_add(1);
+        }
+    }
+
+    /// What a scope says, file and API together.
+    pub fn layer(&self, scope: &Scope) -> Option<&PolicyLayer> {
+        self.joined.get(scope)
+    }
+
+    /// What one source says at a scope.
+    pub fn layer_of(&self, source: Source, scope: &Scope) -> Option<&PolicyLayer> {
+        match source {
+            Source::File => self.file.get(scope),
+            Source::Api => self.api.get(scope),
+        }
+    }
+
+    /// Every scope that has a layer, the widest first.
+    pub fn scopes(&self) -> Vec<Scope> {
+        self.joined.scopes()
+    }
+
+    /// The policy for one notification: built-in < global < channel < tenant < template < message.
+    pub fn resolve(
+        &self,
+        channel: Channel,
+        tenant: &str,
+        template: Option<&str>,
+        message: Option<&PolicyLayer>,
+    ) -> Policy {
+        let layers = [
+            self.joined.global.as_ref(),
+            self.joined.channels.get(&channel),
+            self.joined.tenants.get(tenant),
+            template.and_then(|template| self.joined.templates.get(template)),
+            message,
+        ];
+        resolve(Preset::built_in(channel), layers.into_iter().flatten())
+    }
+}
+
+fn joined(file: Option<&PolicyLayer>, api: Option<&PolicyLayer>) -> PolicyLayer {
+    match (file, api) {
+        (Some(file), Some(api)) => api.over(file),
+        (Some(only), None) | (None, Some(only)) => only.clone(),
+        (None, None) => PolicyLayer::default(),
+    }
+}
+
+/// One layer at most for each scope. Names are looked up as they are, without building a `Scope`.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Layers {
+    global: Option<PolicyLayer>,
+    channels: BTreeMap<Channel, PolicyLayer>,
+    tenants: BTreeMap<String, PolicyLayer>,
+    templates: BTreeMap<String, PolicyLayer>,
+}
+
+impl Layers {
+    fn get(&self, scope: &Scope) -> Option<&PolicyLayer> {
+        match scope {
+            Scope::Global => self.global.as_ref(),
+            Scope::Channel(channel) => self.channels.get(channel),
+            Scope::Tenant(name) => self.tenants.get(name),
+            Scope::Template(name) => self.templates.get(name),
+        }
+    }
+
+    fn put(&mut self, scope: &Scope, layer: PolicyLayer) {
+        match scope {
+            Scope::Global => drop(self.global.replace(layer)),
+            Scope::Channel(channel) => drop(self.channels.insert(*channel, layer)),
+            Scope::Tenant(name) => drop(self.tenants.insert(name.clone(), layer)),
+            Scope::Template(name) => drop(self.templates.insert(name.clone(), layer)),
+        }
+    }
+
+    fn remove(&mut self, scope: &Scope) -> bool {
+        let removed = match scope {
+            Scope::Global => self.global.take(),
+            Scope::Channel(channel) => self.channels.remove(channel),
+            Scope::Tenant(name) => self.tenants.remove(name),
+            Scope::Template(name) => self.templates.remove(name),
+        };
+        removed.is_some()
+    }
+
+    fn scopes(&self) -> Vec<Scope> {
+        let global = self.global.iter().map(|_| Scope::Global);
+        let channels = self.channels.keys().copied().map(Scope::Channel);
+        let tenants = self.tenants.keys().cloned().map(Scope::Tenant);
+        let templates = self.templates.keys().cloned().map(Scope::Template);
+        global.chain(channels).chain(tenants).chain(templates).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn layer(value: Value) -> PolicyLayer {
+        PolicyLayer::from_json(&value).unwrap()
+    }
+
+    fn attempts(attempts: u32) -> PolicyLayer {
+        PolicyLayer { max_attempts: Some(attempts), ..PolicyLayer::default() }
+    }
+
+    fn scope(text: &str) -> Scope {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn without_layers_the_built_in_policies_are_in_force() {
+        let set = PolicySet::new();
+        for channel in Channel::ALL {
+            let preset = if channel == Channel::Webhook { Preset::Webhook } else { Preset::Standard };
+            assert_eq!(set.resolve(channel, "acme", Some("welcome"), None), preset.policy());
+        }
+    }
+
+    #[test]
+    fn the_narrower_scope_wins() {
+        let mut set = PolicySet::new();
+        let resolved = |set: &PolicySet, message: Option<&PolicyLayer>| {
+            set.resolve(Channel::Email, "acme", Some("welcome"), message).max_attempts
+        };
+        assert_eq!(resolved(&set, None), 5);
+        for (text, count) in
+            [("global", 11), ("channel:email", 12), ("tenant:acme", 13), ("template:welcome", 4)]
+        {
+            set.put(Source::File, scope(text), attempts(count)).unwrap();
+            assert_eq!(resolved(&set, None), count, "{text}");
+        }
+        assert_eq!(resolved(&set, Some(&attempts(2))), 2);
+        for text in ["channel:sms", "tenant:other", "template:other"] {
+            set.put(Source::Api, scope(text), attempts(3)).unwrap();
+        }
+        assert_eq!(resolved(&set, None), 4);
+        assert_eq!(set.resolve(Channel::Email, "acme", None, None).max_attempts, 13);
+        assert_eq!(set.resolve(Channel::Push, "nobody", None, None).max_attempts, 11);
+        assert_eq!(set.scopes().len(), 7);
+    }
+
+    #[test]
+    fn the_api_goes_over_the_file_and_replaces_only_itself() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, Scope::Global, layer(json!({"maxAttempts": 3, "timeout": "3s"}))).unwrap();
+        set.put(Source::Api, Scope::Global, layer(json!({"maxAttempts": 4, "deadLetter": false}))).unwrap();
+        let policy = set.resolve(Channel::Sms, "acme", None, None);
+        assert_eq!((policy.max_attempts, policy.timeout.as_secs(), policy.dead_letter), (4, 3, false));
+        set.put(Source::Api, Scope::Global, layer(json!({"maxAge": "2d"}))).unwrap();
+        let policy = set.resolve(Channel::Sms, "acme", None, None);
+        assert_eq!((policy.max_attempts, policy.dead_letter), (3, true));
+        set.put(Source::File, Scope::Global, layer(json!({"timeout": "7s"}))).unwrap();
+        assert_eq!(set.layer(&Scope::Global), Some(&layer(json!({"timeout": "7s", "maxAge": "2d"}))));
+        set.remove(&Scope::Global);
+        assert_eq!(set.layer(&Scope::Global), Some(&layer(json!({"timeout": "7s"}))));
+        assert_eq!(set.layer_of(Source::Api, &Scope::Global), None);
+    }
+
+    #[test]
+    fn a_schedule_from_the_api_is_not_switched_off_by_the_file() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, Scope::Global, layer(json!({"strategy": "fixed"}))).unwrap();
+        set.put(Source::Api, Scope::Global, layer(json!({"schedule": ["1m"]}))).unwrap();
+        assert_eq!(set.resolve(Channel::Sms, "acme", None, None).max_attempts, 2);
+    }
+
+    #[test]
+    fn a_bad_policy_is_refused_and_the_old_one_stays() {
+        let mut set = PolicySet::new();
+        set.put(Source::Api, scope("template:welcome"), attempts(5)).unwrap();
+        let before = set.clone();
+        assert_eq!(
+            set.put(Source::Api, scope("template:welcome"), attempts(6)).unwrap_err().field,
+            "maxAttempts"
+        );
+        assert_eq!(set.put(Source::Api, Scope::Global, attempts(0)).unwrap_err().field, "maxAttempts");
+        assert_eq!(set, before);
+    }
+
+    #[test]
+    fn layers_that_only_together_are_bad_are_refused() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, Scope::Global, layer(json!({"quick": {"delay": "4s"}}))).unwrap();
+        let error = set.put(Source::Api, Scope::Global, layer(json!({"quick": {"tries": 3}}))).unwrap_err();
+        assert_eq!(error.field, "quick");
+        assert_eq!(set.layer_of(Source::Api, &Scope::Global), None);
+    }
+
+    #[test]
+    fn a_layer_must_be_good_without_the_other_source() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, Scope::Global, layer(json!({"quick": {"limit": "16s"}}))).unwrap();
+        let mut quick = layer(json!({"quick": {"tries": 5, "delay": "100ms"}}));
+        set.put(Source::Api, Scope::Global, quick.clone()).unwrap();
+        quick.quick.as_mut().unwrap().delay = Some(std::time::Duration::from_millis(500));
+        assert_eq!(set.put(Source::Api, Scope::Global, quick).unwrap_err().field, "quick");
+    }
+
+    #[test]
+    fn a_preset_from_the_api_leaves_nothing_of_the_file() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, Scope::Global, layer(json!({"timeout": "3s", "retryOn": {"timeout": false}})))
+            .unwrap();
+        set.put(Source::Api, Scope::Global, layer(json!({"preset": "story"}))).unwrap();
+        assert_eq!(set.resolve(Channel::Sms, "acme", None, None), Preset::Story.policy());
+        set.put(Source::File, Scope::Global, layer(json!({"preset": "zgw"}))).unwrap();
+        set.put(Source::Api, Scope::Global, layer(json!({"timeout": "3s"}))).unwrap();
+        let policy = set.resolve(Channel::Sms, "acme", None, None);
+        assert_eq!((policy.timeout.as_secs(), policy.max_attempts), (3, 6));
+    }
+
+    #[test]
+    fn every_change_has_its_version() {
+        let mut set = PolicySet::new().with_version(7);
+        set.put(Source::Api, Scope::Global, attempts(2)).unwrap();
+        assert_eq!(set.version(), 8);
+        assert!(set.put(Source::Api, Scope::Global, attempts(0)).is_err());
+        assert_eq!(set.version(), 8);
+        set.remove(&Scope::Global);
+        set.remove(&Scope::Global);
+        assert_eq!(set.version(), 9);
+    }
+}

@@ -1,0 +1,192 @@
+//! Taking notifications in: everything that arrived while the last batch was stored goes into the next one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::flow::{Bucket, FlowId, FlowKey};
+use posthaste_core::lease::Lease;
+use posthaste_core::notification::Notification;
+use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::engine::{Engine, Shared};
+use crate::floor::Place;
+use crate::settle::Report;
+use crate::store::{Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
+
+/// Why a request was not taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// The engine is stopping.
+    #[error("this node is stopping and takes no new notifications")]
+    Stopping,
+    /// The store could not take it, or did not say whether it did.
+    #[error("the notification could not be stored")]
+    Store(#[source] Arc<StoreError>),
+}
+
+/// One caller's request on its way to the store.
+pub(crate) struct Incoming {
+    idempotency: Option<Idempotency>,
+    notifications: Vec<Arc<Notification>>,
+    answer: oneshot::Sender<Result<Accepted, AcceptError>>,
+}
+
+impl Engine {
+    /// Takes in notifications, all or none. When this answers `New`, they are durable.
+    pub async fn accept(
+        &self,
+        idempotency: Option<Idempotency>,
+        notifications: Vec<Notification>,
+    ) -> Result<Accepted, AcceptError> {
+        if self.shared.is_draining() {
+            return Err(AcceptError::Stopping);
+        }
+        let (answer, answered) = oneshot::channel();
+        let notifications = notifications.into_iter().map(Arc::new).collect();
+        let incoming = Incoming { idempotency, notifications, answer };
+        self.shared.inbox.send(incoming).await.map_err(|_| AcceptError::Stopping)?;
+        answered.await.map_err(|_| AcceptError::Stopping)?
+    }
+}
+
+/// The loop: gathers, stores, answers. A caller that goes away changes nothing, for its request is already here.
+pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incoming>) {
+    while let Some(first) = arrivals.recv().await {
+        let mut rows = first.notifications.len();
+        let mut batch = vec![first];
+        while rows < shared.settings.batch {
+            let Ok(more) = arrivals.try_recv() else { break };
+            rows += more.notifications.len();
+            batch.push(more);
+        }
+        take(&shared, batch).await;
+    }
+}
+
+async fn take(shared: &Shared, batch: Vec<Incoming>) {
+    let mut answers = Vec::with_capacity(batch.len());
+    let mut contents = Vec::with_capacity(batch.len());
+    for incoming in batch {
+        answers.push(incoming.answer);
+        contents.push((incoming.idempotency, incoming.notifications));
+    }
+    match store(shared, contents).await {
+        Ok(accepted) => {
+            for (answer, accepted) in answers.into_iter().zip(accepted) {
+                let _ = answer.send(Ok(accepted));
+            }
+        }
+        Err(error) => {
+            let error = Arc::new(error);
+            for answer in answers {
+                let _ = answer.send(Err(AcceptError::Store(error.clone())));
+            }
+        }
+    }
+}
+
+type Contents = Vec<(Option<Idempotency>, Vec<Arc<Notification>>)>;
+
+async fn store(shared: &Shared, contents: Contents) -> Result<Vec<Accepted>, StoreError> {
+    let flows = flows(shared, &contents).await?;
+    let now = shared.node.now();
+    let lease = shared.node.grant();
+    let mut places = Vec::new();
+    let mut requests = Vec::with_capacity(contents.len());
+    for (idempotency, notifications) in contents {
+        let prepare = |notification: Arc<Notification>| {
+            let flow = flows[&FlowKey::of(&notification)];
+            arrival(shared, notification, flow, lease, now, &mut places)
+        };
+        requests.push(Request { idempotency, arrivals: notifications.into_iter().map(prepare).collect() });
+    }
+    let arrivals: Vec<Vec<Arrival>> = requests.iter().map(|request| request.arrivals.clone()).collect();
+    match shared.store.accept(requests, now).await {
+        Ok(accepted) => {
+            for (arrivals, accepted) in arrivals.iter().zip(&accepted) {
+                hand_over(shared, arrivals, accepted);
+            }
+            Ok(accepted)
+        }
+        Err(error) => {
+            // It may have happened all the same: what it leased must not stay with a node that does not know of it.
+            places.into_iter().for_each(|place| shared.floor.free(place));
+            let _ = shared.reports.send(Report::Release { lease, only: None });
+            Err(error)
+        }
+    }
+}
+
+/// The number of every flow among the arrivals; new ones are made.
+async fn flows(shared: &Shared, contents: &Contents) -> Result<HashMap<FlowKey, FlowId>, StoreError> {
+    let mut known = HashMap::new();
+    let mut unknown = Vec::new();
+    for notification in contents.iter().flat_map(|(_, notifications)| notifications) {
+        let key = FlowKey::of(notification);
+        match shared.floor.flow_id(&key) {
+            Some(id) => drop(known.insert(key, id)),
+            None => unknown.push(key),
+        }
+    }
+    unknown.sort();
+    unknown.dedup();
+    if !unknown.is_empty() {
+        let ids = shared.store.intern(unknown.clone()).await?;
+        for (id, key) in ids.into_iter().zip(unknown) {
+            shared.floor.remember(id, key.clone());
+            known.insert(key, id);
+        }
+    }
+    Ok(known)
+}
+
+/// Prepares one row: leased to this node if it is due and there is a place for it, else left to whoever claims.
+fn arrival(
+    shared: &Shared,
+    notification: Arc<Notification>,
+    flow: FlowId,
+    lease: Lease,
+    now: Timestamp,
+    places: &mut Vec<Place>,
+) -> Arrival {
+    let due = notification.first_due(now);
+    let bucket = Bucket { flow, lane: Lane::Main, priority: notification.priority };
+    let place = if due <= now && shared.may_take_work() { shared.floor.take(bucket) } else { None };
+    places.extend(place);
+    Arrival { notification, flow, due, lease: place.map(|_| lease) }
+}
+
+/// After the commit: leased rows go straight to the senders, the others are announced.
+fn hand_over(shared: &Shared, arrivals: &[Arrival], accepted: &Accepted) {
+    for arrival in arrivals {
+        let bucket = Bucket { flow: arrival.flow, lane: Lane::Main, priority: arrival.notification.priority };
+        match (accepted, arrival.lease) {
+            (Accepted::New, Some(lease)) => {
+                let _ = shared.jobs.send(job(arrival, lease));
+            }
+            (Accepted::New, None) => shared.announce(&arrival.notification, bucket, arrival.due),
+            (Accepted::Twin(_) | Accepted::Conflict, Some(_)) => {
+                shared.floor.free(Place { lane: bucket.lane, flow: bucket.flow });
+            }
+            (Accepted::Twin(_) | Accepted::Conflict, None) => {}
+        }
+    }
+}
+
+fn job(arrival: &Arrival, lease: Lease) -> Job {
+    Job {
+        notification: arrival.notification.clone(),
+        flow: arrival.flow,
+        lane: Lane::Main,
+        due: arrival.due,
+        progress: Progress::START,
+        first_due: arrival.due,
+        delay: Duration::ZERO,
+        interruptions: 0,
+        cancel_requested: false,
+        lease,
+    }
+}

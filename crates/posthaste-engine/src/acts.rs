@@ -1,0 +1,219 @@
+//! What people and programs ask of a notification: look, decide by its state, change it if it is still so.
+
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::fields::BadField;
+use posthaste_core::flow::Bucket;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::policy::{PolicyLayer, Scope, Source};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::{Lane, State};
+
+use crate::engine::Engine;
+use crate::policies;
+use crate::store::{Act, Audit, Change, Facts, StoreError};
+
+/// Who asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    /// The name in the audit.
+    pub name: String,
+    /// Whose notifications it may touch; none for all.
+    pub tenant: Option<Tenant>,
+}
+
+/// Why an act was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ActError {
+    /// There is no such thing, or it is another tenant's.
+    #[error("there is no {what} {id}")]
+    NotFound {
+        /// What kind of thing.
+        what: &'static str,
+        /// Its id.
+        id: String,
+    },
+    /// Its state does not allow it.
+    #[error("{id} is {state} and cannot be {wanted}")]
+    Refused {
+        /// Which notification.
+        id: NotificationId,
+        /// Its state.
+        state: State,
+        /// What was asked.
+        wanted: &'static str,
+    },
+    /// A dead letter was acted on before.
+    #[error("{id} is already {status:?}")]
+    Resolved {
+        /// Which dead letter.
+        id: DeadLetterId,
+        /// How it stands.
+        status: DeadLetterStatus,
+    },
+    /// It changed each time it was looked at.
+    #[error("{id} keeps changing; ask again")]
+    Busy {
+        /// Which notification.
+        id: NotificationId,
+    },
+    /// A policy is not in order.
+    #[error("the policy is refused")]
+    Policy(#[source] BadField),
+    /// The store could not do it, or did not say whether it did.
+    #[error("the change could not be stored")]
+    Store(#[from] StoreError),
+}
+
+/// How often an act looks again when its notification changed meanwhile.
+const LOOKS: usize = 10;
+
+impl Engine {
+    /// Calls a notification off. What waits ends at once; what is in flight ends with its attempt, and a success still
+    /// counts. Answers how it stood.
+    pub async fn cancel(&self, id: NotificationId, actor: &Actor) -> Result<Facts, ActError> {
+        self.act(id, actor, "cancelled", &|facts| match facts.seen.state {
+            State::Pending | State::RetryScheduled => Some(Act::Cancel),
+            State::Processing | State::Retrying => Some(Act::RequestCancel),
+            State::Succeeded | State::Failed | State::DeadLetter | State::Cancelled | State::Expired => None,
+        })
+        .await
+    }
+
+    /// Makes a scheduled retry due at once.
+    pub async fn retry_now(&self, id: NotificationId, actor: &Actor) -> Result<Facts, ActError> {
+        self.act(id, actor, "retried now", &|facts| {
+            (facts.seen.state == State::RetryScheduled).then_some(Act::RetryNow)
+        })
+        .await
+    }
+
+    /// Opens a new generation of a failed or dead notification; its attempts go on counting.
+    pub async fn retry(&self, id: NotificationId, actor: &Actor) -> Result<Facts, ActError> {
+        self.act(id, actor, "retried", &|facts| {
+            matches!(facts.seen.state, State::Failed | State::DeadLetter).then_some(Act::Retry)
+        })
+        .await
+    }
+
+    /// Opens a new generation of a dead letter's notification, attempts from 1.
+    pub async fn requeue(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
+        self.act_on_dead_letter(id, actor, "requeued", DeadLetterStatus::Pending, &Act::Requeue).await
+    }
+
+    /// Gives a dead letter up for good.
+    pub async fn discard(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
+        self.act_on_dead_letter(id, actor, "discarded", DeadLetterStatus::Pending, &Act::Discard).await
+    }
+
+    /// Brings a discarded one back among the dead letters.
+    pub async fn restore(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
+        self.act_on_dead_letter(id, actor, "restored", DeadLetterStatus::Cancelled, &Act::Restore).await
+    }
+
+    /// Replaces the policy of a scope, or removes it. It acts on the next decision, here at once and on other nodes
+    /// with their next heartbeat.
+    pub async fn put_policy(
+        &self,
+        scope: &Scope,
+        layer: Option<PolicyLayer>,
+        actor: &Actor,
+    ) -> Result<(), ActError> {
+        let value = match layer {
+            Some(layer) => {
+                let mut trial = self.shared.policies.set();
+                trial.put(Source::Api, scope.clone(), layer.clone()).map_err(ActError::Policy)?;
+                Some(serde_json::to_string(&layer).expect("a policy layer is made of JSON values"))
+            }
+            None => None,
+        };
+        let audit = self.audit(actor, "put-policy", &scope.to_string());
+        self.shared.store.put_setting(&format!("{}{scope}", policies::PREFIX), value, audit).await?;
+        Ok(self.shared.policies.refresh(&*self.shared.store).await?)
+    }
+
+    async fn act_on_dead_letter(
+        &self,
+        id: DeadLetterId,
+        actor: &Actor,
+        wanted: &'static str,
+        needed: DeadLetterStatus,
+        act: &Act,
+    ) -> Result<Facts, ActError> {
+        let missing = || ActError::NotFound { what: "dead letter", id: id.to_string() };
+        let notification = self.shared.store.notification_of(id).await?.ok_or_else(missing)?;
+        let fits = |facts: &Facts| {
+            let discarded = facts.reason == Some(Reason::Discarded);
+            let stands = facts.dead_letter == Some((id, needed));
+            (stands && (needed == DeadLetterStatus::Pending || discarded)).then(|| act.clone())
+        };
+        match self.act(notification, actor, wanted, &fits).await {
+            Err(ActError::NotFound { .. }) => Err(missing()),
+            Err(ActError::Refused { .. }) => {
+                let status = self.shared.store.dead_letter(id).await?.ok_or_else(missing)?.status;
+                Err(ActError::Resolved { id, status })
+            }
+            done => done,
+        }
+    }
+
+    /// Looks, decides and changes, again if it changed in between.
+    async fn act(
+        &self,
+        id: NotificationId,
+        actor: &Actor,
+        wanted: &'static str,
+        choose: &(dyn Fn(&Facts) -> Option<Act> + Sync),
+    ) -> Result<Facts, ActError> {
+        for _ in 0..LOOKS {
+            let facts = self.shared.store.facts(vec![id]).await?.pop();
+            let visible = |facts: &Facts| actor.tenant.as_ref().is_none_or(|tenant| *tenant == facts.tenant);
+            let Some(facts) = facts.filter(visible) else {
+                return Err(ActError::NotFound { what: "notification", id: id.to_string() });
+            };
+            let refused = || ActError::Refused { id, state: facts.seen.state, wanted };
+            let act = choose(&facts).ok_or_else(refused)?;
+            if let Some(event) = act.event() {
+                facts.seen.state.next(event).map_err(|_| refused())?;
+            }
+            let change = Change { id, seen: facts.seen, act: act.clone() };
+            let mut audit = self.audit(actor, act.word().unwrap_or(wanted), &id.to_string());
+            audit.tenant = Some(facts.tenant.clone());
+            let made = self.shared.store.transition(vec![change], Some(audit), self.now()).await?;
+            if made == [true] {
+                self.after(&facts, &act);
+                return Ok(facts);
+            }
+        }
+        Err(ActError::Busy { id })
+    }
+
+    /// What became due by the act is announced.
+    fn after(&self, facts: &Facts, act: &Act) {
+        let lane = match act {
+            Act::Requeue | Act::Retry => Lane::Main,
+            Act::RetryNow => Lane::Retry,
+            Act::Cancel
+            | Act::RequestCancel
+            | Act::Expire
+            | Act::Bury { .. }
+            | Act::Discard
+            | Act::Restore => return,
+        };
+        let bucket = Bucket { lane, ..facts.bucket };
+        self.shared.floor.ready(&facts.tenant, bucket);
+        if let Some(expiry) = facts.expires_at {
+            self.shared.alarm.set(expiry);
+        }
+    }
+
+    fn audit(&self, actor: &Actor, action: &str, target: &str) -> Audit {
+        Audit {
+            tenant: actor.tenant.clone(),
+            actor: actor.name.clone(),
+            action: action.to_owned(),
+            target: target.to_owned(),
+            at: self.now(),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Nodes live by their heartbeats; what a dead one held comes back, what a living one holds is its own.
+
+use std::time::Duration;
+
+use posthaste_core::lease::{Fence, Lease, NodeId};
+use posthaste_core::notification::Notification;
+use posthaste_core::state::{Lane, State};
+
+use super::scene::{Scene, TICK, at, failed_attempt, retry_at};
+use super::{Broken, Kept, Promise, list, same};
+use crate::store::{Act, HistoryEvent, Pulse, Settled};
+
+pub(super) const PROMISES: &[Promise] = list![
+    every_node_has_a_number_of_its_own,
+    a_heartbeat_tells_the_time_and_who_is_dead,
+    a_heartbeat_never_shortens_a_hold,
+    a_late_node_that_nobody_touched_lives_on,
+    a_living_node_loses_nothing,
+    the_leases_of_a_dead_node_come_back,
+    a_dead_node_stays_dead,
+    whoever_is_gone_is_given_nothing,
+    leases_are_taken_back_in_the_order_of_ids_within_the_limit,
+    a_lease_taken_back_cannot_settle,
+    interruptions_add_up_until_an_attempt_fails,
+    a_release_gives_back_what_the_grant_holds,
+    a_release_of_named_ids_gives_back_only_those,
+    whoever_leaves_interrupts_nothing,
+];
+
+const HOLD: Duration = Duration::from_secs(30);
+
+impl Scene {
+    async fn node(&self) -> Result<NodeId, Broken> {
+        Ok(self.store.join("short", HOLD, at(0)).await?.0)
+    }
+
+    /// So many notifications held by one grant of the node.
+    async fn held_by(&mut self, node: NodeId, fence: i64, count: usize) -> Result<Vec<Notification>, Broken> {
+        let mut all = vec![];
+        for _ in 0..count {
+            let notification = self.draft();
+            self.accept(&notification, at(0), Some(Lease { node, fence: Fence(fence) })).await?;
+            all.push(notification);
+        }
+        Ok(all)
+    }
+}
+
+fn interrupted(second: i64, attempt: u32) -> HistoryEvent {
+    HistoryEvent { at: at(second), word: "interrupted".to_owned(), actor: None, generation: 1, attempt }
+}
+
+async fn every_node_has_a_number_of_its_own(scene: Scene) -> Kept {
+    let (first, now) = scene.store.join("a", HOLD, at(5)).await?;
+    same("the time", now, at(5))?;
+    let (second, _) = scene.store.join("a", HOLD, at(5)).await?;
+    same("the second counts up", second > first, true)?;
+    scene.store.leave(second).await?;
+    let (third, _) = scene.store.join("b", HOLD, at(5)).await?;
+    same("a number is given once", third > second, true)
+}
+
+async fn a_heartbeat_tells_the_time_and_who_is_dead(scene: Scene) -> Kept {
+    let (one, two, three) = (scene.node().await?, scene.node().await?, scene.node().await?);
+    let all_alive = Pulse::Alive { now: at(10), dead: vec![] };
+    same("at second 10", scene.store.heartbeat(two, HOLD, at(10)).await?, all_alive)?;
+    let last = at(30).earlier(TICK);
+    let alive = Pulse::Alive { now: last, dead: vec![] };
+    same("a tick before the end", scene.store.heartbeat(two, HOLD, last).await?, alive)?;
+    let dead = Pulse::Alive { now: at(30), dead: vec![one, three] };
+    same("when the hold is over", scene.store.heartbeat(two, HOLD, at(30)).await?, dead)?;
+    same("an unknown node", scene.store.heartbeat(NodeId(1 << 40), HOLD, at(30)).await?, Pulse::Lost)
+}
+
+async fn a_heartbeat_never_shortens_a_hold(scene: Scene) -> Kept {
+    let (long, watcher) = (scene.node().await?, scene.node().await?);
+    scene.store.heartbeat(long, HOLD * 10, at(1)).await?;
+    scene.store.heartbeat(long, TICK, at(2)).await?;
+    let pulse = scene.store.heartbeat(watcher, HOLD, at(300)).await?;
+    same("still held", pulse, Pulse::Alive { now: at(300), dead: vec![] })?;
+    let pulse = scene.store.heartbeat(watcher, HOLD, at(301)).await?;
+    same("over in the end", pulse, Pulse::Alive { now: at(301), dead: vec![long] })
+}
+
+async fn a_late_node_that_nobody_touched_lives_on(mut scene: Scene) -> Kept {
+    let node = scene.node().await?;
+    let all = scene.held_by(node, 1, 1).await?;
+    let pulse = scene.store.heartbeat(node, HOLD, at(100)).await?;
+    same("its own heartbeat", pulse, Pulse::Alive { now: at(100), dead: vec![] })?;
+    same("taken back", scene.store.reclaim(node, 10, at(101)).await?, 0)?;
+    let pulse = scene.store.heartbeat(node, Duration::ZERO, at(200)).await?;
+    same("a node never hears of itself", pulse, Pulse::Alive { now: at(200), dead: vec![] })?;
+    same("its row", scene.state(&all[0]).await?, State::Processing)
+}
+
+async fn a_living_node_loses_nothing(mut scene: Scene) -> Kept {
+    let node = scene.node().await?;
+    let all = scene.held_by(node, 1, 2).await?;
+    let before = scene.all_of(all[0].id).await?;
+    for now in [at(0), at(29), at(30).earlier(TICK)] {
+        same("taken back", scene.store.reclaim(node, 10, now).await?, 0)?;
+    }
+    same("what is shown", scene.all_of(all[0].id).await?, before)?;
+    let pulse = scene.store.heartbeat(node, HOLD, at(29)).await?;
+    same("its heartbeat", pulse, Pulse::Alive { now: at(29), dead: vec![] })?;
+    same("an unknown node", scene.store.reclaim(NodeId(1 << 40), 10, at(99)).await?, 0)
+}
+
+async fn the_leases_of_a_dead_node_come_back(mut scene: Scene) -> Kept {
+    let (node, other) = (scene.node().await?, scene.node().await?);
+    let mut all = scene.held_by(node, 1, 1).await?;
+    all.extend(scene.held_by(node, 2, 1).await?);
+    let theirs = scene.held_by(other, 1, 1).await?;
+    scene.store.heartbeat(other, HOLD * 10, at(1)).await?;
+    same("taken back", scene.store.reclaim(node, 10, at(30)).await?, 2)?;
+    let lease = scene.lease().await?;
+    for notification in &all {
+        let view = scene.view(notification.id).await?;
+        same("its state", view.state, State::Pending)?;
+        same("the attempt is not spent", view.progress.attempt, 1)?;
+        let history = scene.store.history(notification.id).await?;
+        same("its events", history.events, [interrupted(30, 1)])?;
+        same("its attempts", history.attempts, [])?;
+        let jobs = scene.claim(notification, Lane::Main, lease, at(31)).await?;
+        same("claimed again", jobs.len(), 1)?;
+        same("interruptions", jobs[0].interruptions, 1)?;
+    }
+    same("what another node holds", scene.state(&theirs[0]).await?, State::Processing)?;
+    same("its events", scene.store.history(theirs[0].id).await?.events, [])?;
+    same("nothing is left", scene.store.reclaim(node, 10, at(31)).await?, 0)
+}
+
+async fn a_dead_node_stays_dead(mut scene: Scene) -> Kept {
+    let (node, watcher) = (scene.node().await?, scene.node().await?);
+    scene.held_by(node, 1, 2).await?;
+    scene.store.heartbeat(watcher, HOLD * 10, at(1)).await?;
+    same("taken back", scene.store.reclaim(node, 1, at(30)).await?, 1)?;
+    same("its heartbeat", scene.store.heartbeat(node, HOLD, at(31)).await?, Pulse::Lost)?;
+    let pulse = scene.store.heartbeat(watcher, HOLD, at(31)).await?;
+    same("what others hear", pulse, Pulse::Alive { now: at(31), dead: vec![node] })?;
+    // Even by a clock that says it should be alive.
+    let pulse = scene.store.heartbeat(watcher, HOLD, at(29)).await?;
+    same("what others hear then", pulse, Pulse::Alive { now: at(29), dead: vec![node] })?;
+    same("the rest is taken back", scene.store.reclaim(node, 5, at(29)).await?, 1)?;
+    let pulse = scene.store.heartbeat(watcher, HOLD, at(32)).await?;
+    same("it is forgotten", pulse, Pulse::Alive { now: at(32), dead: vec![] })?;
+    same("its heartbeat", scene.store.heartbeat(node, HOLD, at(33)).await?, Pulse::Lost)?;
+    let idle = scene.node().await?;
+    same("a node that held nothing", scene.store.reclaim(idle, 5, at(30)).await?, 0)?;
+    same("is forgotten too", scene.store.heartbeat(idle, HOLD, at(30)).await?, Pulse::Lost)
+}
+
+async fn whoever_is_gone_is_given_nothing(mut scene: Scene) -> Kept {
+    let (left, dead) = (scene.node().await?, scene.node().await?);
+    scene.held_by(dead, 1, 2).await?;
+    scene.store.leave(left).await?;
+    same("dead, with a row still to be taken back", scene.store.reclaim(dead, 1, at(30)).await?, 1)?;
+    for node in [left, dead, NodeId(9_999)] {
+        let lease = Lease { node, fence: Fence(7) };
+        let notification = scene.draft();
+        scene.accept(&notification, at(0), Some(lease)).await?;
+        same(
+            "what was to be leased at its arrival waits",
+            scene.state(&notification).await?,
+            State::Pending,
+        )?;
+        let jobs = scene.claim(&notification, Lane::Main, lease, at(1)).await?;
+        same("what a claim hands out", jobs.len(), 0)?;
+    }
+    Ok(())
+}
+
+async fn leases_are_taken_back_in_the_order_of_ids_within_the_limit(mut scene: Scene) -> Kept {
+    let node = scene.node().await?;
+    // The higher grant holds the lower ids.
+    let mut all = scene.held_by(node, 9, 2).await?;
+    all.extend(scene.held_by(node, 1, 2).await?);
+    for (taken, count) in [(3, 3), (3, 1), (3, 0)] {
+        same("taken back", scene.store.reclaim(node, taken, at(30)).await?, count)?;
+        if count == 3 {
+            let mut held = vec![];
+            for notification in &all {
+                held.push(scene.state(notification).await? == State::Processing);
+            }
+            same("what is still held", held, [false, false, false, true])?;
+        }
+    }
+    Ok(())
+}
+
+async fn a_lease_taken_back_cannot_settle(mut scene: Scene) -> Kept {
+    let node = scene.node().await?;
+    let all = scene.held_by(node, 1, 1).await?;
+    scene.store.reclaim(node, 10, at(30)).await?;
+    let late = Lease { node, fence: Fence(1) };
+    let attempt = Some(failed_attempt(1, 1));
+    let settled = scene.settle(all[0].id, late, attempt.clone(), retry_at(at(60))).await?;
+    same("while nobody holds it", settled, Settled::LeaseLost)?;
+    let lease = scene.lease().await?;
+    scene.claim(&all[0], Lane::Main, lease, at(31)).await?;
+    let settled = scene.settle(all[0].id, late, attempt, retry_at(at(60))).await?;
+    same("while another holds it", settled, Settled::LeaseLost)?;
+    same("its attempts", scene.store.history(all[0].id).await?.attempts, [])
+}
+
+async fn interruptions_add_up_until_an_attempt_fails(mut scene: Scene) -> Kept {
+    let notification = scene.waiting().await?;
+    for round in 0..3u32 {
+        let node = scene.node().await?;
+        let lease = Lease { node, fence: Fence(1) };
+        let jobs = scene.claim(&notification, Lane::Main, lease, at(1)).await?;
+        same("interruptions", jobs.first().map(|job| job.interruptions), Some(round))?;
+        same("taken back", scene.store.reclaim(node, 10, at(30)).await?, 1)?;
+    }
+    same("events", scene.store.history(notification.id).await?.events, vec![interrupted(30, 1); 3])?;
+    let lease = scene.lease().await?;
+    scene.claim(&notification, Lane::Main, lease, at(1)).await?;
+    scene.store.release(lease, None).await?;
+    let again = scene.lease().await?;
+    let jobs = scene.claim(&notification, Lane::Main, again, at(1)).await?;
+    same("a release leaves them", jobs.first().map(|job| job.interruptions), Some(3))?;
+    scene.fail(&notification, again, retry_at(at(60))).await?;
+    let lease = scene.lease().await?;
+    let jobs = scene.claim(&notification, Lane::Retry, lease, at(60)).await?;
+    same("after an attempt", jobs.first().map(|job| job.interruptions), Some(0))
+}
+
+async fn a_release_gives_back_what_the_grant_holds(mut scene: Scene) -> Kept {
+    let node = scene.node().await?;
+    let mine = scene.held_by(node, 1, 2).await?;
+    let beside = scene.held_by(node, 2, 1).await?;
+    let lease = Lease { node, fence: Fence(1) };
+    same("given back", scene.store.release(lease, None).await?, 2)?;
+    for notification in &mine {
+        let view = scene.view(notification.id).await?;
+        same("its state", (view.state, view.progress.attempt), (State::Pending, 1))?;
+        same("its events", scene.store.history(notification.id).await?.events, [])?;
+    }
+    same("another grant", scene.state(&beside[0]).await?, State::Processing)?;
+    same("a second time", scene.store.release(lease, None).await?, 0)?;
+    let retrying = scene.in_state(State::RetryScheduled).await?;
+    let lease = scene.lease().await?;
+    scene.claim(&retrying, Lane::Retry, lease, at(60)).await?;
+    same("a retry given back", scene.store.release(lease, None).await?, 1)?;
+    let view = scene.view(retrying.id).await?;
+    let wanted = (State::RetryScheduled, 2, Some(at(60)));
+    same("waits as before", (view.state, view.progress.attempt, view.due), wanted)
+}
+
+async fn a_release_of_named_ids_gives_back_only_those(mut scene: Scene) -> Kept {
+    let node = scene.node().await?;
+    let mine = scene.held_by(node, 1, 3).await?;
+    let beside = scene.held_by(node, 2, 1).await?;
+    let waiting = scene.waiting().await?;
+    let lease = Lease { node, fence: Fence(1) };
+    let named = vec![mine[2].id, beside[0].id, waiting.id, mine[0].id];
+    same("given back", scene.store.release(lease, Some(named)).await?, 2)?;
+    same("the first", scene.state(&mine[0]).await?, State::Pending)?;
+    same("the one not named", scene.state(&mine[1]).await?, State::Processing)?;
+    same("the third", scene.state(&mine[2]).await?, State::Pending)?;
+    same("another grant", scene.state(&beside[0]).await?, State::Processing)?;
+    same("no names", scene.store.release(lease, Some(vec![])).await?, 0)
+}
+
+async fn whoever_leaves_interrupts_nothing(mut scene: Scene) -> Kept {
+    let (node, other) = (scene.node().await?, scene.node().await?);
+    let mut mine = scene.held_by(node, 1, 1).await?;
+    mine.extend(scene.held_by(node, 2, 1).await?);
+    let theirs = scene.held_by(other, 1, 1).await?;
+    scene.does(&mine[0], Act::RequestCancel, None, at(1)).await?;
+    scene.store.leave(node).await?;
+    let lease = scene.lease().await?;
+    for (notification, cancel) in mine.iter().zip([true, false]) {
+        let jobs = scene.claim(notification, Lane::Main, lease, at(1)).await?;
+        same("claimed again", jobs.len(), 1)?;
+        same("interruptions", jobs[0].interruptions, 0)?;
+        same("the mark", jobs[0].cancel_requested, cancel)?;
+        let events = scene.store.history(notification.id).await?.events;
+        same("interrupted events", events.iter().any(|event| event.word == "interrupted"), false)?;
+    }
+    same("what another node holds", scene.state(&theirs[0]).await?, State::Processing)?;
+    same("its heartbeat", scene.store.heartbeat(node, HOLD, at(1)).await?, Pulse::Lost)?;
+    let pulse = scene.store.heartbeat(other, HOLD, at(29)).await?;
+    same("it is not dead, it is gone", pulse, Pulse::Alive { now: at(29), dead: vec![] })?;
+    scene.store.leave(node).await?;
+    Ok(())
+}

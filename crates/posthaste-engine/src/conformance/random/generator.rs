@@ -1,0 +1,288 @@
+//! Makes the operations of a run from its seed and from what the stores answered so far.
+
+mod arrivals;
+mod outcomes;
+mod reads;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
+use posthaste_core::notification::{Notification, Priority, Tenant};
+use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
+
+use super::Answer;
+use super::operation::{Operation, Write};
+use crate::store::{Accepted, Ending, Next, Pulse, Settled, Settlement, Store};
+
+/// Whose notifications a run makes.
+pub(super) const TENANTS: [&str; 2] = ["acme", "globex"];
+
+/// How many grants are remembered, the stale ones included.
+const GRANTS: usize = 100;
+
+/// How many notifications that failed or were acted on are remembered.
+const TROUBLED: usize = 40;
+
+/// The tenant of that name.
+pub(super) fn tenant(name: &str) -> Tenant {
+    name.parse().expect("the suite names its tenants in plain letters")
+}
+
+/// What a node was given to work on: maybe still held, maybe not.
+#[derive(Debug, Clone, Copy)]
+struct Grant {
+    id: NotificationId,
+    lease: Lease,
+    generation: u32,
+    attempt: u32,
+}
+
+/// The state of a run.
+pub(super) struct Generator {
+    rng: fastrand::Rng,
+    now: Timestamp,
+    flows: Vec<(FlowKey, FlowId)>,
+    nodes: Vec<NodeId>,
+    gone: Vec<NodeId>,
+    fence: i64,
+    notifications: Vec<Arc<Notification>>,
+    grants: Vec<Grant>,
+    graves: Vec<DeadLetterId>,
+    /// What failed or was acted on: more can happen to it than to the rest.
+    troubled: Vec<NotificationId>,
+    /// What has to be asked next, to know what the last operation did.
+    follow_up: Option<Operation>,
+}
+
+impl Generator {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            rng: fastrand::Rng::with_seed(seed),
+            now: Timestamp::from_micros(1_776_247_200_000_123),
+            flows: vec![],
+            nodes: vec![],
+            gone: vec![],
+            fence: 0,
+            notifications: vec![],
+            grants: vec![],
+            graves: vec![],
+            troubled: vec![],
+            follow_up: None,
+        }
+    }
+
+    /// The time of the run.
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Every notification that was ever handed in, also where it was not taken.
+    pub(super) fn ids(&self) -> Vec<NotificationId> {
+        self.notifications.iter().map(|notification| notification.id).collect()
+    }
+
+    /// The next operation. `store` is asked how things stand, so that most acts are made on what is there.
+    pub(super) async fn operation(&mut self, store: &dyn Store) -> Operation {
+        if let Some(next) = self.follow_up.take() {
+            return next;
+        }
+        if self.flows.is_empty() {
+            return Operation::Write(Write::Intern { keys: all_flows() });
+        }
+        if self.nodes.is_empty() {
+            return Operation::Write(Write::Join { hold: self.hold() });
+        }
+        self.pass_time();
+        match self.rng.u32(0..100) {
+            0..22 => Operation::Write(Write::Accept { requests: self.requests() }),
+            22..38 => self.claim(),
+            38..56 => Operation::Write(Write::Settle { batch: self.settlements() }),
+            56..60 => self.release(),
+            60..76 => self.transition(store).await,
+            76..84 => self.node_operation(),
+            84..86 => self.put_setting(),
+            _ => Operation::Read(self.read()),
+        }
+    }
+
+    /// Takes note of what the stores answered.
+    pub(super) fn learn(&mut self, operation: &Operation, answer: Option<&Answer>) {
+        let Operation::Write(write) = operation else { return };
+        match (write, answer) {
+            (Write::Intern { keys }, Some(Answer::Flows(flows))) => {
+                self.flows = keys.iter().cloned().zip(flows.iter().copied()).collect();
+            }
+            (_, Some(Answer::Joined(node, _))) => self.nodes.push(*node),
+            (Write::Leave { node }, _)
+            | (Write::Heartbeat { node, .. }, Some(Answer::Pulse(Pulse::Lost))) => {
+                self.nodes.retain(|known| known != node);
+                self.gone.push(*node);
+            }
+            (Write::Accept { requests }, Some(Answer::Accepted(accepted))) => {
+                let new = requests.iter().zip(accepted).filter(|(_, how)| **how == Accepted::New);
+                let leased = new.flat_map(|(request, _)| &request.arrivals).filter_map(|arrival| {
+                    let (id, lease) = (arrival.notification.id, arrival.lease?);
+                    Some(Grant { id, lease, generation: 1, attempt: 1 })
+                });
+                self.grants.extend(leased);
+            }
+            (_, Some(Answer::Jobs(jobs))) => {
+                self.grants.extend(jobs.iter().map(|job| Grant {
+                    id: job.notification.id,
+                    lease: job.lease,
+                    generation: job.progress.generation,
+                    attempt: job.progress.attempt,
+                }));
+            }
+            (Write::Settle { batch }, Some(Answer::Settled(settled))) => self.learn_settled(batch, settled),
+            (Write::Transition { changes, .. }, Some(Answer::Made(made))) => {
+                let changed = changes.iter().zip(made).filter(|(_, made)| **made);
+                self.troubled.extend(changed.map(|(change, _)| change.id));
+            }
+            _ => {}
+        }
+        let (grants, troubled) = (self.grants.len(), self.troubled.len());
+        self.grants.drain(..grants.saturating_sub(GRANTS));
+        self.troubled.drain(..troubled.saturating_sub(TROUBLED));
+    }
+
+    /// Most grants that were settled are forgotten; the others are tried again, though they are stale.
+    fn learn_settled(&mut self, batch: &[Settlement], settled: &[Settled]) {
+        let applied = batch.iter().zip(settled).filter(|(_, how)| **how == Settled::Applied);
+        for (item, _) in applied {
+            if self.rng.u32(0..4) > 0 {
+                self.grants.retain(|grant| (grant.id, grant.lease) != (item.id, item.lease));
+            }
+            if item.next != Next::End(Ending::Delivered) {
+                self.troubled.push(item.id);
+            }
+        }
+    }
+
+    fn pass_time(&mut self) {
+        let micros = match self.rng.u32(0..1_000) {
+            0..400 => 0,
+            400..900 => self.rng.u64(0..3_000_000),
+            900..990 => self.rng.u64(0..120_000_000),
+            990..998 => self.rng.u64(0..7_200_000_000),
+            _ => self.rng.u64(0..50_000_000_000),
+        };
+        self.now = self.now.later(Duration::from_micros(micros));
+    }
+
+    fn claim(&mut self) -> Operation {
+        let lease = self.new_lease();
+        let quotas = (0..self.rng.usize(1..8)).map(|_| Quota {
+            bucket: self.bucket(),
+            limit: [0, 1, 2, 3, 10, u32::MAX][self.rng.usize(0..6)],
+        });
+        Operation::Write(Write::Claim { quotas: quotas.collect(), lease })
+    }
+
+    fn release(&mut self) -> Operation {
+        let Some(grant) = self.some_grant() else { return self.claim() };
+        let only = self.rng.bool().then(|| {
+            let mut ids = self.some_ids(3);
+            ids.push(grant.id);
+            ids
+        });
+        Operation::Write(Write::Release { lease: grant.lease, only })
+    }
+
+    fn node_operation(&mut self) -> Operation {
+        let (node, hold) = (self.some_node(), self.hold());
+        Operation::Write(match self.rng.u32(0..10) {
+            0..2 if self.nodes.len() < 4 => Write::Join { hold },
+            2 => Write::Leave { node },
+            3..6 => {
+                // Whether the node is dead now, so that it leases nothing more, shows in its next heartbeat.
+                self.follow_up = Some(Operation::Write(Write::Heartbeat { node, hold: Duration::ZERO }));
+                Write::Reclaim { node, limit: self.rng.usize(1..5) }
+            }
+            6 if !self.gone.is_empty() => {
+                let node = self.gone[self.rng.usize(..self.gone.len())];
+                Write::Reclaim { node, limit: self.rng.usize(1..5) }
+            }
+            _ => Write::Heartbeat { node, hold },
+        })
+    }
+
+    fn hold(&mut self) -> Duration {
+        Duration::from_secs([1, 10, 60, 3_600][self.rng.usize(0..4)])
+    }
+
+    /// A grant that no one had before, now and then of a node that is gone.
+    fn new_lease(&mut self) -> Lease {
+        self.fence += 1;
+        let late = !self.gone.is_empty() && self.rng.u8(0..20) == 0;
+        let node = if late { self.gone[self.rng.usize(..self.gone.len())] } else { self.some_node() };
+        Lease { node, fence: Fence(self.fence) }
+    }
+
+    fn some_node(&mut self) -> NodeId {
+        self.nodes[self.rng.usize(..self.nodes.len())]
+    }
+
+    fn bucket(&mut self) -> Bucket {
+        let flow = self.flows[self.rng.usize(..self.flows.len())].1;
+        Bucket { flow, lane: Lane::ALL[self.rng.usize(0..2)], priority: self.priority() }
+    }
+
+    /// Only two, so that buckets fill.
+    fn priority(&mut self) -> Priority {
+        [Priority::High, Priority::Normal][self.rng.usize(0..2)]
+    }
+
+    /// The newer half of what was given out, where most is still held, more often than the older one.
+    fn some_grant(&mut self) -> Option<Grant> {
+        let half = self.grants.len() / 2;
+        let from = if self.rng.u32(0..10) < 8 { half } else { 0 };
+        let places = from..self.grants.len();
+        (!places.is_empty()).then(|| self.grants[self.rng.usize(places)])
+    }
+
+    fn some_ids(&mut self, most: usize) -> Vec<NotificationId> {
+        let count = self.rng.usize(0..=most);
+        let mut ids = vec![];
+        for _ in 0..count {
+            let troubled = self.troubled.len();
+            if troubled > 0 && self.rng.u32(0..3) > 0 {
+                ids.push(self.troubled[self.rng.usize(..troubled)]);
+            } else {
+                ids.extend(self.some_notification().map(|known| known.id));
+            }
+        }
+        ids
+    }
+
+    fn some_notification(&mut self) -> Option<Arc<Notification>> {
+        let recent = self.notifications.len().saturating_sub(30);
+        let from = if self.rng.bool() { recent } else { 0 };
+        let places = from..self.notifications.len();
+        (!places.is_empty()).then(|| self.notifications[self.rng.usize(places)].clone())
+    }
+
+    /// The name of a dead letter that is to be.
+    fn new_grave(&mut self) -> DeadLetterId {
+        let name = DeadLetterId::new(self.now, self.rng.u128(..));
+        self.graves.push(name);
+        name
+    }
+}
+
+fn all_flows() -> Vec<FlowKey> {
+    let channels = [Channel::Webhook, Channel::Email];
+    let keys = TENANTS.iter().flat_map(|name| {
+        channels.into_iter().map(|channel| FlowKey {
+            tenant: tenant(name),
+            channel,
+            destination: "https://example.org".into(),
+        })
+    });
+    keys.collect()
+}

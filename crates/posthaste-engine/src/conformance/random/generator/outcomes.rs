@@ -1,0 +1,140 @@
+//! Outcomes of attempts, acts on notifications, and settings.
+
+use std::time::Duration;
+
+use posthaste_core::attempt::{Attempt, Outcome};
+use posthaste_core::failure::FailureType;
+use posthaste_core::lease::{Fence, Lease};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+
+use super::{Generator, Grant, Operation, TENANTS, Write, tenant};
+use crate::store::{Act, Audit, Change, Ending, Facts, Next, Seen, Settlement, Store};
+
+impl Generator {
+    pub(super) fn settlements(&mut self) -> Vec<Settlement> {
+        let count = self.rng.usize(1..6);
+        let mut batch: Vec<Settlement> = vec![];
+        for _ in 0..count {
+            if let Some(grant) = self.some_grant() {
+                let item = self.settlement(grant);
+                batch.push(item);
+            }
+        }
+        batch
+    }
+
+    fn settlement(&mut self, grant: Grant) -> Settlement {
+        let Lease { node, fence } = grant.lease;
+        let lease = match self.rng.u32(0..20) {
+            0 => Lease { node, fence: Fence(fence.0 + 1) },
+            1 => Lease { node: self.some_node(), fence },
+            _ => grant.lease,
+        };
+        let next = self.next();
+        let made = self.rng.u32(0..10) > 0;
+        let attempt = made.then(|| self.attempt(grant, &next));
+        let cancel_seen = self.rng.u32(0..3) == 0;
+        Settlement { id: grant.id, lease, cancel_seen, attempt, next }
+    }
+
+    fn next(&mut self) -> Next {
+        let text = format!("because {}", self.rng.u32(0..100));
+        let reason = [Reason::MaxAttemptsExceeded, Reason::PermanentFailure][self.rng.usize(0..2)];
+        match self.rng.u32(0..12) {
+            0..5 => {
+                let delay = Duration::from_micros(self.rng.u64(0..40_000_000));
+                Next::Retry { due: self.now.later(delay), delay }
+            }
+            5..7 => Next::End(Ending::Delivered),
+            7 => Next::End(Ending::Failed { reason, text }),
+            8 => Next::End(Ending::Cancelled),
+            9 => Next::End(Ending::Expired),
+            _ => Next::End(Ending::Buried { dead_letter: self.new_grave(), reason, text }),
+        }
+    }
+
+    fn attempt(&mut self, grant: Grant, next: &Next) -> Attempt {
+        let delivered = *next == Next::End(Ending::Delivered);
+        let failure = FailureType::ALL[self.rng.usize(..FailureType::ALL.len())];
+        Attempt {
+            generation: grant.generation,
+            number: grant.attempt,
+            started_at: self.now,
+            duration: Duration::from_micros(self.rng.u64(0..9_000_000)),
+            outcome: if delivered { Outcome::Delivered } else { Outcome::Failed(failure) },
+            status_code: self.rng.bool().then(|| self.rng.u16(100..600)),
+            error: self.rng.bool().then(|| format!("error {}", self.rng.u32(..))),
+            quick_tries: vec![],
+        }
+    }
+
+    pub(super) async fn transition(&mut self, store: &dyn Store) -> Operation {
+        let ids = self.some_ids(4);
+        // A store that cannot answer shows its difference in the next step.
+        let facts = store.facts(ids).await.unwrap_or_default();
+        let changes = facts.iter().map(|facts| self.change(facts)).collect();
+        let audit = self.rng.bool().then(|| self.audit("act"));
+        Operation::Write(Write::Transition { changes, audit })
+    }
+
+    fn change(&mut self, facts: &Facts) -> Change {
+        let act = if self.rng.u32(0..4) == 0 { self.any_act() } else { self.fitting_act(facts.seen.state) };
+        let seen = match self.rng.u32(0..20) {
+            0 => Seen { attempt: facts.seen.attempt + 1, ..facts.seen },
+            1 => Seen { generation: facts.seen.generation + 1, ..facts.seen },
+            2 => Seen { state: State::ALL[self.rng.usize(0..9)], ..facts.seen },
+            _ => facts.seen,
+        };
+        Change { id: facts.id, seen, act }
+    }
+
+    fn fitting_act(&mut self, state: State) -> Act {
+        let turn = self.rng.usize(0..3);
+        match state {
+            State::Pending => [Act::Cancel, Act::Expire, self.bury()][turn].clone(),
+            State::RetryScheduled => [Act::RetryNow, Act::Cancel, self.bury()][turn].clone(),
+            State::Processing | State::Retrying => Act::RequestCancel,
+            State::DeadLetter => [Act::Requeue, Act::Retry, Act::Discard][turn].clone(),
+            State::Failed => [Act::Retry, Act::Restore, Act::Restore][turn].clone(),
+            State::Succeeded | State::Cancelled | State::Expired => self.any_act(),
+        }
+    }
+
+    fn any_act(&mut self) -> Act {
+        match self.rng.u32(0..9) {
+            0 => Act::Cancel,
+            1 => Act::RequestCancel,
+            2 => Act::RetryNow,
+            3 => Act::Expire,
+            4 => self.bury(),
+            5 => Act::Requeue,
+            6 => Act::Retry,
+            7 => Act::Discard,
+            _ => Act::Restore,
+        }
+    }
+
+    fn bury(&mut self) -> Act {
+        let taken = (self.rng.u32(0..50) == 0).then(|| self.some_grave()).flatten();
+        let dead_letter = taken.unwrap_or_else(|| self.new_grave());
+        Act::Bury { dead_letter, reason: Reason::MaxAgeExceeded, text: "waited for too long".to_owned() }
+    }
+
+    fn audit(&mut self, action: &str) -> Audit {
+        let whose = TENANTS[self.rng.usize(..TENANTS.len())];
+        Audit {
+            tenant: self.rng.bool().then(|| tenant(whose)),
+            actor: format!("actor {}", self.rng.u32(0..3)),
+            action: action.to_owned(),
+            target: "random".to_owned(),
+            at: self.now,
+        }
+    }
+
+    pub(super) fn put_setting(&mut self) -> Operation {
+        let name = format!("setting {}", self.rng.u32(0..4));
+        let value = (self.rng.u32(0..3) > 0).then(|| self.rng.u32(..).to_string());
+        Operation::Write(Write::PutSetting { name, value, audit: self.audit("set") })
+    }
+}

@@ -1,0 +1,111 @@
+//! Questions, with limits and cursors that cut through what is there.
+
+use std::time::Duration;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+
+use super::super::operation::{Place, Read};
+use super::{Generator, TENANTS, tenant};
+use crate::store::{DeadLetterFilter, Filter};
+
+impl Generator {
+    pub(super) fn read(&mut self) -> Read {
+        let limit = self.rng.usize(1..20);
+        match self.rng.u32(0..16) {
+            0 => {
+                let after = self.some_time();
+                Read::Wakes { after, until: after.later(Duration::from_secs(self.rng.u64(0..90))) }
+            }
+            1 => Read::Expiring { until: self.some_time(), limit },
+            2 => Read::Buckets { after: self.rng.bool().then(|| self.bucket()), limit },
+            3 => Read::Flow { flow: self.bucket().flow },
+            4 => {
+                let (due, first_due, after) = (self.some_time(), self.some_time(), self.some_place());
+                Read::Overdue { due, first_due, after, limit }
+            }
+            5 => Read::Facts { ids: self.some_ids(20) },
+            6 => Read::NotificationOf { dead_letter: self.some_grave_or_none() },
+            7 => Read::Settings { known: self.rng.bool().then(|| self.rng.i64(0..20)) },
+            8 => Read::Get { id: self.some_id() },
+            9 => Read::History { id: self.some_id() },
+            10 | 11 => {
+                let before = self.rng.bool().then(|| self.some_id());
+                Read::Page { filter: self.filter(), before, limit }
+            }
+            12 => Read::RetryQueue { tenant: self.some_tenant(), after: self.some_place(), limit },
+            13 => {
+                let before = self.rng.bool().then(|| self.some_grave_or_none());
+                Read::DeadLetters { filter: self.dead_letter_filter(), before, limit }
+            }
+            14 => {
+                let before = self.rng.bool().then(|| self.rng.i64(0..200));
+                Read::Audit { tenant: self.some_tenant(), before, limit }
+            }
+            _ if self.rng.bool() => Read::DeadLetter { id: self.some_grave_or_none() },
+            _ => Read::Stats { tenant: self.some_tenant(), now: self.some_time() },
+        }
+    }
+
+    fn filter(&mut self) -> Filter {
+        let number = self.rng.usize(..=self.notifications.len());
+        let mut filter = Filter { tenant: self.some_tenant(), ..Filter::default() };
+        match self.rng.u32(0..8) {
+            0 => filter.state = Some(State::ALL[self.rng.usize(0..9)]),
+            1 => filter.channel = Some([Channel::Webhook, Channel::Email][self.rng.usize(0..2)]),
+            2 => filter.template = Some(format!("template {number}")),
+            3 => filter.destination = Some("https://example.org".to_owned()),
+            4 => filter.since = Some(self.some_time()),
+            5 => filter.until = Some(self.some_time()),
+            6 => {
+                filter.text =
+                    Some(["tO-1", "SUBJECT 2", "event", "correlation 3"][self.rng.usize(0..4)].to_owned())
+            }
+            _ => {}
+        }
+        filter
+    }
+
+    fn dead_letter_filter(&mut self) -> DeadLetterFilter {
+        let statuses = [DeadLetterStatus::Pending, DeadLetterStatus::Requeued, DeadLetterStatus::Cancelled];
+        DeadLetterFilter {
+            tenant: self.some_tenant(),
+            status: self.rng.bool().then(|| statuses[self.rng.usize(0..3)]),
+            channel: self.rng.bool().then_some(Channel::Email),
+        }
+    }
+
+    fn some_tenant(&mut self) -> Option<Tenant> {
+        let name = TENANTS[self.rng.usize(..TENANTS.len())];
+        self.rng.bool().then(|| tenant(name))
+    }
+
+    /// A time around now.
+    fn some_time(&mut self) -> Timestamp {
+        let distance = Duration::from_micros(self.rng.u64(0..60_000_000));
+        if self.rng.bool() { self.now.later(distance) } else { self.now.earlier(distance) }
+    }
+
+    fn some_place(&mut self) -> Option<Place> {
+        self.rng.bool().then(|| (self.some_time(), self.some_id()))
+    }
+
+    fn some_id(&mut self) -> NotificationId {
+        let known = self.some_notification().map(|notification| notification.id);
+        known.unwrap_or_else(|| NotificationId::new(self.now, 1))
+    }
+
+    pub(super) fn some_grave(&mut self) -> Option<DeadLetterId> {
+        let known = self.graves.len();
+        (known > 0).then(|| self.graves[self.rng.usize(..known)])
+    }
+
+    fn some_grave_or_none(&mut self) -> DeadLetterId {
+        let known = self.some_grave();
+        known.unwrap_or_else(|| DeadLetterId::new(self.now, 1))
+    }
+}

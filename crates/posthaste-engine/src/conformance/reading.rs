@@ -1,0 +1,240 @@
+//! Lists: their order, their filters, and pages that together show each row once.
+
+use std::fmt::Debug;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::id::NotificationId;
+use posthaste_core::notification::Notification;
+use posthaste_core::state::{Lane, State};
+use posthaste_core::time::Timestamp;
+
+use super::scene::{Scene, at, audit, burial, retry_at, tenant};
+use super::{Broken, Kept, Promise, list, same};
+use crate::store::{
+    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, Request, View,
+};
+
+pub(super) const PROMISES: &[Promise] = list![
+    notifications_are_listed_newest_first_and_each_once,
+    a_filter_shows_what_fits_it,
+    a_filter_finds_every_state,
+    a_text_is_found_in_any_case,
+    a_page_looks_at_a_bounded_number_of_rows,
+    the_retry_queue_shows_the_soonest_first,
+    dead_letters_are_listed_newest_first_and_by_filter,
+    the_audit_is_listed_newest_first_and_by_tenant,
+];
+
+/// The rows of a page by their keys, and whether there is a next one where that has to be.
+fn page_is<T, K: PartialEq + Debug, C: PartialEq + Debug>(
+    what: &str,
+    page: Page<T, C>,
+    key: impl Fn(&T) -> K,
+    rows: &[K],
+    next: Option<C>,
+) -> Kept {
+    same(what, page.rows.iter().map(key).collect::<Vec<K>>(), rows)?;
+    same(what, page.next, next)
+}
+
+async fn notifications_are_listed_newest_first_and_each_once(mut scene: Scene) -> Kept {
+    let mut ids: Vec<NotificationId> = vec![];
+    for state in [State::Pending, State::Succeeded, State::RetryScheduled, State::DeadLetter, State::Pending]
+    {
+        ids.insert(0, scene.in_state(state).await?.id);
+    }
+    let page = async |before, limit| scene.store.page(Filter::default(), before, limit).await;
+    let is = |what, page, rows, next| page_is(what, page, |row: &View| row.notification.id, rows, next);
+    is("all", page(None, 9).await?, &ids, None)?;
+    is("just all", page(None, 5).await?, &ids, None)?;
+    is("the first page", page(None, 2).await?, &ids[..2], Some(ids[1]))?;
+    is("the second page", page(Some(ids[1]), 2).await?, &ids[2..4], Some(ids[3]))?;
+    is("the last page", page(Some(ids[3]), 2).await?, &ids[4..], None)?;
+    is("after the last", page(Some(ids[4]), 2).await?, &[], None)?;
+    let last = page(None, 1).await?.rows;
+    same("what a row says", last.into_iter().next(), scene.store.get(ids[0]).await?)
+}
+
+async fn a_filter_shows_what_fits_it(mut scene: Scene) -> Kept {
+    let (plain, full) = (scene.draft(), scene.full_draft());
+    let push = Notification { channel: Channel::Push, template: Some("bye".to_owned()), ..scene.draft() };
+    for notification in [&plain, &full, &push] {
+        scene.accept(notification, at(0), None).await?;
+    }
+    let any = Filter::default;
+    let full_at = full.created_at();
+    let tick_later = Timestamp::from_micros(full_at.as_micros() + 1);
+    let table = [
+        (any(), vec![&push, &full, &plain]),
+        (Filter { tenant: Some(tenant("acme")), ..any() }, vec![&push, &plain]),
+        (Filter { tenant: Some(tenant("other")), ..any() }, vec![&full]),
+        (Filter { tenant: Some(tenant("nobody")), ..any() }, vec![]),
+        (Filter { channel: Some(Channel::Webhook), ..any() }, vec![&plain]),
+        (Filter { template: Some("welcome".to_owned()), ..any() }, vec![&full]),
+        (Filter { template: Some("wel".to_owned()), ..any() }, vec![]),
+        (Filter { destination: Some(push.destination.to_string()), ..any() }, vec![&push]),
+        (Filter { since: Some(full_at), ..any() }, vec![&push, &full]),
+        (Filter { since: Some(tick_later), ..any() }, vec![&push]),
+        (Filter { until: Some(full_at), ..any() }, vec![&plain]),
+        (Filter { until: Some(tick_later), ..any() }, vec![&full, &plain]),
+        (Filter { since: Some(full_at), until: Some(tick_later), ..any() }, vec![&full]),
+        (Filter { channel: Some(Channel::Push), template: Some("welcome".to_owned()), ..any() }, vec![]),
+    ];
+    for (filter, wanted) in table {
+        let what = format!("{filter:?}");
+        let wanted: Vec<NotificationId> = wanted.iter().map(|notification| notification.id).collect();
+        let page = scene.store.page(filter, None, 9).await?;
+        page_is(&what, page, |row| row.notification.id, &wanted, None)?;
+    }
+    // A page that is full has a next one where a row is left, whether or not that row fits.
+    let theirs = Filter { tenant: Some(tenant("other")), ..any() };
+    let page = scene.store.page(theirs, None, 1).await?;
+    page_is("a full page", page, |row| row.notification.id, &[full.id], Some(full.id))
+}
+
+async fn a_filter_finds_every_state(mut scene: Scene) -> Kept {
+    for state in State::ALL {
+        scene.in_state(state).await?;
+    }
+    let discarded = scene.discarded().await?;
+    for state in State::ALL {
+        let filter = Filter { state: Some(state), ..Filter::default() };
+        let rows = scene.store.page(filter, None, 99).await?.rows;
+        same(state.name(), rows.iter().all(|row| row.state == state), true)?;
+        same(state.name(), rows.len(), if state == State::Failed { 2 } else { 1 })?;
+        let shown = rows.iter().any(|row| row.notification.id == discarded.id);
+        same("the discarded one", shown, state == State::Failed)?;
+    }
+    Ok(())
+}
+
+async fn a_text_is_found_in_any_case(mut scene: Scene) -> Kept {
+    let plain = scene.draft();
+    let marked = Notification {
+        to: "Ada_Lovelace%@Example.org".to_owned(),
+        subject: Some("Grüße: 100% \\o/".to_owned()),
+        event_key: Some("Order.Paid Über".to_owned()),
+        correlation_id: Some("CORR-77".to_owned()),
+        template: Some("unseen".to_owned()),
+        ..scene.draft()
+    };
+    for notification in [&plain, &marked] {
+        scene.accept(notification, at(0), None).await?;
+    }
+    let found =
+        ["ada", "LOVELACE", "e%@ex", "a_l", "grüße", "100%", "\\o", "order.paid", "corr-7", "example.org"];
+    let not_found = ["GRÜSSE", "über", "unseen", "ada%love", "ada?", "adaXlovelace", "paid.order", "hello"];
+    let texts = found.map(|text| (text, true)).into_iter().chain(not_found.map(|text| (text, false)));
+    for (text, is_there) in texts {
+        let filter = Filter { text: Some(text.to_owned()), ..Filter::default() };
+        let rows = scene.store.page(filter, None, 9).await?.rows;
+        let found = rows.iter().any(|row| row.notification.id == marked.id);
+        same(text, found, is_there)?;
+        let others = rows.iter().any(|row| row.notification.id == plain.id);
+        same(text, others, false)?;
+    }
+    let nothing = Filter { text: Some(String::new()), ..Filter::default() };
+    same("an empty text", scene.store.page(nothing, None, 9).await?.rows.len(), 2)
+}
+
+async fn a_page_looks_at_a_bounded_number_of_rows(mut scene: Scene) -> Kept {
+    let first = scene.draft();
+    let like = scene.arrival(&first, at(0), None).await?;
+    let mut arrivals = vec![like.clone()];
+    for _ in 0..5_001 {
+        let notification = Notification { destination: first.destination.clone(), ..scene.draft() };
+        arrivals.push(Arrival { notification: notification.into(), ..like.clone() });
+    }
+    let ids: Vec<NotificationId> = arrivals.iter().rev().map(|arrival| arrival.notification.id).collect();
+    let request = Request { idempotency: None, arrivals };
+    same("accept", scene.store.accept(vec![request], at(0)).await?, [Accepted::New])?;
+    let rare = || Filter { text: Some(first.to.clone()), ..Filter::default() };
+    let is = |what, page, rows, next| page_is(what, page, |row: &View| row.notification.id, rows, next);
+    let page = scene.store.page(rare(), None, 9).await?;
+    is("the first 5,000", page, &[], Some(ids[4_999]))?;
+    let page = scene.store.page(rare(), Some(ids[0]), 9).await?;
+    is("the next 5,000", page, &[], Some(ids[5_000]))?;
+    let page = scene.store.page(rare(), Some(ids[1]), 9).await?;
+    is("the last 5,000", page, &[first.id], None)
+}
+
+async fn the_retry_queue_shows_the_soonest_first(mut scene: Scene) -> Kept {
+    let mut rows: Vec<(Timestamp, NotificationId)> = vec![];
+    for (second, whose) in [(90, "acme"), (60, "acme"), (60, "other"), (70, "acme")] {
+        let (notification, lease) = (scene.draft(), scene.lease().await?);
+        let notification = Notification { tenant: tenant(whose), ..notification };
+        scene.accept(&notification, at(0), Some(lease)).await?;
+        scene.fail(&notification, lease, retry_at(at(second))).await?;
+        rows.push((at(second), notification.id));
+        if second == 70 {
+            let lease = scene.lease().await?;
+            same("held", scene.claim(&notification, Lane::Retry, lease, at(80)).await?.len(), 1)?;
+        }
+    }
+    let theirs = rows[2].1;
+    scene.waiting().await?;
+    scene.in_state(State::DeadLetter).await?;
+    rows.sort();
+    let queue = async |whose: Option<&str>, after, limit| {
+        scene.store.retry_queue(whose.map(tenant), after, limit).await
+    };
+    let ids: Vec<NotificationId> = rows.iter().map(|(_, id)| *id).collect();
+    let is = |what, page, rows, next| page_is(what, page, |row: &View| row.notification.id, rows, next);
+    is("all", queue(None, None, 9).await?, &ids, None)?;
+    is("just all", queue(None, None, 4).await?, &ids, None)?;
+    is("the first page", queue(None, None, 1).await?, &ids[..1], Some(rows[0]))?;
+    is("the second page", queue(None, Some(rows[0]), 2).await?, &ids[1..3], Some(rows[2]))?;
+    is("the last page", queue(None, Some(rows[2]), 2).await?, &ids[3..], None)?;
+    is("of a tenant", queue(Some("other"), None, 9).await?, &[theirs], None)?;
+    let states: Vec<State> = queue(None, None, 9).await?.rows.iter().map(|row| row.state).collect();
+    let (waits, held) = (State::RetryScheduled, State::Retrying);
+    same("held or not", states, [waits, waits, held, waits])
+}
+
+async fn dead_letters_are_listed_newest_first_and_by_filter(mut scene: Scene) -> Kept {
+    let mut names = vec![];
+    let drafts = [scene.draft(), scene.draft(), scene.full_draft(), scene.draft()];
+    for notification in &drafts {
+        let (lease, name) = (scene.lease().await?, scene.grave());
+        scene.accept(notification, at(0), Some(lease)).await?;
+        scene.fail(notification, lease, burial(name)).await?;
+        names.push(name);
+    }
+    scene.does(&drafts[0], Act::Requeue, None, at(20)).await?;
+    scene.does(&drafts[1], Act::Discard, None, at(20)).await?;
+    let any = DeadLetterFilter::default;
+    let newest: Vec<_> = names.iter().rev().copied().collect();
+    let list = async |filter, before, limit| scene.store.dead_letters(filter, before, limit).await;
+    let is = |what, page, rows, next| page_is(what, page, |row: &DeadLetterView| row.id, rows, next);
+    is("all", list(any(), None, 9).await?, &newest, None)?;
+    is("the first page", list(any(), None, 2).await?, &newest[..2], Some(newest[1]))?;
+    is("the last page", list(any(), Some(newest[1]), 2).await?, &newest[2..], None)?;
+    let of = |status| DeadLetterFilter { status: Some(status), ..any() };
+    is("pending", list(of(DeadLetterStatus::Pending), None, 9).await?, &newest[..2], None)?;
+    is("requeued", list(of(DeadLetterStatus::Requeued), None, 9).await?, &names[..1], None)?;
+    is("cancelled", list(of(DeadLetterStatus::Cancelled), None, 9).await?, &names[1..2], None)?;
+    let theirs = DeadLetterFilter { tenant: Some(tenant("other")), ..any() };
+    is("of a tenant", list(theirs, None, 9).await?, &names[2..3], None)?;
+    let mail = DeadLetterFilter { channel: Some(Channel::Email), ..any() };
+    is("of a channel", list(mail, None, 9).await?, &names[2..3], None)?;
+    let row = list(any(), None, 1).await?.rows.into_iter().next();
+    same("what a row says", row, scene.store.dead_letter(newest[0]).await?)
+}
+
+async fn the_audit_is_listed_newest_first_and_by_tenant(mut scene: Scene) -> Kept {
+    for whose in [Some("acme"), None, Some("other"), Some("acme")] {
+        let notification = scene.waiting().await?;
+        let said = Audit { tenant: whose.map(tenant), ..audit("cancel") };
+        scene.does(&notification, Act::Cancel, Some(said), at(20)).await?;
+    }
+    let list = async |whose: Option<&str>, before, limit| -> Result<_, Broken> {
+        Ok(scene.store.audit(whose.map(tenant), before, limit).await?)
+    };
+    let is = |what, page, rows: &[i64], next| page_is(what, page, |row: &AuditRow| row.number, rows, next);
+    is("all", list(None, None, 9).await?, &[4, 3, 2, 1], None)?;
+    is("the first page", list(None, None, 3).await?, &[4, 3, 2], Some(2))?;
+    is("the last page", list(None, Some(2), 3).await?, &[1], None)?;
+    is("of acme", list(Some("acme"), None, 9).await?, &[4, 1], None)?;
+    is("of other", list(Some("other"), None, 9).await?, &[3], None)
+}

@@ -1,0 +1,39 @@
+//! Settings: a version that grows, and an audit row for each change.
+
+use super::scene::{Scene, audit};
+use super::{Kept, Promise, list, same};
+use crate::store::AuditRow;
+
+pub(super) const PROMISES: &[Promise] =
+    list![the_version_of_the_settings_grows_with_each_change, each_change_of_a_setting_is_audited];
+
+fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
+    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+async fn the_version_of_the_settings_grows_with_each_change(scene: Scene) -> Kept {
+    let put = async |name, value: Option<&str>| {
+        scene.store.put_setting(name, value.map(str::to_owned), audit("set")).await
+    };
+    same("at first", scene.store.settings(None).await?, Some((0, vec![])))?;
+    same("nothing new", scene.store.settings(Some(0)).await?, None)?;
+    same("the first", put("b", Some("{\"x\":1}")).await?, 1)?;
+    same("the second", put("a", Some("")).await?, 2)?;
+    let wanted = (2, pairs(&[("a", ""), ("b", "{\"x\":1}")]));
+    same("by name", scene.store.settings(Some(1)).await?, Some(wanted.clone()))?;
+    same("for whoever knows nothing", scene.store.settings(None).await?, Some(wanted))?;
+    same("for whoever knows it all", scene.store.settings(Some(2)).await?, None)?;
+    same("changed", put("b", Some("2")).await?, 3)?;
+    same("removed", put("a", None).await?, 4)?;
+    same("removed again", put("a", None).await?, 5)?;
+    same("in the end", scene.store.settings(Some(99)).await?, Some((5, pairs(&[("b", "2")]))))
+}
+
+async fn each_change_of_a_setting_is_audited(scene: Scene) -> Kept {
+    for value in [Some("1".to_owned()), None, None] {
+        scene.store.put_setting("a", value, audit("set")).await?;
+    }
+    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let wanted = [3, 2, 1].map(|number| AuditRow { number, audit: audit("set"), count: 1 });
+    same("the audit", rows, wanted)
+}

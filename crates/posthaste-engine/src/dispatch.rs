@@ -1,0 +1,176 @@
+//! Sending: one task a notification, from the last look before the send to the report of its outcome.
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
+use posthaste_core::classify::{Verdict, classify};
+use posthaste_core::policy::{Decision, Policy, quick};
+use posthaste_core::reply::{Fault, Reply};
+use posthaste_core::time::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::channel::Delivery;
+use crate::engine::Shared;
+use crate::node::LeaseGone;
+use crate::outcome::Finished;
+use crate::settle::Report;
+use crate::store::Job;
+
+/// The loop: starts a task for each job and joins those that are done. When it is dropped, so are they.
+pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Job>) {
+    let mut running = JoinSet::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(_) = running.join_next(), if !running.is_empty() => {}
+            job = jobs.recv() => match job {
+                Some(job) => drop(running.spawn(work(shared.clone(), job))),
+                None => return,
+            },
+        }
+    }
+}
+
+async fn work(shared: Arc<Shared>, job: Job) {
+    let policy = shared.policies.of(&job.notification);
+    let report = match attempt(&shared, &job, &policy).await {
+        Ok(Step::Send(verdict, attempt)) => {
+            Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
+        }
+        Ok(Step::End(decision)) => {
+            Report::Finished(Box::new(Finished::unsent(&shared, job, policy, decision)))
+        }
+        Ok(Step::GiveBack) => {
+            shared.floor.free(job.place());
+            Report::Release { lease: job.lease, only: Some(vec![job.notification.id]) }
+        }
+        Err(LeaseGone) => {
+            tracing::info!(id = %job.notification.id, "lease lost before the send");
+            shared.floor.free(job.place());
+            return;
+        }
+    };
+    let _ = shared.reports.send(report);
+}
+
+/// How the work on a job went.
+enum Step {
+    /// It was sent, and this came of it.
+    Send(Verdict, Attempt),
+    /// It must not be sent any more.
+    End(Decision),
+    /// The node is stopping and has not sent it.
+    GiveBack,
+}
+
+async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, LeaseGone> {
+    let mut tries: Vec<QuickTry> = Vec::new();
+    let mut waited = Duration::ZERO;
+    let mut began = None;
+    loop {
+        let permit = shared.sends.acquire().await.map_err(|_| LeaseGone)?;
+        shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
+        if began.is_none() {
+            if shared.is_draining() {
+                return Ok(Step::GiveBack);
+            }
+            if let Some(decision) = Finished::before_send(shared, job, policy) {
+                return Ok(Step::End(decision));
+            }
+        }
+        shared.node.hold(job.lease, policy.timeout).await?;
+        let started_at = shared.node.now();
+        let began_at = *began.get_or_insert(started_at);
+        let reply = send(shared, job, policy.timeout).await;
+        drop(permit);
+        let now = shared.node.now();
+        let verdict = classify(job.notification.channel, &reply, &shared.overrides);
+        let made = u32::try_from(tries.len()).unwrap_or(u32::MAX);
+        let wait = match verdict {
+            Verdict::Delivered => None,
+            Verdict::Failed(_) => quick::next(&policy.quick, &reply, made, waited, now, shared.draw()),
+        };
+        let Some(wait) = wait else {
+            return Ok(Step::Send(verdict, record(job, began_at, now, verdict, &reply, tries)));
+        };
+        tries.extend(quick_try(started_at, now, verdict, &reply));
+        waited = waited.saturating_add(wait);
+        tokio::time::sleep(wait).await;
+    }
+}
+
+/// One try, ended by our own deadline if the channel does not keep it. A channel that panics is a bug of ours and
+/// says nothing about the recipient: the try counts as failed without a known reason.
+async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
+    let Some(channel) = shared.channels.get(&job.notification.channel) else {
+        let text = format!("no provider is configured for {}", job.notification.channel);
+        return Reply::Fault { fault: Fault::Unsendable, text };
+    };
+    let delivery =
+        Delivery { notification: job.notification.clone(), attempt: job.progress.attempt, timeout };
+    match tokio::time::timeout(timeout, Caught(channel.send(delivery))).await {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(Panicked)) => Reply::Fault { fault: Fault::Broken, text: "the channel broke down".to_owned() },
+        Err(_) => Reply::Fault { fault: Fault::Timeout, text: format!("no answer within {timeout:?}") },
+    }
+}
+
+fn record(
+    job: &Job,
+    started_at: Timestamp,
+    now: Timestamp,
+    verdict: Verdict,
+    reply: &Reply,
+    quick_tries: Vec<QuickTry>,
+) -> Attempt {
+    let (outcome, error) = match verdict {
+        Verdict::Delivered => (Outcome::Delivered, None),
+        Verdict::Failed(failure) => {
+            (Outcome::Failed(failure.failure_type), Some(Attempt::excerpt(&reply.words())))
+        }
+    };
+    Attempt {
+        generation: job.progress.generation,
+        number: job.progress.attempt,
+        started_at,
+        duration: now.since(started_at),
+        outcome,
+        status_code: reply.status_code(),
+        error,
+        quick_tries,
+    }
+}
+
+fn quick_try(started_at: Timestamp, now: Timestamp, verdict: Verdict, reply: &Reply) -> Option<QuickTry> {
+    let Verdict::Failed(failure) = verdict else { return None };
+    Some(QuickTry {
+        started_at,
+        duration_ms: u64::try_from(now.since(started_at).as_millis()).unwrap_or(u64::MAX),
+        failure_type: failure.failure_type,
+        status_code: reply.status_code(),
+        error: Some(Attempt::excerpt(&reply.words())),
+    })
+}
+
+struct Panicked;
+
+/// A future whose panic is an answer, so that one broken channel does not take a place from the node for ever.
+struct Caught<F>(F);
+
+impl<F: Future + Unpin> Future for Caught<F> {
+    type Output = Result<F::Output, Panicked>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(context)));
+        match polled {
+            Ok(poll) => poll.map(Ok),
+            Err(_) => Poll::Ready(Err(Panicked)),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The engine as a whole: what it is started with, its loops, and how it stops.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::classify::Overrides;
+use posthaste_core::flow::Bucket;
+use posthaste_core::id::NotificationId;
+use posthaste_core::notification::Notification;
+use posthaste_core::policy::PolicySet;
+use posthaste_core::time::Timestamp;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::accept::Incoming;
+use crate::channel::Channel;
+use crate::clock::Clock;
+use crate::floor::Floor;
+use crate::node::Node;
+use crate::policies::Policies;
+use crate::settle::Report;
+use crate::signal::Signal;
+use crate::store::{Job, Store, StoreError};
+use crate::wake::Alarm;
+use crate::{accept, claim, dispatch, reclaim, settle, wake};
+
+/// What an engine needs from outside.
+pub struct Parts {
+    /// Where everything is kept.
+    pub store: Arc<dyn Store>,
+    /// The ways out. A notification whose channel is missing fails as unsendable.
+    pub channels: BTreeMap<ChannelName, Arc<dyn Channel>>,
+    /// The time at the start.
+    pub clock: Arc<dyn Clock>,
+    /// The policies of the configuration; those of the store come on top.
+    pub policies: PolicySet,
+    /// What single status codes mean, where that differs from the table.
+    pub overrides: Overrides,
+    /// Where chance starts. The same seed on the same events makes the same choices.
+    pub seed: u64,
+}
+
+/// How an engine works.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The node's name, for people.
+    pub name: String,
+    /// The most sends at once.
+    pub concurrency: u32,
+    /// The most notifications in memory, those being sent included.
+    pub places: u32,
+    /// How long a heartbeat holds the node's leases. Another node takes them over this long after the last one.
+    pub hold: Duration,
+    /// How often the heart beats.
+    pub beat: Duration,
+    /// How often the safety net looks for due work that nobody was woken for.
+    pub sweep: Duration,
+    /// How often what was parked for too long is looked for.
+    pub age_check: Duration,
+    /// The most rows in one call to the store.
+    pub batch: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            name: "posthaste".to_owned(),
+            concurrency: 256,
+            places: 1_024,
+            hold: Duration::from_secs(15),
+            beat: Duration::from_secs(2),
+            sweep: Duration::from_secs(5),
+            age_check: Duration::from_secs(60),
+            batch: 500,
+        }
+    }
+}
+
+/// A running engine. Dropping it ends every task at once, as a crash would; `drain` stops it properly.
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    tasks: JoinSet<()>,
+}
+
+/// What the loops share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) channels: BTreeMap<ChannelName, Arc<dyn Channel>>,
+    pub(crate) policies: Policies,
+    pub(crate) overrides: Overrides,
+    pub(crate) settings: Settings,
+    pub(crate) node: Node,
+    pub(crate) floor: Floor,
+    pub(crate) alarm: Alarm,
+    pub(crate) sends: Semaphore,
+    pub(crate) inbox: mpsc::Sender<Incoming>,
+    pub(crate) jobs: mpsc::UnboundedSender<Job>,
+    pub(crate) reports: mpsc::UnboundedSender<Report>,
+    /// Whether outcomes can be recorded. While they cannot, no new send starts.
+    pub(crate) recording: Signal<bool>,
+    draining: AtomicBool,
+    chance: Mutex<fastrand::Rng>,
+}
+
+/// How many callers may wait for the next batch of arrivals.
+const INBOX: usize = 1_024;
+
+impl Engine {
+    /// Joins the cluster and starts the loops on the current runtime.
+    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
+        let asked = Instant::now();
+        let (id, now) = parts.store.join(&settings.name, settings.hold, parts.clock.now()).await?;
+        let node = Node::joined(id, now, asked, settings.hold);
+        let policies = Policies::new(parts.policies);
+        policies.refresh(&*parts.store).await?;
+        let (inbox, arrivals) = mpsc::channel(INBOX);
+        let (jobs, to_send) = mpsc::unbounded_channel();
+        let (reports, to_settle) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared {
+            store: parts.store,
+            channels: parts.channels,
+            policies,
+            overrides: parts.overrides,
+            node,
+            floor: Floor::new(settings.places),
+            alarm: Alarm::default(),
+            sends: Semaphore::new(settings.concurrency as usize),
+            inbox,
+            jobs,
+            reports,
+            recording: Signal::new(true),
+            draining: AtomicBool::new(false),
+            chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
+            settings,
+        });
+        let mut tasks = JoinSet::new();
+        tasks.spawn(accept::run(shared.clone(), arrivals));
+        tasks.spawn(claim::run(shared.clone()));
+        tasks.spawn(dispatch::run(shared.clone(), to_send));
+        tasks.spawn(settle::run(shared.clone(), to_settle));
+        tasks.spawn(wake::run(shared.clone()));
+        tasks.spawn(reclaim::run(shared.clone()));
+        Ok(Self { shared, tasks })
+    }
+
+    /// A new id for a notification that is about to be accepted.
+    pub fn notification_id(&self) -> NotificationId {
+        let random = self.shared.random();
+        NotificationId::new(self.now(), random)
+    }
+
+    /// The time of the cluster.
+    pub fn now(&self) -> Timestamp {
+        self.shared.node.now()
+    }
+
+    /// The policies in force.
+    pub fn policies(&self) -> &Policies {
+        &self.shared.policies
+    }
+
+    /// How many notifications the node has in its hands.
+    pub fn busy(&self) -> u32 {
+        self.shared.floor.busy()
+    }
+
+    /// Whether outcomes can be recorded at present.
+    pub fn is_recording(&self) -> bool {
+        self.shared.recording.get()
+    }
+
+    /// Stops: takes nothing new, gives back what is unsent, waits up to `patience` for what is under way, and leaves
+    /// the cluster. Answers how many were still under way; those are taken back by others once the node's time is up.
+    pub async fn drain(mut self, patience: Duration) -> Result<u32, StoreError> {
+        self.shared.draining.store(true, Ordering::SeqCst);
+        self.shared.recording.ring();
+        let until = Instant::now() + patience;
+        while self.shared.floor.busy() > 0 {
+            let freed = self.shared.floor.freed.notified();
+            if tokio::time::timeout_at(until, freed).await.is_err() {
+                break;
+            }
+        }
+        let left = self.shared.floor.busy();
+        self.tasks.shutdown().await;
+        if left == 0 {
+            self.shared.store.leave(self.shared.node.id()).await?;
+        }
+        Ok(left)
+    }
+}
+
+impl Shared {
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Whether a lease taken now could be worked on.
+    pub(crate) fn may_take_work(&self) -> bool {
+        !self.is_draining() && self.recording.get() && self.node.left() > self.settings.beat
+    }
+
+    /// Makes known that a row waits: it is claimed when it is due, and ended when it expires.
+    pub(crate) fn announce(&self, notification: &Notification, bucket: Bucket, due: Timestamp) {
+        if due <= self.node.now() {
+            self.floor.ready(&notification.tenant, bucket);
+        } else {
+            self.alarm.set(due);
+        }
+        if let Some(expiry) = notification.expires_at {
+            self.alarm.set(expiry);
+        }
+    }
+
+    /// A number from 0.0 to just under 1.0.
+    pub(crate) fn draw(&self) -> f64 {
+        self.chance.lock().expect("no code panics while it draws").f64()
+    }
+
+    /// Random bits for an id.
+    pub(crate) fn random(&self) -> u128 {
+        self.chance.lock().expect("no code panics while it draws").u128(..)
+    }
+}

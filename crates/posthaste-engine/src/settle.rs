@@ -1,0 +1,125 @@
+//! Settling: outcomes are gathered and recorded in batches, and kept until the store has taken them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::flow::Bucket;
+use posthaste_core::id::NotificationId;
+use posthaste_core::lease::Lease;
+use posthaste_core::state::Lane;
+use tokio::sync::mpsc;
+
+use crate::engine::Shared;
+use crate::outcome::Finished;
+use crate::store::{Next, Settled, Settlement, StoreError};
+
+/// What the senders and the claimers leave to be recorded.
+pub(crate) enum Report {
+    /// A job is done.
+    Finished(Box<Finished>),
+    /// Rows of a grant go back unsent: the named ones, or all of them.
+    Release {
+        /// The grant.
+        lease: Lease,
+        /// Which rows.
+        only: Option<Vec<NotificationId>>,
+    },
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The loop: what was reported while the last batch was recorded makes the next one.
+pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceiver<Report>) {
+    while let Some(first) = reports.recv().await {
+        let mut finished = Vec::new();
+        let mut releases = Vec::new();
+        let mut report = Some(first);
+        while let Some(next) = report {
+            match next {
+                Report::Finished(done) => finished.push(*done),
+                Report::Release { lease, only } => releases.push((lease, only)),
+            }
+            let room = finished.len() + releases.len() < shared.settings.batch;
+            report = if room { reports.try_recv().ok() } else { None };
+        }
+        record(&shared, finished).await;
+        for (lease, only) in releases {
+            release(&shared, lease, only).await;
+        }
+    }
+}
+
+/// Records outcomes however often it takes. While it fails, no new send starts: what cannot be remembered must not
+/// be done.
+async fn record(shared: &Shared, mut open: Vec<Finished>) {
+    let mut pause = FIRST_PAUSE;
+    while !open.is_empty() {
+        let settlements: Vec<Settlement> = open.iter().map(Finished::settlement).collect();
+        match shared.store.settle(settlements.clone(), shared.node.now()).await {
+            Ok(answers) => {
+                shared.set_recording(true);
+                let done = open.into_iter().zip(settlements).zip(answers);
+                open = done
+                    .filter_map(|((job, settlement), answer)| finish(shared, job, &settlement, answer))
+                    .collect();
+            }
+            Err(error) => pause = back_off(shared, "settle", &error, pause).await,
+        }
+    }
+}
+
+async fn release(shared: &Shared, lease: Lease, only: Option<Vec<NotificationId>>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match shared.store.release(lease, only.clone()).await {
+            Ok(count) => {
+                shared.set_recording(true);
+                if count > 0 {
+                    shared.alarm.look();
+                }
+                return;
+            }
+            Err(error) => pause = back_off(shared, "release", &error, pause).await,
+        }
+    }
+}
+
+async fn back_off(shared: &Shared, what: &str, error: &StoreError, pause: Duration) -> Duration {
+    tracing::warn!(%error, what, "the store did not take it; kept, and tried again");
+    shared.set_recording(false);
+    // If it happened all the same, the next try finds the lease gone and tells nothing about the next due time.
+    shared.alarm.look();
+    tokio::time::sleep(pause).await;
+    (pause * 2).min(LONGEST_PAUSE)
+}
+
+/// Frees the place of a settled job, or gives it back to be decided again.
+fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: Settled) -> Option<Finished> {
+    match answer {
+        Settled::CancelRequested => {
+            done.job.cancel_requested = true;
+            return Some(done);
+        }
+        Settled::LeaseLost => {
+            tracing::info!(id = %settlement.id, "lease lost before the outcome was recorded")
+        }
+        Settled::Applied => {
+            if let Next::Retry { due, .. } = settlement.next {
+                let bucket = Bucket { lane: Lane::Retry, ..done.job.bucket() };
+                shared.announce(&done.job.notification, bucket, due);
+            }
+        }
+    }
+    shared.floor.free(done.job.place());
+    None
+}
+
+impl Shared {
+    fn set_recording(&self, on: bool) {
+        let was = self.recording.change(|_| on);
+        if on && !was {
+            self.floor.claim.notify_one();
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The simulation: several engines on one model store, paused time, everything that can go wrong, and the promises
+//! checked after each step.
+//!
+//! `POSTHASTE_SEED=n` replays one run exactly; `POSTHASTE_SEEDS=n` runs that many instead of 200.
+
+mod checks;
+mod driver;
+mod ledger;
+mod life;
+mod planted;
+mod sink;
+mod store;
+mod world;
+
+use std::time::Instant;
+
+use self::driver::{Plan, simulate};
+
+/// How many seeds the tests run unless `POSTHASTE_SEEDS` says otherwise.
+const SEEDS: u64 = 200;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
+#[test]
+fn no_promise_is_broken_whatever_goes_wrong() {
+    let seeds = match number("POSTHASTE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("POSTHASTE_SEEDS").unwrap_or(SEEDS),
+    };
+    let (began, mut steps, mut runs) = (Instant::now(), 0, 0);
+    for seed in seeds {
+        match simulate(seed, Plan::default()) {
+            Ok(run) => steps += run.steps,
+            Err(broken) => panic!("POSTHASTE_SEED={seed}: {broken}"),
+        }
+        runs += 1;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    eprintln!("simulation: {runs} seeds, {steps} steps, {:.0} steps/s", steps as f64 / seconds);
+}
+
+#[test]
+fn a_seed_replays_its_run_exactly() {
+    for seed in [1, 2, 3] {
+        let (first, second) =
+            (simulate(seed, Plan::default()).unwrap(), simulate(seed, Plan::default()).unwrap());
+        assert_eq!(first, second, "seed {seed}");
+        assert_ne!(first.trace, simulate(seed + 1, Plan::default()).unwrap().trace);
+    }
+}
+
+#[test]
+fn without_faults_nothing_arrives_twice_and_nothing_is_interrupted() {
+    for seed in 0..20 {
+        let run = simulate(seed, Plan { calm: true, ..Plan::default() })
+            .unwrap_or_else(|broken| panic!("{seed}: {broken}"));
+        assert_eq!((run.duplicates, run.interruptions), (0, 0), "seed {seed}");
+        assert!(run.delivered > 0, "seed {seed}");
+    }
+}

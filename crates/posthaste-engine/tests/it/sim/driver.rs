@@ -1,0 +1,432 @@
+//! One run: processes start, clients ask, things go wrong; then all is healed and everything must come to its end.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::classify::Overrides;
+use posthaste_core::id::NotificationId;
+use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::policy::PolicySet;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::accept::AcceptError;
+use posthaste_engine::acts::Actor;
+use posthaste_engine::channel::Channel;
+use posthaste_engine::clock::Clock;
+use posthaste_engine::engine::{Engine, Parts, Settings};
+use posthaste_engine::model_store::Planted;
+use posthaste_engine::store::{Accepted, Idempotency};
+use tokio::task::JoinSet;
+
+use super::checks::at_rest;
+use super::life::Life;
+use super::sink::{Mood, SINKS, SimChannel, Sinks};
+use super::store::SimStore;
+use super::world::{Faults, World};
+
+/// What kind of run it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Plan {
+    /// Nothing goes wrong but at the sinks.
+    pub(super) calm: bool,
+    /// A bug to be found.
+    pub(super) planted: Option<Planted>,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) steps: u64,
+    pub(super) trace: u64,
+    pub(super) delivered: u64,
+    pub(super) duplicates: u64,
+    pub(super) interruptions: u64,
+}
+
+/// How many things a driver does before it heals the world.
+const ACTIONS: usize = 150;
+/// How many processes there are.
+const PROCESSES: usize = 3;
+/// How long after the healing everything must have ended: the longest policy's window and the longest wait asked for.
+const BOUND: Duration = Duration::from_secs(900);
+
+/// Runs one seed to its end, or to the first broken promise.
+pub(super) fn simulate(seed: u64, plan: Plan) -> Result<Run, String> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let mut driver = Driver::new(seed, plan);
+        driver.upset().await?;
+        driver.heal().await?;
+        let tally = at_rest(&driver.world)?;
+        driver.check()?;
+        Ok(Run {
+            steps: driver.world.steps(),
+            trace: driver.world.trace(),
+            delivered: tally.delivered,
+            duplicates: tally.duplicates,
+            interruptions: tally.interruptions,
+        })
+    })
+}
+
+/// A process: its life, and its engine once that has started.
+struct Process {
+    life: Arc<Life>,
+    engine: Arc<Engine>,
+}
+
+struct Driver {
+    plan: Plan,
+    world: Arc<World>,
+    sinks: Arc<Sinks>,
+    processes: Vec<Option<Process>>,
+    clients: JoinSet<()>,
+    lives: usize,
+    keys: u64,
+}
+
+impl Driver {
+    fn new(seed: u64, plan: Plan) -> Self {
+        let faults = if plan.calm {
+            Faults::default()
+        } else {
+            Faults { crash: 2, refuse: 10, lie: 10, outage_until: None }
+        };
+        let world = Arc::new(World::new(seed, faults));
+        if let Some(bug) = plan.planted {
+            world.model.plant(bug);
+        }
+        let processes = (0..PROCESSES).map(|_| None).collect();
+        Self { plan, world, sinks: Arc::default(), processes, clients: JoinSet::new(), lives: 0, keys: 0 }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        self.world.broken().map_or(Ok(()), Err)
+    }
+
+    fn pick(&self, most: usize) -> usize {
+        self.world.draw(|chance| chance.usize(0..most))
+    }
+
+    /// The part of the run in which things go wrong.
+    async fn upset(&mut self) -> Result<(), String> {
+        for _ in 0..ACTIONS {
+            self.bury_the_dead();
+            let wait = Duration::from_millis(self.world.draw(|chance| chance.u64(0..400)));
+            tokio::time::sleep(wait).await;
+            self.act().await;
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    async fn act(&mut self) {
+        match self.pick(100) {
+            0..45 => self.send(),
+            45..65 => self.ask(),
+            65..78 => self.change_a_mood(),
+            78..85 => self.start_one().await,
+            85..88 if !self.plan.calm => self.kill_one(),
+            88..94 if !self.plan.calm => self.pause_one(),
+            94..95 if !self.plan.calm => self.cut_the_store_off(),
+            95..97 => self.drain_one().await,
+            97..98 => self.ask_many_times(),
+            _ => self.start_one().await,
+        }
+    }
+
+    /// Faults end, the paused go on, the dead start again, sinks take everything; then all must end in time.
+    async fn heal(&mut self) -> Result<(), String> {
+        *self.world.faults.lock().unwrap() = Faults::default();
+        *self.sinks.moods.lock().unwrap() = [Mood::Takes; SINKS];
+        self.bury_the_dead();
+        for process in self.processes.iter().flatten() {
+            process.life.resume();
+        }
+        while self.processes.iter().any(Option::is_none) {
+            self.start_one().await;
+        }
+        let until = self.world.now().later(BOUND);
+        while self.world.now() < until {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.check()?;
+            let idle = self.world.model.inspect(|tables| tables.queue.is_empty());
+            if idle && self.clients.is_empty() {
+                break;
+            }
+            while self.clients.try_join_next().is_some() {}
+        }
+        Ok(())
+    }
+
+    // ---- processes ----
+
+    fn bury_the_dead(&mut self) {
+        for process in &mut self.processes {
+            if process.as_ref().is_some_and(|process| process.life.is_dead()) {
+                *process = None;
+            }
+        }
+        while self.clients.try_join_next().is_some() {}
+    }
+
+    /// Starts a process where one is missing. Its own clock may be up to a minute wrong.
+    async fn start_one(&mut self) {
+        let Some(place) = self.processes.iter().position(Option::is_none) else { return };
+        self.lives += 1;
+        let life = Arc::new(Life::new(self.lives));
+        let skew = self.world.draw(|chance| chance.i64(-60_000..60_000));
+        let store = Arc::new(SimStore { world: self.world.clone(), life: life.clone() });
+        let channel: Arc<dyn Channel> =
+            Arc::new(SimChannel { world: self.world.clone(), life: life.clone(), sinks: self.sinks.clone() });
+        let parts = Parts {
+            store,
+            channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
+            clock: Arc::new(Skewed { world: self.world.clone(), millis: skew }),
+            policies: PolicySet::new(),
+            overrides: Overrides::default(),
+            seed: self.world.draw(|chance| chance.u64(..)),
+        };
+        let settings = Settings { concurrency: 6, places: 10, batch: 7, ..Settings::default() };
+        let started = tokio::select! {
+            biased;
+            () = life.ends() => None,
+            started = Engine::start(parts, settings) => started.ok(),
+        };
+        self.processes[place] = started.map(|engine| Process { life, engine: Arc::new(engine) });
+    }
+
+    fn kill_one(&mut self) {
+        let place = self.pick(PROCESSES);
+        if let Some(process) = self.processes[place].take() {
+            process.life.die();
+        }
+    }
+
+    /// Pauses a process, often for longer than its leases last.
+    fn pause_one(&mut self) {
+        let place = self.pick(PROCESSES);
+        let Some(process) = &self.processes[place] else { return };
+        let (life, wait) = (process.life.clone(), self.world.draw(|chance| chance.u64(1..40)));
+        life.pause();
+        self.clients.spawn(async move {
+            tokio::time::sleep(Duration::from_secs(wait)).await;
+            life.resume();
+        });
+    }
+
+    fn cut_the_store_off(&self) {
+        let wait = Duration::from_secs(self.world.draw(|chance| chance.u64(1..25)));
+        self.world.faults.lock().unwrap().outage_until = Some(self.world.now().later(wait));
+    }
+
+    /// Stops a process properly, if no client is talking to it.
+    async fn drain_one(&mut self) {
+        let place = self.pick(PROCESSES);
+        let Some(process) = self.processes[place].take() else { return };
+        let life = process.life.clone();
+        match Arc::try_unwrap(process.engine) {
+            Ok(engine) => {
+                let least = if self.plan.calm { 30 } else { 0 };
+                let patience = Duration::from_secs(self.world.draw(|chance| chance.u64(least..least + 20)));
+                tokio::select! {
+                    biased;
+                    () = life.ends() => {}
+                    _ = engine.drain(patience) => {}
+                }
+                life.die();
+            }
+            Err(engine) => self.processes[place] = Some(Process { life, engine }),
+        }
+    }
+
+    fn change_a_mood(&self) {
+        let moods = if self.plan.calm { &Mood::ALL[..Mood::CLEAR] } else { &Mood::ALL };
+        let (sink, mood) = (self.pick(SINKS), moods[self.pick(moods.len())]);
+        self.sinks.moods.lock().unwrap()[sink] = mood;
+    }
+
+    fn some_process(&self) -> Option<(Arc<Life>, Arc<Engine>)> {
+        let running: Vec<&Process> =
+            self.processes.iter().flatten().filter(|one| !one.life.is_dead()).collect();
+        let process = running.get(self.pick(running.len().max(1)))?;
+        Some((process.life.clone(), process.engine.clone()))
+    }
+
+    // ---- clients ----
+
+    /// A client hands in one to five notifications, at times under a key, and tries again when it is left in doubt.
+    fn send(&mut self) {
+        let count = 1 + self.pick(5);
+        let keyed = self.pick(3) == 0;
+        let key = keyed.then(|| {
+            self.keys += 1;
+            format!("key {}", self.keys)
+        });
+        let tries = if keyed { 1 + self.pick(3) } else { 1 };
+        for _ in 0..tries {
+            let Some((life, engine)) = self.some_process() else { return };
+            let notifications: Vec<Notification> = (0..count).map(|_| self.notification()).collect();
+            self.clients.spawn(client(self.world.clone(), life, engine, key.clone(), notifications));
+        }
+    }
+
+    fn notification(&self) -> Notification {
+        let now = self.world.now();
+        self.world.draw(|chance| {
+            let sink = chance.usize(0..SINKS);
+            let policy = POLICIES[chance.usize(0..POLICIES.len())];
+            let mut content = Content::of(Body::Text("hello".to_owned()));
+            content.policy = Some(serde_json::from_str(policy).unwrap());
+            let within = |chance: &mut fastrand::Rng, secs: u64| {
+                now.later(Duration::from_millis(chance.u64(1..secs * 1_000)))
+            };
+            Notification {
+                id: NotificationId::new(now, chance.u128(..)),
+                tenant: format!("t{}", chance.u8(0..3)).parse().unwrap(),
+                channel: ChannelName::Webhook,
+                destination: format!("sink {sink}").into(),
+                to: sink.to_string(),
+                priority: Priority::ALL[chance.usize(0..4)],
+                template: None,
+                subject: None,
+                event_key: None,
+                correlation_id: None,
+                not_before: (chance.u8(0..6) == 0).then(|| within(chance, 30)),
+                expires_at: (chance.u8(0..6) == 0).then(|| within(chance, 60)),
+                content,
+            }
+        })
+    }
+
+    /// A person or program acts on some notification.
+    fn ask(&mut self) {
+        let Some(id) = self.some_id() else { return };
+        let Some((life, engine)) = self.some_process() else { return };
+        let (what, world) = (self.pick(6), self.world.clone());
+        self.clients.spawn(async move {
+            tokio::select! {
+                biased;
+                () = life.ends() => {}
+                () = act(&world, &engine, id, what) => {}
+            }
+        });
+    }
+
+    /// Many people retry the same notification at once, by every way there is (I12).
+    fn ask_many_times(&mut self) {
+        let ended = self.world.model.inspect(|tables| tables.ended.keys().copied().collect::<Vec<_>>());
+        let Some(id) = ended.get(self.pick(ended.len().max(1))).copied() else { return };
+        for turn in 0..64 {
+            let Some((life, engine)) = self.some_process() else { return };
+            let world = self.world.clone();
+            self.clients.spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = life.ends() => {}
+                    () = act(&world, &engine, id, 2 + turn % 2) => {}
+                }
+            });
+        }
+    }
+
+    fn some_id(&self) -> Option<NotificationId> {
+        let ids = self.world.model.inspect(|tables| tables.notifications.keys().copied().collect::<Vec<_>>());
+        ids.get(self.pick(ids.len().max(1))).copied()
+    }
+}
+
+/// Short enough that a run ends soon, and with something of every kind.
+const POLICIES: [&str; 5] = [
+    r#"{"strategy": "fixed", "initialDelay": "2s", "maxAttempts": 4, "jitter": "none", "timeout": "3s", "quick": {"tries": 0}}"#,
+    r#"{"strategy": "exponential", "initialDelay": "1s", "multiplier": 2, "maximumDelay": "20s", "maxAttempts": 5, "jitter": {"percent": 10}, "timeout": "10s", "quick": {"tries": 2, "delay": "100ms"}}"#,
+    r#"{"strategy": "schedule", "schedule": ["500ms", "30s"], "maxAttempts": 3, "jitter": {"plus": "5s"}, "timeout": "5s"}"#,
+    r#"{"strategy": "immediate", "maxAttempts": 2, "timeout": "20s", "deadLetter": false}"#,
+    r#"{"strategy": "none", "maxAttempts": 1, "timeout": "2s"}"#,
+];
+
+/// What a request under a key is answered with: the ids of the try that was stored.
+pub(super) fn answer(ids: &[NotificationId]) -> Vec<u8> {
+    ids.iter().flat_map(|id| id.to_bytes()).collect()
+}
+
+async fn client(
+    world: Arc<World>,
+    life: Arc<Life>,
+    engine: Arc<Engine>,
+    key: Option<String>,
+    notifications: Vec<Notification>,
+) {
+    let ids: Vec<NotificationId> = notifications.iter().map(|one| one.id).collect();
+    let idempotency = key.clone().map(|key| Idempotency {
+        tenant: "t0".parse().unwrap(),
+        key,
+        hash: [7; 32],
+        answer: answer(&ids),
+    });
+    if let Some(key) = &key {
+        world.ledger.lock().unwrap().keys.entry(key.clone()).or_default().offers.push(ids.clone());
+    }
+    let answered = tokio::select! {
+        biased;
+        () = life.ends() => return,
+        answered = engine.accept(idempotency, notifications) => answered,
+    };
+    told(&world, key, ids, answered);
+}
+
+/// The client learns what became of its request.
+fn told(
+    world: &World,
+    key: Option<String>,
+    ids: Vec<NotificationId>,
+    answered: Result<Accepted, AcceptError>,
+) {
+    let mut ledger = world.ledger.lock().unwrap();
+    let told = match answered {
+        Ok(Accepted::New) => {
+            ledger.acknowledged.extend(&ids);
+            answer(&ids)
+        }
+        Ok(Accepted::Twin(told)) => told,
+        Ok(Accepted::Conflict) => {
+            return world.break_promise(format!("I9: {key:?} is in conflict with itself"));
+        }
+        Err(_) => return,
+    };
+    let Some(key) = key else { return };
+    let keyed = ledger.keys.entry(key.clone()).or_default();
+    if keyed.answer.get_or_insert_with(|| told.clone()) != &told {
+        world.break_promise(format!("I9: {key} was answered in two ways"));
+    }
+}
+
+async fn act(world: &World, engine: &Engine, id: NotificationId, what: usize) {
+    let actor = Actor { name: "simulation".to_owned(), tenant: None };
+    let letter = world.model.inspect(|tables| {
+        let mut letters = tables.dead_letters.iter().filter(|(_, view)| view.notification.id == id);
+        letters.next_back().map(|(letter, _)| *letter)
+    });
+    let _ = match (what, letter) {
+        (0, _) => engine.cancel(id, &actor).await,
+        (1, _) => engine.retry_now(id, &actor).await,
+        (3, Some(letter)) => engine.requeue(letter, &actor).await,
+        (4, Some(letter)) => engine.discard(letter, &actor).await,
+        (5, Some(letter)) => engine.restore(letter, &actor).await,
+        _ => engine.retry(id, &actor).await,
+    };
+}
+
+/// A clock that is wrong by so much.
+struct Skewed {
+    world: Arc<World>,
+    millis: i64,
+}
+
+impl Clock for Skewed {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(self.world.now().as_millis().saturating_add(self.millis))
+    }
+}
