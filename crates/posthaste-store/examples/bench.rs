@@ -27,6 +27,8 @@ type Outcomes<T> = Result<T, Box<dyn std::error::Error>>;
 
 /// Rows in a batch: what one commit holds.
 const BATCH: usize = 500;
+/// Batches in a turn.
+const TURN: usize = 5;
 /// New ids a millisecond.
 const RATE: u64 = 50;
 /// Rows behind a quota of 0.
@@ -36,9 +38,9 @@ const PARKED: u64 = 100_000;
 pub struct Settings {
     /// How many rows are in the store already, a scenario each.
     pub rows: Vec<u64>,
-    /// How often each scenario has its turn.
+    /// How often everything is measured; the median is told.
     pub rounds: usize,
-    /// Batches in a turn.
+    /// Batches of each step in a round.
     pub batches: usize,
     /// Rows that are parked in the scenario that has some; none is no such scenario.
     pub parked: u64,
@@ -97,6 +99,7 @@ fn settings(mut arguments: impl Iterator<Item = String>) -> Outcomes<Settings> {
 
 /// Runs every scenario and answers with the report.
 pub fn run(settings: &Settings, directory: &Path) -> Outcomes<String> {
+    std::fs::create_dir_all(directory)?;
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let mut sides = vec![];
     for rows in &settings.rows {
@@ -110,13 +113,16 @@ pub fn run(settings: &Settings, directory: &Path) -> Outcomes<String> {
         let name = format!("{} flows", settings.flows);
         sides.push(runtime.block_on(Side::new(directory, &name, 0, settings.flows, 0))?);
     }
-    for round in 0..settings.rounds {
-        // Each round begins with another one, so that none is always the first.
-        for turn in 0..sides.len() {
-            let count = sides.len();
-            let side = &mut sides[(round + turn) % count];
-            side.watch = settings.watch;
-            runtime.block_on(side.turn(settings.batches))?;
+    for _ in 0..settings.rounds {
+        // The scenarios take short turns, so that what else the machine does meets all of them alike.
+        for start in (0..settings.batches).step_by(TURN) {
+            for side in &mut sides {
+                side.watch = settings.watch;
+                runtime.block_on(side.turn(TURN.min(settings.batches - start)))?;
+            }
+        }
+        for side in &mut sides {
+            side.end_round(settings.batches);
         }
     }
     let resident = memory("VmRSS:");
@@ -174,6 +180,7 @@ struct Side {
     made: u64,
     watch: Watch,
     random: fastrand::Rng,
+    took: BTreeMap<&'static str, Duration>,
     rates: BTreeMap<&'static str, Vec<f64>>,
 }
 
@@ -202,6 +209,7 @@ impl Side {
             made: 0,
             watch: Watch::Wall,
             random: fastrand::Rng::with_seed(1),
+            took: BTreeMap::new(),
             rates: BTreeMap::new(),
         };
         side.fill(rows, parked).await?;
@@ -249,16 +257,15 @@ impl Side {
 
     /// One turn: the plain insert and each step of the store, batch beside batch.
     async fn turn(&mut self, batches: usize) -> Outcomes<()> {
-        let mut took: BTreeMap<&'static str, Duration> = BTreeMap::new();
         for _ in 0..batches {
             let requests = self.requests(BATCH as u64, None, None);
             let arrivals: Vec<&Arrival> = requests.iter().flat_map(|request| &request.arrivals).collect();
             let start = self.watch.start();
             self.plain.insert(&arrivals)?;
-            *took.entry("plain").or_default() += self.watch.since(start);
+            *self.took.entry("plain").or_default() += self.watch.since(start);
             let start = self.watch.start();
             self.store.accept(requests, clock(self.made)).await?;
-            *took.entry("accept").or_default() += self.watch.since(start);
+            *self.took.entry("accept").or_default() += self.watch.since(start);
 
             let mut jobs = vec![];
             while jobs.len() < BATCH {
@@ -267,13 +274,13 @@ impl Side {
                 let quotas = self.quotas();
                 let start = self.watch.start();
                 let claimed = self.store.claim(quotas, lease, clock(self.made)).await?;
-                *took.entry("claim").or_default() += self.watch.since(start);
+                *self.took.entry("claim").or_default() += self.watch.since(start);
                 jobs.extend(claimed);
             }
             let settled: Vec<Settlement> = jobs.iter().map(settlement).collect();
             let start = self.watch.start();
             self.store.settle(settled, clock(self.made)).await?;
-            *took.entry("settle").or_default() += self.watch.since(start);
+            *self.took.entry("settle").or_default() += self.watch.since(start);
 
             self.fence += 1;
             let lease = Lease { node: self.node, fence: Fence(self.fence) };
@@ -281,13 +288,16 @@ impl Side {
             let settled = leased.iter().map(|request| delivered(&request.arrivals[0], lease)).collect();
             let start = self.watch.start();
             self.store.accept(leased, clock(self.made)).await?;
-            *took.entry("accept leased").or_default() += self.watch.since(start);
+            *self.took.entry("accept leased").or_default() += self.watch.since(start);
             self.store.settle(settled, clock(self.made)).await?;
         }
-        for (step, time) in took {
+        Ok(())
+    }
+
+    fn end_round(&mut self, batches: usize) {
+        for (step, time) in std::mem::take(&mut self.took) {
             self.rates.entry(step).or_default().push((batches * BATCH) as f64 / time.as_secs_f64());
         }
-        Ok(())
     }
 
     /// As many quotas as there are flows, half of them a claim where they are many, and 0 for what is parked.

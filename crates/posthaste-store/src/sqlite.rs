@@ -103,7 +103,7 @@ impl SqliteStore {
         run: impl FnMut(&mut Tx<'_>) -> fault::Result<T> + Send + 'static,
     ) -> Result<T> {
         let commands = self.commands.as_ref().ok_or_else(gone)?;
-        let (work, answer) = Call::new(rows, run);
+        let (work, answer) = Call::waiting(rows, run);
         commands.send(work).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }

@@ -1,10 +1,13 @@
 //! What arrives: the wide row, the narrow row, and the keys under which repeats are known.
 
+use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Accepted, Arrival, Idempotency, Progress, Request};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::fault::Result;
+use super::nodes::may_hold;
 use super::planted::Planted;
 use super::rows::{content_text, maybe_micros};
 use super::writer::Tx;
@@ -32,6 +35,7 @@ impl Incoming {
 /// Stores each request that is not known yet.
 pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> Result<Vec<Accepted>> {
     let mut keys = None;
+    let holders = Holders::of(tx, requests)?;
     let mut insert = Inserts::prepare(tx.conn)?;
     let mut answers = Vec::with_capacity(requests.len());
     for Incoming { request, contents } in requests {
@@ -47,12 +51,33 @@ pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> 
             keys.remember(tx.conn, idempotency)?;
         }
         for (arrival, content) in request.arrivals.iter().zip(contents) {
-            insert.arrival(arrival, content)?;
-            tx.deltas.live(arrival.flow, posthaste_core::state::Lane::Main, 1);
+            let lease = arrival.lease.filter(|lease| holders.may_hold(lease.node));
+            insert.arrival(arrival, content, lease)?;
+            tx.deltas.live(arrival.flow, Lane::Main, 1);
         }
         answers.push(Accepted::New);
     }
     Ok(answers)
+}
+
+/// Which of the nodes that would hold an arrival may: each is looked up once, and there is seldom more than one.
+struct Holders(Vec<(NodeId, bool)>);
+
+impl Holders {
+    fn of(tx: &Tx<'_>, requests: &[Incoming]) -> Result<Self> {
+        let mut found: Vec<(NodeId, bool)> = vec![];
+        let arrivals = requests.iter().flat_map(|incoming| &incoming.request.arrivals);
+        for Lease { node, .. } in arrivals.filter_map(|arrival| arrival.lease) {
+            if found.iter().all(|(known, _)| *known != node) {
+                found.push((node, may_hold(tx, node)?));
+            }
+        }
+        Ok(Self(found))
+    }
+
+    fn may_hold(&self, node: NodeId) -> bool {
+        self.0.contains(&(node, true))
+    }
 }
 
 /// The two inserts of an arrival.
@@ -76,7 +101,7 @@ impl<'c> Inserts<'c> {
         Ok(Self { wide, narrow })
     }
 
-    fn arrival(&mut self, arrival: &Arrival, content: &str) -> Result<()> {
+    fn arrival(&mut self, arrival: &Arrival, content: &str, lease: Option<Lease>) -> Result<()> {
         let notification = &*arrival.notification;
         let id = notification.id.to_bytes();
         let expires = maybe_micros(notification.expires_at);
@@ -100,8 +125,8 @@ impl<'c> Inserts<'c> {
             notification.priority.code(),
             arrival.due.as_micros(),
             expires,
-            arrival.lease.map(|lease| lease.node.0),
-            arrival.lease.map(|lease| lease.fence.0),
+            lease.map(|lease| lease.node.0),
+            lease.map(|lease| lease.fence.0),
             start.attempt,
             start.base,
             start.generation,

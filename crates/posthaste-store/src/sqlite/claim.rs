@@ -8,6 +8,7 @@ use posthaste_engine::store::Job;
 use rusqlite::{Connection, params};
 
 use super::fault::{Fault, Result};
+use super::nodes::may_hold;
 use super::planted::Planted;
 use super::rows::{Queued, Wide, notification_id, queue_columns, wide_columns};
 use super::writer::Tx;
@@ -40,6 +41,9 @@ impl Leased {
 
 /// Leases up to each quota's limit of rows that are due, the longest due first.
 pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timestamp) -> Result<Vec<Leased>> {
+    if !may_hold(tx, lease.node)? {
+        return Ok(vec![]);
+    }
     let until = if tx.bug(Planted::ClaimIgnoresDue) { Timestamp::MAX } else { now };
     let mut update = tx.conn.prepare_cached(
         "update queue

@@ -49,6 +49,12 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Time
     Ok(Pulse::Alive { now, dead: dead.collect::<rusqlite::Result<_>>()? })
 }
 
+/// Whether a node can be given leases: whoever is dead or gone cannot, for nobody would ever take them back.
+pub(super) fn may_hold(tx: &Tx<'_>, node: NodeId) -> Result<bool> {
+    let alive = find(tx.conn, node)?.is_some_and(|found| !found.dead);
+    Ok(alive || tx.bug(Planted::GrantsToTheDead))
+}
+
 /// The node stops, and what it holds waits again.
 pub(super) fn leave(tx: &mut Tx<'_>, node: NodeId) -> Result<()> {
     release_node(tx.conn, node.0)?;

@@ -21,13 +21,15 @@ pub enum Planted {
     ReleaseTakesAll,
     /// A node that is alive loses its leases to whoever asks.
     ReclaimFromTheLiving,
+    /// A lease is granted to a node that is dead or gone.
+    GrantsToTheDead,
     /// An act is done whatever became of the notification since it was seen.
     ActWithoutLooking,
 }
 
 impl Planted {
     /// Every planted bug.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ClaimIgnoresDue,
@@ -37,6 +39,7 @@ impl Planted {
         Self::TwinStoredTwice,
         Self::ReleaseTakesAll,
         Self::ReclaimFromTheLiving,
+        Self::GrantsToTheDead,
         Self::ActWithoutLooking,
     ];
 }

@@ -57,7 +57,7 @@ where
     F: FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
 {
     /// The command and where its answer will be.
-    pub(super) fn new(rows: usize, run: F) -> (Box<dyn Work>, oneshot::Receiver<Answer<T>>) {
+    pub(super) fn waiting(rows: usize, run: F) -> (Box<dyn Work>, oneshot::Receiver<Answer<T>>) {
         let (to, answer) = oneshot::channel();
         (Box::new(Self { rows, run, kept: None, to }), answer)
     }

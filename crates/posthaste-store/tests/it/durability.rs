@@ -63,7 +63,7 @@ async fn a_flow_that_was_made_in_a_failed_call_is_not_remembered() {
     let store = &scene.store;
     store.limit_pages(1).await.unwrap();
     let mut refused = 0;
-    for number in 0..2_000 {
+    for number in 0..200 {
         let long = "x".repeat(200);
         let made = store.intern(vec![key("acme", &format!("{long}{number}"))]).await;
         refused += usize::from(made.is_err());
@@ -71,7 +71,7 @@ async fn a_flow_that_was_made_in_a_failed_call_is_not_remembered() {
     assert!(refused > 0);
     store.limit_pages(0).await.unwrap();
     let long = "x".repeat(200);
-    for number in 0..2_000 {
+    for number in 0..200 {
         let wanted = key("acme", &format!("{long}{number}"));
         let flow = store.intern(vec![wanted.clone()]).await.unwrap()[0];
         assert_eq!(store.flow(flow).await.unwrap(), Some(wanted));
