@@ -1,1 +1,5 @@
 //! What is kept: the stores behind the `Store` seam.
+//!
+//! Invariant: a store decides nothing and never reads a clock. Every decision and every time comes in as a value.
+
+pub mod sqlite;

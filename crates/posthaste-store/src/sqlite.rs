@@ -1,0 +1,327 @@
+//! The store in one SQLite file: one thread that writes, two that read, one that carries the log over.
+//!
+//! Invariant: an answer is sent only after the commit that it speaks of was waited for on the disk. Commands that wait
+//! together share that commit. Only one process, and in it one `SqliteStore`, uses a file.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{
+    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
+    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, StoreError, View, Wakes,
+};
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::open::{OpenError, Options, Synchronous};
+pub use self::planted::Planted;
+
+use self::accept::Incoming;
+use self::checkpoint::Wal;
+use self::claim::Leased;
+use self::fault::gone;
+use self::readers::{Look, READERS, Reader};
+use self::writer::{Call, Tx, Work, Writer};
+
+mod accept;
+mod acts;
+mod checkpoint;
+mod claim;
+mod counters;
+mod ends;
+mod fault;
+mod flows;
+mod lists;
+mod nodes;
+mod open;
+mod planted;
+mod readers;
+mod reads;
+mod rows;
+mod settings;
+mod settle;
+mod wake;
+mod writer;
+
+/// The most commands that wait for the writer, and the most looks that wait for the readers; whoever comes then waits
+/// outside.
+const MOST_WAITING: usize = 1_024;
+
+/// A store in one SQLite file. Dropping it waits for its threads and empties the write-ahead log.
+pub struct SqliteStore {
+    commands: Option<mpsc::Sender<Box<dyn Work>>>,
+    looks: Option<mpsc::Sender<Look>>,
+    threads: Vec<JoinHandle<()>>,
+    commits: Arc<AtomicU64>,
+    /// Held until the last thread has ended.
+    _lock: File,
+}
+
+impl SqliteStore {
+    /// Opens the file, or makes it. Every node that it knows from before is dead at once.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> std::result::Result<Self, OpenError> {
+        let path = path.as_ref();
+        let lock = open::lock(path)?;
+        let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+        let mut writer = open::writer(path, &options)?;
+        let (wal, asked) = Wal::watch(&mut writer, options.wal_bound).map_err(sqlite)?;
+        let commits = Arc::new(AtomicU64::new(0));
+        let writer = Writer::new(writer, wal, commits.clone(), options.bug());
+        let beside = open::checkpointer(path, &options)?;
+        let (commands, received) = mpsc::channel(MOST_WAITING);
+        let (looks, looked) = mpsc::channel(MOST_WAITING);
+        let looked = Arc::new(Mutex::new(looked));
+        let mut threads = vec![
+            spawn(path, "posthaste-write", move || writer.work(received))?,
+            spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?,
+        ];
+        for _ in 0..READERS {
+            let (reader, looked) = (Reader::new(open::reader(path, &options)?), looked.clone());
+            threads.push(spawn(path, "posthaste-read", move || reader.work(&looked))?);
+        }
+        Ok(Self { commands: Some(commands), looks: Some(looks), threads, commits, _lock: lock })
+    }
+
+    /// How many commits were waited for on the disk since the file was opened.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
+    }
+
+    /// Has the writer do something; answers after the commit.
+    async fn write<T: Send + 'static>(
+        &self,
+        rows: usize,
+        run: impl FnMut(&mut Tx<'_>) -> fault::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let commands = self.commands.as_ref().ok_or_else(gone)?;
+        let (work, answer) = Call::waiting(rows, run);
+        commands.send(work).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+
+    /// Has a reader look at something, all at one moment.
+    async fn read<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Reader) -> fault::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let looks = self.looks.as_ref().ok_or_else(gone)?;
+        let (to, answer) = oneshot::channel();
+        let look = move |reader: &mut Reader| {
+            // Whoever asked may have stopped waiting.
+            let _ = to.send(reader.at_one_moment(look).map_err(StoreError::from));
+        };
+        looks.send(Box::new(look)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        self.commands = None;
+        self.looks = None;
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store had panicked");
+            }
+        }
+    }
+}
+
+fn spawn(
+    path: &Path,
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> std::result::Result<JoinHandle<()>, OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    Builder::new().name(name.to_owned()).spawn(work).map_err(io)
+}
+
+/// What only tests ask.
+#[cfg(feature = "planted")]
+impl SqliteStore {
+    /// The first counter that differs from a recount of the rows, in words; none if all are right.
+    pub async fn recount(&self) -> Result<Option<String>> {
+        self.read(|reader| {
+            let (kept, counted) = (counters::kept_sums(&reader.conn)?, counters::counted_sums(&reader.conn)?);
+            if kept == counted {
+                return Ok(None);
+            }
+            let wrong = kept.iter().find(|(key, n)| counted.get(key) != Some(n));
+            let missing = counted.iter().find(|(key, n)| kept.get(key) != Some(n));
+            Ok(Some(format!("kept {wrong:?}, counted {missing:?}")))
+        })
+        .await
+    }
+
+    /// Bounds the file to that many pages, as a full disk would; 0 takes the bound away.
+    pub async fn limit_pages(&self, pages: u32) -> Result<()> {
+        let most = if pages == 0 { u32::MAX - 1 } else { pages };
+        self.write(1, move |tx| {
+            tx.conn.pragma_update_and_check(None, "max_page_count", most, |_| Ok(()))?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
+        let name = name.to_owned();
+        let node = self.write(1, move |tx| nodes::join(tx, &name, hold, now)).await?;
+        Ok((node, now))
+    }
+
+    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
+        self.write(1, move |tx| nodes::heartbeat(tx, node, hold, now)).await
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<()> {
+        self.write(1, move |tx| nodes::leave(tx, node)).await
+    }
+
+    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
+        self.write(limit, move |tx| nodes::reclaim(tx, node, limit, now)).await
+    }
+
+    async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
+        let intern =
+            move |tx: &mut Tx<'_>| flows.iter().map(|key| tx.flows.intern(tx.conn, key.clone())).collect();
+        self.write(1, intern).await
+    }
+
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+        let requests = requests.into_iter().map(Incoming::new).collect::<fault::Result<Vec<_>>>()?;
+        let rows = requests.iter().map(Incoming::rows).sum();
+        self.write(rows, move |tx| accept::accept(tx, &requests, now)).await
+    }
+
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
+        let rows = quotas.iter().map(|quota| quota.limit as usize).sum();
+        let leased = self.write(rows, move |tx| claim::claim(tx, &quotas, lease, now)).await?;
+        Ok(leased.into_iter().map(Leased::job).collect::<fault::Result<_>>()?)
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
+        self.write(batch.len(), move |tx| settle::settle(tx, &batch, now)).await
+    }
+
+    async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
+        let rows = only.as_ref().map_or(1, Vec::len);
+        self.write(rows, move |tx| claim::release(tx, lease, only.as_deref())).await
+    }
+
+    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
+        self.read(move |reader| wake::wakes(&reader.conn, after, until)).await
+    }
+
+    async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
+        self.read(move |reader| wake::expiring(&reader.conn, until, limit)).await
+    }
+
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>> {
+        self.read(move |reader| wake::buckets(&reader.conn, after, limit)).await
+    }
+
+    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>> {
+        let found = self.read(move |reader| reader.flows.get(&reader.conn, flow)).await?;
+        Ok(found.map(|key| (*key).clone()))
+    }
+
+    async fn overdue(
+        &self,
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize,
+    ) -> Result<Vec<Overdue>> {
+        self.read(move |reader| wake::overdue(reader, due_before, first_due_before, after, limit)).await
+    }
+
+    async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
+        self.read(move |reader| reads::facts(reader, &ids)).await
+    }
+
+    async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
+        self.read(move |reader| reads::notification_of(&reader.conn, dead_letter)).await
+    }
+
+    async fn transition(
+        &self,
+        changes: Vec<Change>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> Result<Vec<bool>> {
+        self.write(changes.len(), move |tx| acts::transition(tx, &changes, audit.as_ref(), now)).await
+    }
+
+    async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>> {
+        self.read(move |reader| settings::settings(&reader.conn, known)).await
+    }
+
+    async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
+        let name = name.to_owned();
+        self.write(1, move |tx| settings::put(tx, &name, value.as_deref(), &audit)).await
+    }
+
+    async fn get(&self, id: NotificationId) -> Result<Option<View>> {
+        self.read(move |reader| reads::get(reader, id)).await
+    }
+
+    async fn history(&self, id: NotificationId) -> Result<History> {
+        self.read(move |reader| reads::history(&reader.conn, id)).await
+    }
+
+    async fn page(
+        &self,
+        filter: Filter,
+        before: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Page<View, NotificationId>> {
+        self.read(move |reader| lists::page(reader, &filter, before, limit)).await
+    }
+
+    async fn retry_queue(
+        &self,
+        tenant: Option<Tenant>,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize,
+    ) -> Result<Page<View, (Timestamp, NotificationId)>> {
+        self.read(move |reader| lists::retry_queue(reader, tenant.as_ref(), after, limit)).await
+    }
+
+    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
+        self.read(move |reader| lists::dead_letter(reader, id)).await
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize,
+    ) -> Result<Page<DeadLetterView, DeadLetterId>> {
+        self.read(move |reader| lists::dead_letters(reader, &filter, before, limit)).await
+    }
+
+    async fn audit(
+        &self,
+        tenant: Option<Tenant>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Page<AuditRow, i64>> {
+        self.read(move |reader| lists::audit(reader, tenant.as_ref(), before, limit)).await
+    }
+
+    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
+        self.read(move |reader| counters::stats(reader, tenant.as_ref(), now)).await
+    }
+}

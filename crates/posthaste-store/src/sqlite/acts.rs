@@ -1,0 +1,204 @@
+//! What people and programs do to a notification, each change only while it stands as it was seen.
+
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::flow::FlowId;
+use posthaste_core::id::NotificationId;
+use posthaste_core::reason::Reason;
+use posthaste_core::state::{Lane, State};
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Act, Audit, Change, Progress, Seen};
+use rusqlite::{Connection, params};
+
+use super::ends::{Ended, Letter, bury};
+use super::fault::{Fault, Result};
+use super::nodes::Event;
+use super::planted::Planted;
+use super::reads::Standing;
+use super::rows::Queued;
+use super::writer::Tx;
+
+/// The name in a dead letter of whoever acts without an audit row.
+const ITSELF: &str = "posthaste";
+
+/// Makes each change that still fits, with one audit row for all of them.
+pub(super) fn transition(
+    tx: &mut Tx<'_>,
+    changes: &[Change],
+    audit: Option<&Audit>,
+    now: Timestamp,
+) -> Result<Vec<bool>> {
+    let mut made = Vec::with_capacity(changes.len());
+    for change in changes {
+        made.push(apply(tx, change, audit, now)?);
+    }
+    let count = made.iter().map(|applied| i64::from(*applied)).sum();
+    if let Some(audit) = audit
+        && count > 0
+    {
+        record(tx.conn, audit, count)?;
+    }
+    Ok(made)
+}
+
+/// Writes an audit row.
+pub(super) fn record(conn: &Connection, audit: &Audit, count: i64) -> Result<()> {
+    let mut insert = conn.prepare_cached(
+        "insert into audit (tenant, actor, action, target, at, count)
+         values (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
+    insert.execute(params![
+        audit.tenant.as_ref().map(posthaste_core::notification::Tenant::as_str),
+        audit.actor,
+        audit.action,
+        audit.target,
+        audit.at.as_micros(),
+        count,
+    ])?;
+    Ok(())
+}
+
+fn apply(tx: &mut Tx<'_>, change: &Change, audit: Option<&Audit>, now: Timestamp) -> Result<bool> {
+    let Some(standing) = Standing::find(tx.conn, change.id)? else { return Ok(false) };
+    if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
+        return Ok(false);
+    }
+    let by = (now, audit.map_or(ITSELF, |audit| audit.actor.as_str()));
+    let done = match (&standing, standing.seen().state) {
+        (Standing::Live(row), State::Pending | State::RetryScheduled) => {
+            waiting(tx, change.id, row, &change.act, now)?
+        }
+        (Standing::Live(_), _) => leased(tx, change.id, &change.act)?,
+        (Standing::Over(ended), _) => over(tx, change.id, ended, &change.act, by)?,
+    };
+    if done && let Some(word) = change.act.word() {
+        let Seen { generation, attempt, .. } = standing.seen();
+        let actor = audit.map(|audit| audit.actor.as_str());
+        Event { word, actor, generation, attempt }.insert(tx.conn, change.id, now)?;
+    }
+    Ok(done)
+}
+
+/// An act on a row that nobody holds.
+fn waiting(tx: &mut Tx<'_>, id: NotificationId, row: &Queued, act: &Act, now: Timestamp) -> Result<bool> {
+    let last = row.progress.attempt.saturating_sub(1);
+    let mut ended = Ended {
+        state: State::Cancelled,
+        at: now,
+        progress: Progress { attempt: last, ..row.progress },
+        reason: None,
+        text: None,
+        dead_letter: None,
+    };
+    match act {
+        Act::Cancel => {}
+        Act::Expire => ended.state = State::Expired,
+        Act::Bury { dead_letter, reason, text } => {
+            ended.state = State::DeadLetter;
+            ended.reason = Some(*reason);
+            ended.text = Some(text.clone());
+            ended.dead_letter = Some(*dead_letter);
+            bury(tx, id, &ended)?;
+        }
+        Act::RetryNow if row.bucket.lane == Lane::Retry => {
+            let mut update = tx.conn.prepare_cached("update queue set due = ?2 where id = ?1")?;
+            update.execute(params![id.to_bytes(), row.due.min(now).as_micros()])?;
+            return Ok(true);
+        }
+        Act::RetryNow | Act::RequestCancel | Act::Requeue | Act::Retry | Act::Discard | Act::Restore => {
+            return Ok(false);
+        }
+    }
+    tx.conn.prepare_cached("delete from queue where id = ?1")?.execute([id.to_bytes()])?;
+    ended.insert(&mut tx.conn.prepare_cached(Ended::INSERT)?, id)?;
+    tx.deltas.live(row.bucket.flow, row.bucket.lane, -1);
+    tx.deltas.ended(row.bucket.flow, ended.state, now, 1);
+    Ok(true)
+}
+
+/// An act on a row that a node holds: all that can be done is to ask for its end.
+fn leased(tx: &mut Tx<'_>, id: NotificationId, act: &Act) -> Result<bool> {
+    if *act != Act::RequestCancel {
+        return Ok(false);
+    }
+    tx.conn.prepare_cached("update queue set cancel = 1 where id = ?1")?.execute([id.to_bytes()])?;
+    Ok(true)
+}
+
+/// An act on what ended.
+fn over(
+    tx: &mut Tx<'_>,
+    id: NotificationId,
+    ended: &Ended,
+    act: &Act,
+    by: (Timestamp, &str),
+) -> Result<bool> {
+    let letter = ended.dead_letter.map(|name| Letter::find(tx.conn, name)).transpose()?.flatten();
+    let named = ended.dead_letter.zip(letter);
+    match (act, ended.state) {
+        (Act::Requeue, State::DeadLetter) => {
+            if let Some((name, _)) = named {
+                Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
+            }
+            reopen(tx, id, ended, 0, by.0)?;
+        }
+        (Act::Retry, State::DeadLetter | State::Failed) => {
+            if let Some((name, Letter { status: DeadLetterStatus::Pending, .. })) = named {
+                Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
+            }
+            reopen(tx, id, ended, ended.progress.attempt, by.0)?;
+        }
+        (Act::Discard, State::DeadLetter) => {
+            if let Some((name, _)) = named {
+                Letter::resolve(tx.conn, name, DeadLetterStatus::Cancelled, Some(by))?;
+            }
+            let (reason, text) = (Some(Reason::Discarded), Some("discarded".to_owned()));
+            replace(tx, id, ended, Ended { state: State::Failed, at: by.0, reason, text, ..ended.clone() })?;
+        }
+        (Act::Restore, State::Failed) if ended.reason == Some(Reason::Discarded) => {
+            let Some((name, letter)) = named else { return Ok(false) };
+            if letter.status != DeadLetterStatus::Cancelled {
+                return Ok(false);
+            }
+            Letter::resolve(tx.conn, name, DeadLetterStatus::Pending, None)?;
+            let (state, text) = (State::DeadLetter, Some(letter.text));
+            replace(tx, id, ended, Ended { state, at: by.0, reason: letter.reason, text, ..ended.clone() })?;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// A new generation, due at once, whose attempts are counted from `base`.
+fn reopen(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended, base: u32, now: Timestamp) -> Result<()> {
+    let flow = flow_of(tx.conn, id)?;
+    Ended::delete(tx.conn, id)?;
+    tx.deltas.ended(flow, ended.state, ended.at, -1);
+    let mut insert = tx.conn.prepare_cached(
+        "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
+             generation, interruptions, cancel)
+         select id, flow, 0, priority, ?2, expires, ?2, 0, null, null, ?3, ?4, ?5, 0, 0
+         from notification
+         where id = ?1",
+    )?;
+    let generation = ended.progress.generation + 1;
+    insert.execute(params![id.to_bytes(), now.as_micros(), base + 1, base, generation])?;
+    tx.deltas.live(flow, Lane::Main, 1);
+    Ok(())
+}
+
+/// Another end in place of the one before; the counters move with it.
+fn replace(tx: &mut Tx<'_>, id: NotificationId, before: &Ended, after: Ended) -> Result<()> {
+    let flow = flow_of(tx.conn, id)?;
+    Ended::delete(tx.conn, id)?;
+    after.insert(&mut tx.conn.prepare_cached(Ended::INSERT)?, id)?;
+    tx.deltas.ended(flow, before.state, before.at, -1);
+    tx.deltas.ended(flow, after.state, after.at, 1);
+    Ok(())
+}
+
+fn flow_of(conn: &Connection, id: NotificationId) -> Result<FlowId> {
+    let mut select = conn.prepare_cached("select flow from notification where id = ?1")?;
+    let mut rows = select.query([id.to_bytes()])?;
+    let row = rows.next()?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    Ok(FlowId(row.get(0)?))
+}

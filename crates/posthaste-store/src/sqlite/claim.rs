@@ -1,0 +1,139 @@
+//! Leasing what is due, and giving it back.
+
+use posthaste_core::flow::Quota;
+use posthaste_core::id::NotificationId;
+use posthaste_core::lease::Lease;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::Job;
+use rusqlite::{Connection, params};
+
+use super::fault::{Fault, Result};
+use super::nodes::may_hold;
+use super::planted::Planted;
+use super::rows::{Queued, Wide, notification_id, queue_columns, wide_columns};
+use super::writer::Tx;
+
+/// A leased row whose content is still text.
+pub(super) struct Leased {
+    row: Queued,
+    wide: Wide,
+    lease: Lease,
+}
+
+impl Leased {
+    /// What a node works on.
+    pub(super) fn job(self) -> Result<Job> {
+        let Self { row, wide, lease } = self;
+        Ok(Job {
+            notification: wide.notification()?,
+            flow: row.bucket.flow,
+            lane: row.bucket.lane,
+            due: row.due,
+            progress: row.progress,
+            first_due: row.first_due,
+            delay: row.delay,
+            interruptions: row.interruptions,
+            cancel_requested: row.cancel,
+            lease,
+        })
+    }
+}
+
+/// Leases up to each quota's limit of rows that are due, the longest due first.
+pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timestamp) -> Result<Vec<Leased>> {
+    if !may_hold(tx, lease.node)? {
+        return Ok(vec![]);
+    }
+    let until = if tx.bug(Planted::ClaimIgnoresDue) { Timestamp::MAX } else { now };
+    let mut update = tx.conn.prepare_cached(
+        "update queue
+         set node = ?2, fence = ?3
+         where id = ?1",
+    )?;
+    let mut select =
+        tx.conn.prepare_cached(concat!("select ", wide_columns!(), " from notification where id = ?1"))?;
+    let mut jobs = vec![];
+    for quota in quotas.iter().filter(|quota| quota.limit > 0) {
+        for (id, row) in due(tx.conn, quota, until)? {
+            update.execute(params![id.to_bytes(), lease.node.0, lease.fence.0])?;
+            let mut found = select.query([id.to_bytes()])?;
+            let wide = found.next()?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+            let key = tx.flows.need(tx.conn, row.bucket.flow)?;
+            jobs.push(Leased { row, wide: Wide::read(id, key, wide, 0)?, lease });
+        }
+    }
+    Ok(jobs)
+}
+
+fn due(conn: &Connection, quota: &Quota, until: Timestamp) -> Result<Vec<(NotificationId, Queued)>> {
+    let mut select = conn.prepare_cached(concat!(
+        "select ",
+        queue_columns!(),
+        ", id
+         from queue indexed by queue_claim
+         where node is null
+         and flow = ?1
+         and lane = ?2
+         and priority = ?3
+         and due <= ?4
+         order by due, id
+         limit ?5"
+    ))?;
+    let bucket = quota.bucket;
+    let mut rows = select.query(params![
+        bucket.flow.0,
+        bucket.lane.code(),
+        bucket.priority.code(),
+        until.as_micros(),
+        quota.limit,
+    ])?;
+    let mut found = vec![];
+    while let Some(row) = rows.next()? {
+        found.push((notification_id(row, 13)?, Queued::read(row, 0)?));
+    }
+    Ok(found)
+}
+
+/// Gives back what the grant holds, or only the named ids of it.
+pub(super) fn release(tx: &mut Tx<'_>, lease: Lease, only: Option<&[NotificationId]>) -> Result<usize> {
+    match only {
+        Some(ids) => release_named(tx.conn, lease, ids),
+        None if tx.bug(Planted::ReleaseTakesAll) => release_node(tx.conn, lease.node.0),
+        None => release_grant(tx.conn, lease),
+    }
+}
+
+fn release_named(conn: &Connection, lease: Lease, ids: &[NotificationId]) -> Result<usize> {
+    let mut update = conn.prepare_cached(
+        "update queue
+         set node = null, fence = null
+         where id = ?1
+         and node = ?2
+         and fence = ?3",
+    )?;
+    let mut released = 0;
+    for id in ids {
+        released += update.execute(params![id.to_bytes(), lease.node.0, lease.fence.0])?;
+    }
+    Ok(released)
+}
+
+fn release_grant(conn: &Connection, lease: Lease) -> Result<usize> {
+    let mut update = conn.prepare_cached(
+        "update queue indexed by queue_held
+         set node = null, fence = null
+         where node = ?1
+         and fence = ?2",
+    )?;
+    Ok(update.execute(params![lease.node.0, lease.fence.0])?)
+}
+
+/// Gives back everything that a node holds.
+pub(super) fn release_node(conn: &Connection, node: i64) -> Result<usize> {
+    let mut update = conn.prepare_cached(
+        "update queue indexed by queue_held
+         set node = null, fence = null
+         where node = ?1",
+    )?;
+    Ok(update.execute([node])?)
+}

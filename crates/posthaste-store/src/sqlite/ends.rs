@@ -1,0 +1,161 @@
+//! How a notification ended, and the dead letter that it may have become.
+
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{End, Progress, Seen};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
+
+use super::fault::{Fault, Result};
+use super::planted::Planted;
+use super::rows::{attempts_text, maybe_dead_letter_id, maybe_reason, state, status, time};
+use super::settle::attempts;
+use super::writer::Tx;
+
+/// The columns of an ended row, in the order that `Ended::read` takes them.
+macro_rules! ended_columns {
+    () => {
+        "state, at, generation, base, attempt, reason, text, dead_letter"
+    };
+}
+
+/// A row of what ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub(super) state: State,
+    pub(super) at: Timestamp,
+    pub(super) progress: Progress,
+    pub(super) reason: Option<Reason>,
+    pub(super) text: Option<String>,
+    pub(super) dead_letter: Option<DeadLetterId>,
+}
+
+impl Ended {
+    /// Makes the row.
+    pub(super) const INSERT: &'static str =
+        concat!("insert into ended (id, ", ended_columns!(), ") values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)");
+
+    /// Reads the columns of `ended_columns` from `start` on.
+    pub(super) fn read(row: &Row<'_>, start: usize) -> Result<Self> {
+        Ok(Self {
+            state: state(row, start)?,
+            at: time(row, start + 1)?,
+            progress: Progress {
+                generation: row.get(start + 2)?,
+                base: row.get(start + 3)?,
+                attempt: row.get(start + 4)?,
+            },
+            reason: maybe_reason(row, start + 5)?,
+            text: row.get(start + 6)?,
+            dead_letter: maybe_dead_letter_id(row, start + 7)?,
+        })
+    }
+
+    /// The row of that notification.
+    pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
+        let mut select =
+            conn.prepare_cached(concat!("select ", ended_columns!(), " from ended where id = ?1"))?;
+        let found = select.query_row([id.to_bytes()], |row| Ok(Self::read(row, 0))).optional()?;
+        found.transpose()
+    }
+
+    /// Writes the row with the statement of `Ended::INSERT`.
+    pub(super) fn insert(&self, statement: &mut CachedStatement<'_>, id: NotificationId) -> Result<()> {
+        statement.execute(params![
+            id.to_bytes(),
+            self.state.code(),
+            self.at.as_micros(),
+            self.progress.generation,
+            self.progress.base,
+            self.progress.attempt,
+            self.reason.map(Reason::code),
+            self.text,
+            self.dead_letter.map(DeadLetterId::to_bytes),
+        ])?;
+        Ok(())
+    }
+
+    /// Takes the row away.
+    pub(super) fn delete(conn: &Connection, id: NotificationId) -> Result<()> {
+        let mut delete = conn.prepare_cached("delete from ended where id = ?1")?;
+        delete.execute([id.to_bytes()])?;
+        Ok(())
+    }
+
+    /// How it stands.
+    pub(super) fn seen(&self) -> Seen {
+        let Progress { generation, attempt, .. } = self.progress;
+        Seen { state: self.state, generation, attempt }
+    }
+
+    /// What is shown of the end.
+    pub(super) fn shown(self) -> End {
+        End { at: self.at, reason: self.reason, text: self.text, dead_letter: self.dead_letter }
+    }
+}
+
+/// The dead letter of an end, with its own snapshot of the notification and of the attempts of the generation.
+pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()> {
+    if tx.bug(Planted::LostDeadLetter) {
+        return Ok(());
+    }
+    let attempts = attempts(tx.conn, id, Some(ended.progress.generation))?;
+    let mut insert = tx.conn.prepare_cached(
+        "insert into dead_letter (id, notification, flow, recipient, priority, template, subject, event_key,
+             correlation_id, not_before, expires, content, reason, text, attempts, status, created_at)
+         select ?1, id, flow, recipient, priority, template, subject, event_key, correlation_id, not_before, expires,
+             content, ?3, ?4, ?5, ?6, ?7
+         from notification
+         where id = ?2",
+    )?;
+    let made = insert.execute(params![
+        ended.dead_letter.map(DeadLetterId::to_bytes),
+        id.to_bytes(),
+        ended.reason.map(Reason::code),
+        ended.text,
+        attempts_text(&attempts)?,
+        DeadLetterStatus::Pending.code(),
+        ended.at.as_micros(),
+    ])?;
+    if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row"))) }
+}
+
+/// Where a dead letter stands, and why it died.
+pub(super) struct Letter {
+    pub(super) status: DeadLetterStatus,
+    pub(super) reason: Option<Reason>,
+    pub(super) text: String,
+}
+
+impl Letter {
+    /// The dead letter with that name.
+    pub(super) fn find(conn: &Connection, id: DeadLetterId) -> Result<Option<Self>> {
+        let mut select = conn.prepare_cached(
+            "select status, reason, text
+             from dead_letter
+             where id = ?1",
+        )?;
+        let mut rows = select.query([id.to_bytes()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        Ok(Some(Self { status: status(row, 0)?, reason: maybe_reason(row, 1)?, text: row.get(2)? }))
+    }
+
+    /// Somebody acted on it, or (with none) it is pending again.
+    pub(super) fn resolve(
+        conn: &Connection,
+        id: DeadLetterId,
+        status: DeadLetterStatus,
+        by: Option<(Timestamp, &str)>,
+    ) -> Result<()> {
+        let mut update = conn.prepare_cached(
+            "update dead_letter
+             set status = ?2, resolved_at = ?3, resolved_by = ?4
+             where id = ?1",
+        )?;
+        let (at, who) = by.unzip();
+        update.execute(params![id.to_bytes(), status.code(), at.map(Timestamp::as_micros), who])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! Lists: a bounded number of rows is looked at for a page, and the last of them is where the next page begins.
+
+use posthaste_core::flow::FlowKey;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, View};
+use rusqlite::{Row, Rows, params};
+
+use super::fault::{Fault, Result};
+use super::readers::Reader;
+use super::reads::Standing;
+use super::rows::{
+    Queued, Wide, attempts_from, dead_letter_id, maybe_reason, maybe_tenant, maybe_time, notification_id,
+    queue_columns, status, time, wide_columns,
+};
+
+/// The most rows that are looked at for one page.
+const MOST_LOOKED_AT: usize = 5_000;
+
+/// The greatest id there can be: the start of a list that goes from the newest to the oldest.
+const LAST: [u8; 16] = [0xff; 16];
+
+/// Looks at rows until the page is full, the bound is reached or none are left. `cursor` names a row, `keep` answers
+/// with what the page shows of it, if anything.
+fn walk<T, C>(
+    mut rows: Rows<'_>,
+    limit: usize,
+    cursor: impl Fn(&Row<'_>) -> Result<C>,
+    mut keep: impl FnMut(&Row<'_>) -> Result<Option<T>>,
+) -> Result<Page<T, C>> {
+    let mut page = Page { rows: vec![], next: None };
+    let mut last = None;
+    let mut looked_at = 0;
+    while let Some(row) = rows.next()? {
+        if page.rows.len() >= limit || looked_at >= MOST_LOOKED_AT {
+            page.next = last;
+            break;
+        }
+        looked_at += 1;
+        last = Some(cursor(row)?);
+        page.rows.extend(keep(row)?);
+    }
+    Ok(page)
+}
+
+/// Notifications, newest first.
+pub(super) fn page(
+    reader: &mut Reader,
+    filter: &Filter,
+    before: Option<NotificationId>,
+    limit: usize,
+) -> Result<Page<View, NotificationId>> {
+    let Reader { conn, flows } = reader;
+    let mut select = conn.prepare_cached(concat!(
+        "select ",
+        wide_columns!(),
+        ", id
+         from notification
+         where id < ?1
+         order by id desc"
+    ))?;
+    let rows = select.query([before.map_or(LAST, NotificationId::to_bytes)])?;
+    walk(
+        rows,
+        limit,
+        |row| notification_id(row, 10),
+        |row| {
+            let id = notification_id(row, 10)?;
+            let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
+            if !fits(filter, id, &key, row)? {
+                return Ok(None);
+            }
+            let standing = Standing::need(conn, id)?;
+            if filter.state.is_some_and(|state| state != standing.seen().state) {
+                return Ok(None);
+            }
+            standing.view(Wide::read(id, key, row, 0)?).map(Some)
+        },
+    )
+}
+
+/// Whether the wide row is one that the filter wants; the state is not known here.
+fn fits(filter: &Filter, id: NotificationId, key: &FlowKey, row: &Row<'_>) -> Result<bool> {
+    let made_at = id.made_at();
+    let plain = filter.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant)
+        && filter.channel.is_none_or(|channel| channel == key.channel)
+        && filter.destination.as_deref().is_none_or(|destination| *destination == *key.destination)
+        && filter.since.is_none_or(|since| made_at >= since)
+        && filter.until.is_none_or(|until| made_at < until);
+    if !plain {
+        return Ok(false);
+    }
+    if let Some(template) = &filter.template
+        && text(row, 3)? != Some(template.as_str())
+    {
+        return Ok(false);
+    }
+    let Some(wanted) = &filter.text else { return Ok(true) };
+    for column in [1, 4, 5, 6] {
+        if text(row, column)?.is_some_and(|text| holds(text, wanted)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
+    Ok(row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?)
+}
+
+/// Whether `text` holds `wanted`, in any case of ASCII letters.
+fn holds(text: &str, wanted: &str) -> bool {
+    let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
+    wanted.is_empty() || text.windows(wanted.len()).any(|part| part.eq_ignore_ascii_case(wanted))
+}
+
+/// What waits for a retry or is under way with one, soonest first.
+pub(super) fn retry_queue(
+    reader: &mut Reader,
+    tenant: Option<&Tenant>,
+    after: Option<(Timestamp, NotificationId)>,
+    limit: usize,
+) -> Result<Page<View, (Timestamp, NotificationId)>> {
+    let Reader { conn, flows } = reader;
+    let mut select = conn.prepare_cached(concat!(
+        "select ",
+        queue_columns!(),
+        ", id
+         from queue indexed by queue_retry
+         where lane = 1
+         and (due, id) > (?1, ?2)
+         order by due, id"
+    ))?;
+    let (due, id) = after.map_or((i64::MIN, [0; 16]), |(due, id)| (due.as_micros(), id.to_bytes()));
+    let rows = select.query(params![due, id])?;
+    walk(
+        rows,
+        limit,
+        |row| Ok((time(row, 3)?, notification_id(row, 13)?)),
+        |row| {
+            let (id, queued) = (notification_id(row, 13)?, Queued::read(row, 0)?);
+            let key = flows.need(conn, queued.bucket.flow)?;
+            if tenant.is_some_and(|tenant| *tenant != key.tenant) {
+                return Ok(None);
+            }
+            Standing::Live(queued).view(Wide::need(conn, flows, id)?).map(Some)
+        },
+    )
+}
+
+/// The columns of a dead letter, behind its snapshot.
+macro_rules! letter_columns {
+    () => {
+        concat!(
+            wide_columns!(),
+            ", id, notification, reason, text, attempts, status, created_at, resolved_at, resolved_by"
+        )
+    };
+}
+
+/// A dead letter with its payload and attempts.
+pub(super) fn dead_letter(reader: &mut Reader, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
+    let Reader { conn, flows } = reader;
+    let mut select =
+        conn.prepare_cached(concat!("select ", letter_columns!(), " from dead_letter where id = ?1"))?;
+    let mut rows = select.query([id.to_bytes()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
+    let wide = Wide::read(notification_id(row, 11)?, key, row, 0)?;
+    letter(row, wide).map(Some)
+}
+
+/// Dead letters, newest first.
+pub(super) fn dead_letters(
+    reader: &mut Reader,
+    filter: &DeadLetterFilter,
+    before: Option<DeadLetterId>,
+    limit: usize,
+) -> Result<Page<DeadLetterView, DeadLetterId>> {
+    let Reader { conn, flows } = reader;
+    let mut select = conn.prepare_cached(concat!(
+        "select ",
+        letter_columns!(),
+        "
+         from dead_letter
+         where id < ?1
+         order by id desc"
+    ))?;
+    let rows = select.query([before.map_or(LAST, DeadLetterId::to_bytes)])?;
+    walk(
+        rows,
+        limit,
+        |row| dead_letter_id(row, 10),
+        |row| {
+            let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
+            let fits = filter.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant)
+                && filter.channel.is_none_or(|channel| channel == key.channel);
+            if !fits || filter.status.is_some_and(|wanted| status(row, 15).is_ok_and(|is| is != wanted)) {
+                return Ok(None);
+            }
+            letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?).map(Some)
+        },
+    )
+}
+
+fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
+    let reason = maybe_reason(row, 12)?;
+    Ok(DeadLetterView {
+        id: dead_letter_id(row, 10)?,
+        notification: wide.notification()?,
+        reason: reason.ok_or_else(|| Fault::nonsense("a dead letter without a reason"))?,
+        text: row.get(13)?,
+        attempts: attempts_from(text(row, 14)?.unwrap_or("[]"))?,
+        status: status(row, 15)?,
+        created_at: time(row, 16)?,
+        resolved_at: maybe_time(row, 17)?,
+        resolved_by: row.get(18)?,
+    })
+}
+
+/// Who did what, newest first.
+pub(super) fn audit(
+    reader: &mut Reader,
+    tenant: Option<&Tenant>,
+    before: Option<i64>,
+    limit: usize,
+) -> Result<Page<AuditRow, i64>> {
+    let mut select = reader.conn.prepare_cached(
+        "select number, tenant, actor, action, target, at, count
+         from audit
+         where number < ?1
+         order by number desc",
+    )?;
+    let rows = select.query([before.unwrap_or(i64::MAX)])?;
+    walk(
+        rows,
+        limit,
+        |row| Ok(row.get(0)?),
+        |row| {
+            let of = maybe_tenant(row, 1)?;
+            if tenant.is_some() && tenant != of.as_ref() {
+                return Ok(None);
+            }
+            let (actor, action, target) = (row.get(2)?, row.get(3)?, row.get(4)?);
+            let audit = Audit { tenant: of, actor, action, target, at: time(row, 5)? };
+            Ok(Some(AuditRow { number: row.get(0)?, audit, count: row.get::<_, i64>(6)?.unsigned_abs() }))
+        },
+    )
+}

@@ -1,0 +1,161 @@
+//! Nodes: who is alive, and what the dead leave behind.
+
+use std::time::Duration;
+
+use posthaste_core::lease::NodeId;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::Pulse;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::claim::release_node;
+use super::fault::Result;
+use super::planted::Planted;
+use super::rows::notification_id;
+use super::writer::Tx;
+
+/// A node as it is kept.
+struct Node {
+    expires: Timestamp,
+    dead: bool,
+}
+
+/// A new node.
+pub(super) fn join(tx: &mut Tx<'_>, name: &str, hold: Duration, now: Timestamp) -> Result<NodeId> {
+    let mut insert = tx.conn.prepare_cached(
+        "insert into node (name, expires, dead)
+         values (?1, ?2, 0)",
+    )?;
+    Ok(NodeId(insert.insert(params![name, now.later(hold).as_micros()])?))
+}
+
+/// Keeps a node alive, unless it was declared dead.
+pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
+    let alive = find(tx.conn, node)?.filter(|found| !found.dead);
+    let Some(found) = alive else { return Ok(Pulse::Lost) };
+    let mut update = tx.conn.prepare_cached(
+        "update node
+         set expires = ?2
+         where id = ?1",
+    )?;
+    update.execute(params![node.0, found.expires.max(now.later(hold)).as_micros()])?;
+    let mut select = tx.conn.prepare_cached(
+        "select id
+         from node
+         where id <> ?1
+         and (dead = 1 or expires <= ?2)
+         order by id",
+    )?;
+    let dead = select.query_map(params![node.0, now.as_micros()], |row| row.get(0).map(NodeId))?;
+    Ok(Pulse::Alive { now, dead: dead.collect::<rusqlite::Result<_>>()? })
+}
+
+/// Whether a node can be given leases: whoever is dead or gone cannot, for nobody would ever take them back.
+pub(super) fn may_hold(tx: &Tx<'_>, node: NodeId) -> Result<bool> {
+    let alive = find(tx.conn, node)?.is_some_and(|found| !found.dead);
+    Ok(alive || tx.bug(Planted::GrantsToTheDead))
+}
+
+/// The node stops, and what it holds waits again.
+pub(super) fn leave(tx: &mut Tx<'_>, node: NodeId) -> Result<()> {
+    release_node(tx.conn, node.0)?;
+    forget(tx.conn, node)
+}
+
+/// Takes back up to `limit` leases of a dead node.
+pub(super) fn reclaim(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
+    let Some(found) = find(tx.conn, node)? else { return Ok(0) };
+    let alive = !found.dead && found.expires > now;
+    if alive && !tx.bug(Planted::ReclaimFromTheLiving) {
+        return Ok(0);
+    }
+    if !found.dead {
+        let mut update = tx.conn.prepare_cached("update node set dead = 1 where id = ?1")?;
+        update.execute([node.0])?;
+    }
+    let taken = interrupt(tx, node, limit, now)?;
+    if taken < limit {
+        forget(tx.conn, node)?;
+    }
+    Ok(taken)
+}
+
+/// Each row that is taken back counts one interruption more and has an event that says so.
+fn interrupt(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
+    let mut select = tx.conn.prepare_cached(
+        "select id, generation, attempt
+         from queue indexed by queue_held
+         where node = ?1
+         order by id
+         limit ?2",
+    )?;
+    let mut update = tx.conn.prepare_cached(
+        "update queue
+         set node = null, fence = null, interruptions = interruptions + ?2
+         where id = ?1",
+    )?;
+    let by = i64::from(!tx.bug(Planted::ReclaimForgetsInterruption));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut held = vec![];
+    let mut rows = select.query(params![node.0, limit])?;
+    while let Some(row) = rows.next()? {
+        held.push((notification_id(row, 0)?, row.get(1)?, row.get(2)?));
+    }
+    for (id, generation, attempt) in &held {
+        update.execute(params![id.to_bytes(), by])?;
+        let event = Event { word: "interrupted", actor: None, generation: *generation, attempt: *attempt };
+        event.insert(tx.conn, *id, now)?;
+    }
+    Ok(held.len())
+}
+
+/// Something that happened to a notification beside its attempts.
+pub(super) struct Event<'e> {
+    pub(super) word: &'e str,
+    pub(super) actor: Option<&'e str>,
+    pub(super) generation: u32,
+    pub(super) attempt: u32,
+}
+
+impl Event<'_> {
+    /// Adds it to the history.
+    pub(super) fn insert(
+        &self,
+        conn: &Connection,
+        id: posthaste_core::id::NotificationId,
+        at: Timestamp,
+    ) -> Result<()> {
+        let mut insert = conn.prepare_cached(
+            "insert into event (notification, number, at, word, actor, generation, attempt)
+             select ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4, ?5, ?6
+             from event
+             where notification = ?1",
+        )?;
+        insert.execute(params![
+            id.to_bytes(),
+            at.as_micros(),
+            self.word,
+            self.actor,
+            self.generation,
+            self.attempt
+        ])?;
+        Ok(())
+    }
+}
+
+fn find(conn: &Connection, node: NodeId) -> Result<Option<Node>> {
+    let mut select = conn.prepare_cached(
+        "select expires, dead
+         from node
+         where id = ?1",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        Ok(Node { expires: Timestamp::from_micros(row.get(0)?), dead: row.get(1)? })
+    };
+    Ok(select.query_row([node.0], read).optional()?)
+}
+
+fn forget(conn: &Connection, node: NodeId) -> Result<()> {
+    let mut delete = conn.prepare_cached("delete from node where id = ?1")?;
+    delete.execute([node.0])?;
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! Known bugs that a test switches on to see that the conformance suite catches them.
+
+/// A bug by its name. Without the feature `planted` nothing can switch one on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    /// A settlement is taken from anybody while some node holds the row.
+    SettleWithoutFence,
+    /// The row leaves the queue as a dead letter, and no dead letter appears.
+    LostDeadLetter,
+    /// A claim hands out rows that are not due yet.
+    ClaimIgnoresDue,
+    /// A lease that is taken back leaves the count of interruptions as it was.
+    ReclaimForgetsInterruption,
+    /// A settlement that did not know of a request to cancel is recorded all the same.
+    CancelFlagIgnored,
+    /// The kept counters forget that a delivered notification left the queue.
+    CounterDrift,
+    /// A repeated request is stored a second time.
+    TwinStoredTwice,
+    /// A release of one grant gives back everything that the node holds.
+    ReleaseTakesAll,
+    /// A node that is alive loses its leases to whoever asks.
+    ReclaimFromTheLiving,
+    /// A lease is granted to a node that is dead or gone.
+    GrantsToTheDead,
+    /// An act is done whatever became of the notification since it was seen.
+    ActWithoutLooking,
+}
+
+impl Planted {
+    /// Every planted bug.
+    pub const ALL: [Self; 11] = [
+        Self::SettleWithoutFence,
+        Self::LostDeadLetter,
+        Self::ClaimIgnoresDue,
+        Self::ReclaimForgetsInterruption,
+        Self::CancelFlagIgnored,
+        Self::CounterDrift,
+        Self::TwinStoredTwice,
+        Self::ReleaseTakesAll,
+        Self::ReclaimFromTheLiving,
+        Self::GrantsToTheDead,
+        Self::ActWithoutLooking,
+    ];
+}

@@ -1,0 +1,206 @@
+//! Recording outcomes, each where its lease still stands.
+
+use posthaste_core::attempt::Attempt;
+use posthaste_core::id::NotificationId;
+use posthaste_core::lease::{Fence, Lease, NodeId};
+use posthaste_core::state::Lane;
+use posthaste_core::time::{Timestamp, micros};
+use posthaste_engine::store::{Ending, Next, Progress, Settled, Settlement};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+
+use super::ends::{Ended, bury};
+use super::fault::{Fault, Result};
+use super::planted::Planted;
+use super::rows::{bucket, quick_tuples};
+use super::writer::Tx;
+
+/// Records each outcome whose lease is still held, in order.
+pub(super) fn settle(tx: &mut Tx<'_>, batch: &[Settlement], now: Timestamp) -> Result<Vec<Settled>> {
+    let mut statements = Statements::prepare(tx.conn)?;
+    batch.iter().map(|item| statements.settle(tx, item, now)).collect()
+}
+
+/// What a settlement has to know of its row.
+struct Held {
+    lease: Option<Lease>,
+    cancel: bool,
+    bucket: posthaste_core::flow::Bucket,
+    progress: Progress,
+}
+
+struct Statements<'c> {
+    held: CachedStatement<'c>,
+    attempt: CachedStatement<'c>,
+    retry: CachedStatement<'c>,
+    delete: CachedStatement<'c>,
+    ended: CachedStatement<'c>,
+}
+
+impl<'c> Statements<'c> {
+    fn prepare(conn: &'c Connection) -> Result<Self> {
+        Ok(Self {
+            held: conn.prepare_cached(
+                "select node, fence, cancel, flow, lane, priority, attempt, base, generation
+                 from queue
+                 where id = ?1",
+            )?,
+            attempt: conn.prepare_cached(
+                "insert into attempt (notification, generation, number, started_at, duration, failure, status_code,
+                     error, quick_tries)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?,
+            retry: conn.prepare_cached(
+                "update queue
+                 set lane = 1, due = ?2, delay = ?3, node = null, fence = null, attempt = attempt + 1,
+                     interruptions = 0, cancel = 0
+                 where id = ?1",
+            )?,
+            delete: conn.prepare_cached(
+                "delete from queue
+                 where id = ?1",
+            )?,
+            ended: conn.prepare_cached(Ended::INSERT)?,
+        })
+    }
+
+    fn settle(&mut self, tx: &mut Tx<'_>, item: &Settlement, now: Timestamp) -> Result<Settled> {
+        let Some(held) = self.held(item.id)? else { return Ok(Settled::LeaseLost) };
+        let fenced = !tx.bug(Planted::SettleWithoutFence);
+        if held.lease.is_none() || (fenced && held.lease != Some(item.lease)) {
+            return Ok(Settled::LeaseLost);
+        }
+        if held.cancel && !item.cancel_seen && !tx.bug(Planted::CancelFlagIgnored) {
+            return Ok(Settled::CancelRequested);
+        }
+        if let Some(attempt) = &item.attempt {
+            self.attempt(item.id, attempt)?;
+        }
+        match &item.next {
+            Next::Retry { due, delay } => {
+                self.retry.execute(params![item.id.to_bytes(), due.as_micros(), micros(*delay)])?;
+                if held.bucket.lane == Lane::Main {
+                    tx.deltas.live(held.bucket.flow, Lane::Main, -1);
+                    tx.deltas.live(held.bucket.flow, Lane::Retry, 1);
+                }
+            }
+            Next::End(ending) => self.end(tx, item, &held, ending, now)?,
+        }
+        Ok(Settled::Applied)
+    }
+
+    fn held(&mut self, id: NotificationId) -> Result<Option<Held>> {
+        let mut rows = self.held.query([id.to_bytes()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let (node, fence): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        Ok(Some(Held {
+            lease: node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) }),
+            cancel: row.get(2)?,
+            bucket: bucket(row, 3)?,
+            progress: Progress { attempt: row.get(6)?, base: row.get(7)?, generation: row.get(8)? },
+        }))
+    }
+
+    fn attempt(&mut self, id: NotificationId, attempt: &Attempt) -> Result<()> {
+        let quick = (!attempt.quick_tries.is_empty())
+            .then(|| serde_json::to_string(&quick_tuples(&attempt.quick_tries)))
+            .transpose()
+            .map_err(|error| Fault::nonsense(format!("quick tries cannot be written: {error}")))?;
+        self.attempt.execute(params![
+            id.to_bytes(),
+            attempt.generation,
+            attempt.number,
+            attempt.started_at.as_micros(),
+            micros(attempt.duration),
+            attempt.outcome.code(),
+            attempt.status_code,
+            attempt.error,
+            quick,
+        ])?;
+        Ok(())
+    }
+
+    fn end(
+        &mut self,
+        tx: &mut Tx<'_>,
+        item: &Settlement,
+        held: &Held,
+        ending: &Ending,
+        now: Timestamp,
+    ) -> Result<()> {
+        self.delete.execute([item.id.to_bytes()])?;
+        let last = item.attempt.as_ref().map_or(held.progress.attempt.saturating_sub(1), |made| made.number);
+        let mut ended = Ended {
+            state: ending.state(),
+            at: now,
+            progress: Progress { attempt: last, ..held.progress },
+            reason: None,
+            text: None,
+            dead_letter: None,
+        };
+        match ending {
+            Ending::Delivered | Ending::Cancelled | Ending::Expired => {}
+            Ending::Failed { reason, text } => {
+                ended.reason = Some(*reason);
+                ended.text = Some(text.clone());
+            }
+            Ending::Buried { dead_letter, reason, text } => {
+                ended.reason = Some(*reason);
+                ended.text = Some(text.clone());
+                ended.dead_letter = Some(*dead_letter);
+                bury(tx, item.id, &ended)?;
+            }
+        }
+        ended.insert(&mut self.ended, item.id)?;
+        tx.deltas.ended(held.bucket.flow, ended.state, now, 1);
+        if !(tx.bug(Planted::CounterDrift) && matches!(ending, Ending::Delivered)) {
+            tx.deltas.live(held.bucket.flow, held.bucket.lane, -1);
+        }
+        Ok(())
+    }
+}
+
+/// The attempts of a notification in one generation, or in all, in the order of their numbers.
+pub(super) fn attempts(
+    conn: &Connection,
+    id: NotificationId,
+    generation: Option<u32>,
+) -> Result<Vec<Attempt>> {
+    let mut select = conn.prepare_cached(
+        "select generation, number, started_at, duration, failure, status_code, error, quick_tries
+         from attempt
+         where notification = ?1
+         and (?2 is null or generation = ?2)
+         order by generation, number",
+    )?;
+    let mut rows = select.query(params![id.to_bytes(), generation])?;
+    let mut found = vec![];
+    while let Some(row) = rows.next()? {
+        found.push(read_attempt(row)?);
+    }
+    Ok(found)
+}
+
+fn read_attempt(row: &rusqlite::Row<'_>) -> Result<Attempt> {
+    let quick = row.get_ref(7)?.as_str_or_null().map_err(rusqlite::Error::from)?;
+    let tuples = quick.map_or(Ok(vec![]), serde_json::from_str);
+    let tuples =
+        tuples.map_err(|error| Fault::nonsense(format!("the quick tries of an attempt: {error}")))?;
+    Ok(Attempt {
+        generation: row.get(0)?,
+        number: row.get(1)?,
+        started_at: super::rows::time(row, 2)?,
+        duration: super::rows::micros_duration(row.get(3)?),
+        outcome: super::rows::outcome(row.get(4)?)?,
+        status_code: row.get(5)?,
+        error: row.get(6)?,
+        quick_tries: super::rows::quick_tries(tuples)?,
+    })
+}
+
+/// The row that a lease is checked against; used by acts as well.
+pub(super) fn queued(conn: &Connection, id: NotificationId) -> Result<Option<super::rows::Queued>> {
+    let mut select =
+        conn.prepare_cached(concat!("select ", super::rows::queue_columns!(), " from queue where id = ?1"))?;
+    let found = select.query_row([id.to_bytes()], |row| Ok(super::rows::Queued::read(row, 0))).optional()?;
+    found.transpose()
+}

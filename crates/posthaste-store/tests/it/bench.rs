@@ -1,0 +1,27 @@
+//! The bench runs: a few rows of each scenario, so that it never rots.
+
+#[allow(dead_code, unreachable_pub, reason = "it is a program of its own")]
+#[path = "../../examples/bench.rs"]
+mod program;
+
+use self::program::{Settings, Watch};
+
+#[test]
+fn the_bench_measures_every_scenario() {
+    let directory = tempfile::tempdir().unwrap();
+    for json in [false, true] {
+        let settings = Settings {
+            rows: vec![0, 2_000],
+            rounds: 1,
+            batches: 1,
+            parked: 1_000,
+            flows: 20,
+            watch: Watch::Wall,
+            json,
+        };
+        let report = program::run(&settings, &directory.path().join(format!("{json}"))).unwrap();
+        for word in ["0 rows", "2000 rows", "1000 parked", "20 flows", "plain", "accept", "claim", "settle"] {
+            assert!(report.contains(word), "{word} is missing in\n{report}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The file: whose it is, what it survives, and which ones are refused.
+
+use posthaste_core::id::DeadLetterId;
+use posthaste_core::state::{Lane, State};
+use posthaste_engine::store::{Audit, Pulse, Store};
+use posthaste_store::sqlite::{OpenError, Options, SqliteStore, Synchronous};
+
+use crate::scene::{
+    HOLD, Scene, at, beside, buried, delivered, fill, id, key, lease, quota, request, retried,
+};
+
+#[tokio::test]
+async fn everything_acknowledged_is_there_after_reopening() {
+    let scene = Scene::new();
+    let (store, acme) = (&scene.store, key("acme", "a"));
+    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let flow = fill(store, &acme, 0, 10).await;
+    let jobs = store.claim(vec![quota(flow, Lane::Main, 3)], lease(node, 1), at(1)).await.unwrap();
+    let name = DeadLetterId::new(at(2), 1);
+    let outcomes = vec![delivered(&jobs[0]), retried(&jobs[1], at(60)), buried(&jobs[2], name)];
+    store.settle(outcomes, at(2)).await.unwrap();
+    let audit = Audit {
+        tenant: None,
+        actor: "ann".to_owned(),
+        action: "set".to_owned(),
+        target: "a".to_owned(),
+        at: at(2),
+    };
+    store.put_setting("policy", Some("{}".to_owned()), audit).await.unwrap();
+    let before = everything(store).await;
+
+    let scene = scene.reopen();
+    assert_eq!(everything(&scene.store).await, before);
+    assert_eq!(scene.store.recount().await.unwrap(), None);
+    let states: Vec<State> = [7, 8, 9].map(|_| State::Pending).to_vec();
+    let page = scene.store.page(Default::default(), None, 3).await.unwrap();
+    assert_eq!(page.rows.iter().map(|view| view.state).collect::<Vec<_>>(), states);
+}
+
+/// What the reads answer, as text.
+async fn everything(store: &SqliteStore) -> String {
+    let page = store.page(Default::default(), None, 100).await.unwrap();
+    let retries = store.retry_queue(None, None, 100).await.unwrap();
+    let letters = store.dead_letters(Default::default(), None, 100).await.unwrap();
+    let audit = store.audit(None, None, 100).await.unwrap();
+    let settings = store.settings(None).await.unwrap();
+    let stats = store.stats(None, at(10)).await.unwrap();
+    let mut histories = vec![];
+    for number in 0..10 {
+        histories.push(store.history(id(number)).await.unwrap());
+    }
+    format!("{page:?} {retries:?} {letters:?} {audit:?} {settings:?} {stats:?} {histories:?}")
+}
+
+#[tokio::test]
+async fn a_second_opener_is_told_which_file_is_in_use_and_what_to_do() {
+    let scene = Scene::new();
+    let refused = SqliteStore::open(scene.path(), Options::default()).err().unwrap();
+    assert!(matches!(refused, OpenError::InUse { .. }));
+    let text = refused.to_string();
+    assert!(text.contains("posthaste.db") && text.contains("stop that one"), "{text}");
+    scene.reopen();
+}
+
+#[test]
+fn less_than_full_durability_is_refused_unless_it_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    for weak in [Synchronous::Normal, Synchronous::Off] {
+        let path = directory.path().join("weak.db");
+        let options = Options { synchronous: weak, ..Options::default() };
+        let refused = SqliteStore::open(&path, options.clone()).err().unwrap();
+        assert!(matches!(refused, OpenError::NotDurable { .. }));
+        assert!(refused.to_string().contains("unsafe_durability = true"), "{refused}");
+        SqliteStore::open(&path, Options { unsafe_durability: true, ..options }).unwrap();
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("newer.db");
+    drop(SqliteStore::open(&path, Options::default()).unwrap());
+    beside(&path, |conn| conn.pragma_update(None, "user_version", 99).unwrap());
+    let refused = SqliteStore::open(&path, Options::default()).err().unwrap();
+    assert!(matches!(refused, OpenError::Newer { found: 99, .. }));
+    assert!(refused.to_string().contains("run the newer Posthaste"), "{refused}");
+    let version: i64 =
+        beside(&path, |conn| conn.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap());
+    assert_eq!(version, 99);
+}
+
+#[test]
+fn a_file_of_something_else_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.txt");
+    std::fs::write(&path, "dear diary, this is not a database at all".repeat(200)).unwrap();
+    assert!(SqliteStore::open(&path, Options::default()).is_err());
+}
+
+#[tokio::test]
+async fn leases_of_an_earlier_process_are_taken_back_at_once() {
+    let scene = Scene::new();
+    let acme = key("acme", "a");
+    let (node, _) = scene.store.join("one", HOLD, at(0)).await.unwrap();
+    let flow = scene.store.intern(vec![acme.clone()]).await.unwrap()[0];
+    let held = Some(lease(node, 1));
+    let requests = (0..5).map(|number| request(id(number), &acme, flow, held)).collect();
+    scene.store.accept(requests, at(0)).await.unwrap();
+
+    let scene = scene.reopen();
+    let store = &scene.store;
+    let (next, _) = store.join("two", HOLD, at(1)).await.unwrap();
+    assert!(next > node);
+    assert_eq!(store.heartbeat(node, HOLD, at(1)).await.unwrap(), Pulse::Lost);
+    let pulse = store.heartbeat(next, HOLD, at(1)).await.unwrap();
+    assert_eq!(pulse, Pulse::Alive { now: at(1), dead: vec![node] });
+    assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 3);
+    assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 2);
+    let jobs = store.claim(vec![quota(flow, Lane::Main, 9)], lease(next, 1), at(1)).await.unwrap();
+    assert_eq!(jobs.len(), 5);
+    assert!(jobs.iter().all(|job| job.interruptions == 1));
+    let history = store.history(id(0)).await.unwrap();
+    assert_eq!(history.events[0].word, "interrupted");
+}
+
+#[tokio::test]
+async fn a_closed_store_leaves_no_log_behind() {
+    let scene = Scene::new();
+    fill(&scene.store, &key("acme", "a"), 0, 100).await;
+    let (path, directory) = (scene.path(), scene);
+    let Scene { store, .. } = &directory;
+    let _ = store;
+    let reopened = directory.reopen();
+    drop(reopened);
+    let log = path.with_extension("db-wal");
+    assert!(!log.exists() || std::fs::metadata(&log).unwrap().len() == 0);
+}

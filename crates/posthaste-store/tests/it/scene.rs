@@ -1,0 +1,138 @@
+//! What the tests send through a store.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::attempt::{Attempt, Outcome};
+use posthaste_core::channel::Channel;
+use posthaste_core::failure::FailureType;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
+use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Arrival, Ending, Job, Next, Request, Settlement, Store};
+use posthaste_store::sqlite::{Options, SqliteStore};
+use tempfile::TempDir;
+
+/// How long a node lives in these tests.
+pub(crate) const HOLD: Duration = Duration::from_secs(30);
+
+/// A store in a directory of its own, which is gone with it.
+pub(crate) struct Scene {
+    pub(crate) store: SqliteStore,
+    directory: TempDir,
+}
+
+impl Scene {
+    pub(crate) fn new() -> Self {
+        Self::with(Options::default())
+    }
+
+    pub(crate) fn with(options: Options) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(directory.path().join("posthaste.db"), options).unwrap();
+        Self { store, directory }
+    }
+
+    /// The same file, opened anew.
+    pub(crate) fn reopen(self) -> Self {
+        let Self { store, directory } = self;
+        drop(store);
+        let store = SqliteStore::open(directory.path().join("posthaste.db"), Options::default()).unwrap();
+        Self { store, directory }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.path().join("posthaste.db")
+    }
+}
+
+/// The seconds of these tests.
+pub(crate) fn at(secs: i64) -> Timestamp {
+    Timestamp::from_millis(1_800_000_000_000 + secs * 1_000)
+}
+
+pub(crate) fn id(number: u128) -> NotificationId {
+    NotificationId::new(at(0), number)
+}
+
+pub(crate) fn key(tenant: &str, destination: &str) -> FlowKey {
+    FlowKey { tenant: tenant.parse().unwrap(), channel: Channel::Webhook, destination: destination.into() }
+}
+
+pub(crate) fn notification(id: NotificationId, key: &FlowKey) -> Notification {
+    Notification {
+        id,
+        tenant: key.tenant.clone(),
+        channel: key.channel,
+        destination: key.destination.clone(),
+        to: "https://example.com/hook".to_owned(),
+        priority: Priority::Normal,
+        template: None,
+        subject: None,
+        event_key: Some("order.paid".to_owned()),
+        correlation_id: None,
+        not_before: None,
+        expires_at: None,
+        content: Content::of(Body::Json("{\"order\":7}".to_owned())),
+    }
+}
+
+pub(crate) fn request(id: NotificationId, key: &FlowKey, flow: FlowId, lease: Option<Lease>) -> Request {
+    let arrival = Arrival { notification: Arc::new(notification(id, key)), flow, due: at(0), lease };
+    Request { idempotency: None, arrivals: vec![arrival] }
+}
+
+/// One flow with that many waiting notifications, numbered from `first`.
+pub(crate) async fn fill(store: &SqliteStore, key: &FlowKey, first: u128, count: u128) -> FlowId {
+    let flow = store.intern(vec![key.clone()]).await.unwrap()[0];
+    let requests = (first..first + count).map(|number| request(id(number), key, flow, None)).collect();
+    store.accept(requests, at(0)).await.unwrap();
+    flow
+}
+
+pub(crate) fn lease(node: NodeId, fence: i64) -> Lease {
+    Lease { node, fence: Fence(fence) }
+}
+
+pub(crate) fn quota(flow: FlowId, lane: Lane, limit: u32) -> Quota {
+    Quota { bucket: Bucket { flow, lane, priority: Priority::Normal }, limit }
+}
+
+pub(crate) fn settlement(job: &Job, outcome: Outcome, next: Next) -> Settlement {
+    let attempt = Attempt {
+        generation: job.progress.generation,
+        number: job.progress.attempt,
+        started_at: at(1),
+        duration: Duration::from_millis(120),
+        outcome,
+        status_code: Some(200),
+        error: None,
+        quick_tries: vec![],
+    };
+    Settlement { id: job.notification.id, lease: job.lease, cancel_seen: true, attempt: Some(attempt), next }
+}
+
+pub(crate) fn delivered(job: &Job) -> Settlement {
+    settlement(job, Outcome::Delivered, Next::End(Ending::Delivered))
+}
+
+pub(crate) fn buried(job: &Job, name: DeadLetterId) -> Settlement {
+    let (reason, text) = (Reason::PermanentFailure, "gone".to_owned());
+    let ending = Ending::Buried { dead_letter: name, reason, text };
+    settlement(job, Outcome::Failed(FailureType::Permanent), Next::End(ending))
+}
+
+pub(crate) fn retried(job: &Job, due: Timestamp) -> Settlement {
+    let next = Next::Retry { due, delay: Duration::from_secs(5) };
+    settlement(job, Outcome::Failed(FailureType::Temporary), next)
+}
+
+/// Runs something on the file beside the store.
+pub(crate) fn beside<T>(path: &Path, look: impl FnOnce(&rusqlite::Connection) -> T) -> T {
+    look(&rusqlite::Connection::open(path).unwrap())
+}
