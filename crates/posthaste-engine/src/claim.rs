@@ -48,7 +48,8 @@ async fn claim(shared: &Shared, quotas: Vec<Quota>) {
         }
         Err(error) => {
             tracing::warn!(%error, "claim failed");
-            // It may have happened all the same: the grant is given back, and the safety net finds the rows.
+            // It may have happened all the same: the grant is given back. The buckets left the turns, so
+            // all are looked at again.
             for quota in quotas {
                 shared.floor.claimed(quota, 0);
             }
@@ -56,6 +57,7 @@ async fn claim(shared: &Shared, quotas: Vec<Quota>) {
                 let _ = shared.reports.send(Report::Release { lease, only: None });
             }
             tokio::time::sleep(PAUSE).await;
+            shared.alarm.look();
         }
     }
 }
