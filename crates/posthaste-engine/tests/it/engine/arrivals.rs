@@ -173,6 +173,20 @@ async fn what_was_stored_though_the_answer_was_an_error_is_delivered_later() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_stored_under_an_error_is_delivered_as_soon_as_it_is_given_back() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    pass(secs(6)).await;
+    store.next("accept", [Trouble::Lie]);
+    let new = notification(&engine, "a", PLAIN);
+    let id = new.id;
+    assert!(engine.accept(None, vec![new]).await.is_err());
+    pass(ms(100)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(6))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_goes_away_changes_nothing() {
     let rig = Rig::new();
     let store = Arc::new(FaultyStore::on(&rig.model));

@@ -92,14 +92,14 @@ async fn what_is_expired_when_it_comes_is_stored_and_not_sent() {
 async fn a_parked_one_expires_at_its_time() {
     let (rig, engine) = filled().await;
     let mut new = notification(&engine, "b", PLAIN);
-    new.expires_at = Some(BEGIN.later(secs(45)));
+    new.expires_at = Some(BEGIN.later(ms(43_700)));
     let id = send(&engine, new).await;
-    pass(secs(44)).await;
+    pass(secs(43)).await;
     assert_eq!(rig.state(id).await, State::Pending);
     pass(secs(2)).await;
     let view = rig.view(id).await;
     assert_eq!(view.state, State::Expired);
-    assert_at(view.end.unwrap().at.since(BEGIN), secs(45));
+    assert_at(view.end.unwrap().at.since(BEGIN), ms(43_700));
     assert!(rig.arrivals(id).is_empty());
 }
 

@@ -45,6 +45,7 @@ async fn while_outcomes_cannot_be_recorded_they_are_kept_and_nothing_new_is_sent
     pass(secs(28)).await;
     assert_eq!(rig.channel.arrivals().len(), 2);
     assert_eq!(rig.state(first).await, State::Processing);
+    assert_eq!((rig.state(later).await, rig.state(during).await), (State::Pending, State::Pending));
     store.refuse(&[]);
     pass(secs(2)).await;
     assert!(engine.is_recording());
@@ -58,6 +59,31 @@ async fn while_outcomes_cannot_be_recorded_they_are_kept_and_nothing_new_is_sent
     pass(secs(60)).await;
     assert_arrived(&rig.arrivals(second), &[(1, secs(0)), (2, secs(64))]);
     assert!(rig.events(second).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_memory_is_not_sent_while_outcomes_cannot_be_recorded() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    rig.script("slow", vec![Script::Slowly(secs(2), http(200)); 10]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let mut ids = vec![];
+    for _ in 0..10 {
+        ids.push(send(&engine, notification(&engine, "slow", PLAIN)).await);
+    }
+    pass(secs(1)).await;
+    assert_eq!((rig.channel.arrivals().len(), engine.busy()), (2, 10));
+    store.refuse(&["settle"]);
+    pass(secs(30)).await;
+    // Two more had begun before the first refusal was known.
+    assert!(rig.channel.arrivals().len() <= 4);
+    store.refuse(&[]);
+    pass(secs(20)).await;
+    for id in ids {
+        assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
+        assert!(rig.events(id).await.is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,6 +130,20 @@ async fn an_outcome_that_was_recorded_though_the_answer_was_an_error_is_not_repe
     assert_arrived(&rig.arrivals(fails), &[(1, secs(1)), (2, secs(61))]);
     assert_eq!(rig.attempts(fails).await.len(), 2);
     assert_eq!(engine.busy(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_was_recorded_under_an_error_is_still_made_at_its_time() {
+    let rig = Rig::new();
+    rig.script("fails", [Script::Answer(http(503))]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    pass(secs(6)).await;
+    store.next("settle", [Trouble::Lie]);
+    let policy = PLAIN.replace("60s", "1s");
+    let id = send(&engine, notification(&engine, "fails", &policy)).await;
+    pass(secs(2)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(6)), (2, secs(7))]);
 }
 
 #[tokio::test(start_paused = true)]

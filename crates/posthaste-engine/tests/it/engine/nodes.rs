@@ -150,7 +150,7 @@ async fn a_node_whose_lease_would_end_before_the_try_does_not_begin_it() {
 #[tokio::test(start_paused = true)]
 async fn an_outcome_that_comes_after_the_lease_was_lost_changes_nothing() {
     let rig = Rig::new();
-    rig.script("a", [Script::Slowly(secs(8), http(400))]);
+    rig.script("a", [Script::Slowly(secs(8), http(400)), Script::Slowly(secs(9), http(200))]);
     let store = Arc::new(FaultyStore::on(&rig.model));
     let engine = rig.start_on(store.clone()).await;
     let _other = rig.start().await;
@@ -158,8 +158,10 @@ async fn an_outcome_that_comes_after_the_lease_was_lost_changes_nothing() {
     let id = send(&engine, notification(&engine, "a", PLAIN)).await;
     store.refuse(&["heartbeat", "settle"]);
     pass(secs(20)).await;
-    assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 2));
+    assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Processing, 2));
     store.refuse(&[]);
+    pass(secs(2)).await;
+    assert_eq!((rig.state(id).await, engine.busy()), (State::Processing, 0));
     pass(secs(5)).await;
     assert_eq!(rig.state(id).await, State::Succeeded);
     assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Delivered)]);

@@ -102,6 +102,18 @@ async fn a_retry_after_beyond_the_quick_waits_bounds_the_scheduled_retry() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn quick_waits_add_up_to_no_more_than_their_limit() {
+    let rig = Rig::new();
+    rig.always("a", Script::Answer(http_asking(503, secs(3))));
+    let engine = rig.start().await;
+    let policy = QUICK.replace(r#""tries": 2"#, r#""tries": 4"#).replace("500ms", "100ms");
+    let id = send(&engine, notification(&engine, "a", &policy)).await;
+    pass(secs(30)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (1, secs(3)), (1, secs(6))]);
+    assert_eq!(rig.state(id).await, State::RetryScheduled);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_channel_that_panics_fails_the_attempt_and_the_node_goes_on() {
     let rig = Rig::new();
     let engine = rig.start().await;
