@@ -91,16 +91,22 @@ async fn what_is_expired_when_it_comes_is_stored_and_not_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_parked_one_expires_at_its_time() {
     let (rig, engine) = filled().await;
-    let mut new = notification(&engine, "b", PLAIN);
-    new.expires_at = Some(BEGIN.later(ms(43_700)));
-    let id = send(&engine, new).await;
-    pass(secs(43)).await;
-    assert_eq!(rig.state(id).await, State::Pending);
-    pass(secs(2)).await;
-    let view = rig.view(id).await;
-    assert_eq!(view.state, State::Expired);
-    assert_at(view.end.unwrap().at.since(BEGIN), ms(43_700));
-    assert!(rig.arrivals(id).is_empty());
+    pass(secs(6)).await;
+    let mut ids = vec![];
+    for expiry in [ms(7_300), ms(43_700)] {
+        let mut new = notification(&engine, "b", PLAIN);
+        new.expires_at = Some(BEGIN.later(expiry));
+        ids.push((send(&engine, new).await, expiry));
+    }
+    pass(secs(1)).await;
+    for (id, expiry) in ids {
+        assert_eq!(rig.state(id).await, State::Pending);
+        pass((expiry + ms(10)).saturating_sub(rig.elapsed())).await;
+        let view = rig.view(id).await;
+        assert_eq!(view.state, State::Expired);
+        assert_at(view.end.unwrap().at.since(BEGIN), expiry);
+        assert!(rig.arrivals(id).is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]
