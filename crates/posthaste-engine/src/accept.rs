@@ -127,8 +127,9 @@ async fn store(shared: &Shared, contents: Contents) -> Result<Vec<Accepted>, Sto
         }
         Err(error) => {
             // It may have happened all the same: what it leased must not stay with a node that does not know of it.
+            let leased = !places.is_empty();
             places.into_iter().for_each(|place| shared.floor.free(place));
-            if !shared.has(Planted::ForgetUnclearAccept) {
+            if leased && !shared.has(Planted::ForgetUnclearAccept) {
                 let _ = shared.reports.send(Report::Release { lease, only: None });
             }
             Err(error)

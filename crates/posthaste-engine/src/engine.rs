@@ -72,10 +72,10 @@ impl Default for Settings {
         Self {
             name: "posthaste".to_owned(),
             concurrency: 256,
-            hold: Duration::from_secs(15),
-            beat: Duration::from_secs(2),
+            hold: Duration::from_secs(12),
+            beat: Duration::from_millis(1_500),
             sweep: Duration::from_secs(5),
-            age_check: Duration::from_secs(60),
+            age_check: Duration::from_secs(300),
             batch: 500,
             #[cfg(feature = "testing")]
             planted: None,

@@ -17,10 +17,41 @@ struct Standing {
     id: NodeId,
     /// Until when, by the monotonic clock, nobody can take its leases.
     valid_until: Instant,
-    /// The store's time, and when it arrived here.
-    time: (Timestamp, Instant),
-    /// How long the answer was under way at most: so much later than `time` it may have been.
-    doubt: Duration,
+    /// What the time was when the answer arrived.
+    time: Reading,
+}
+
+/// The time at one moment of the monotonic clock: somewhere between `earliest` and `latest`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Reading {
+    taken: Instant,
+    earliest: Timestamp,
+    latest: Timestamp,
+    /// What was already told: time never runs backwards on a node.
+    told: Timestamp,
+}
+
+impl Reading {
+    /// The store told its time in answer to what was asked then: it is that time now, or later by the trip at most.
+    fn first(store_time: Timestamp, asked: Instant) -> Self {
+        let taken = Instant::now();
+        Self { taken, earliest: store_time, latest: store_time.later(taken - asked), told: store_time }
+    }
+
+    /// The next reading keeps what the monotonic clock says as far as the store's answer allows: a clock that runs a
+    /// little fast or slow is held to the store's.
+    fn next(self, store_time: Timestamp, asked: Instant) -> Self {
+        let (told, fresh) = (self.now(), Self::first(store_time, asked));
+        Self { earliest: told.clamp(fresh.earliest, fresh.latest), told, ..fresh }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.earliest.later(self.taken.elapsed()).max(self.told)
+    }
+
+    fn latest(&self) -> Timestamp {
+        self.latest.later(self.taken.elapsed()).max(self.told)
+    }
 }
 
 /// The node. One clock in a cluster: the store's time at the last heartbeat, and monotonic time since.
@@ -43,9 +74,7 @@ const MARGIN: Duration = Duration::from_secs(5);
 impl Node {
     /// A node that joined: `asked` is when, by the monotonic clock, it began to ask.
     pub(crate) fn joined(id: NodeId, store_time: Timestamp, asked: Instant, hold: Duration) -> Self {
-        let arrived = Instant::now();
-        let standing =
-            Standing { id, valid_until: asked + hold, time: (store_time, arrived), doubt: arrived - asked };
+        let standing = Standing { id, valid_until: asked + hold, time: Reading::first(store_time, asked) };
         Self {
             standing: Signal::new(standing),
             fences: AtomicI64::new(0),
@@ -54,16 +83,14 @@ impl Node {
         }
     }
 
-    /// The time of the cluster. The store's answer is dated to when it arrived, so this may lag by that trip and never
-    /// runs ahead: nothing is sent before it is due.
+    /// The time of the cluster, the earliest that it can be: nothing is sent before it is due.
     pub(crate) fn now(&self) -> Timestamp {
-        self.standing.get().now()
+        self.standing.get().time.now()
     }
 
     /// The latest that it can be: what is put off from now is put off from this, so that no retry comes early.
     pub(crate) fn latest(&self) -> Timestamp {
-        let standing = self.standing.get();
-        standing.now().later(standing.doubt)
+        self.standing.get().time.latest()
     }
 
     /// A lease for the next batch.
@@ -90,7 +117,8 @@ impl Node {
     pub(crate) fn beaten(&self, store_time: Timestamp, asked: Instant, hold: Duration) {
         self.standing.change(|known| Standing {
             valid_until: known.valid_until.max(asked + hold),
-            ..known.at(store_time, asked)
+            time: known.time.next(store_time, asked),
+            ..known
         });
     }
 
@@ -99,7 +127,7 @@ impl Node {
         self.standing.change(|known| Standing {
             id,
             valid_until: asked + hold,
-            ..known.at(store_time, asked)
+            time: known.time.next(store_time, asked),
         });
     }
 
@@ -122,18 +150,54 @@ impl Node {
 }
 
 impl Standing {
-    fn now(&self) -> Timestamp {
-        let (time, at) = self.time;
-        time.later(at.elapsed())
-    }
-
     fn left(&self) -> Duration {
         self.valid_until.saturating_duration_since(Instant::now())
     }
+}
 
-    /// The same with the store's time. Time never runs backwards on a node, even where the store's does.
-    fn at(self, store_time: Timestamp, asked: Instant) -> Self {
-        let arrived = Instant::now();
-        Self { time: (store_time.max(self.now()), arrived), doubt: arrived - asked, ..self }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: Timestamp = Timestamp::from_millis(1_790_000_000_000);
+
+    async fn pass(millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_was_long_under_way_puts_the_time_between_two_bounds() {
+        let asked = Instant::now();
+        pass(300).await;
+        let reading = Reading::first(BEGIN, asked);
+        assert_eq!((reading.now(), reading.latest()), (BEGIN, BEGIN.later(Duration::from_millis(300))));
+        pass(1_000).await;
+        assert_eq!(reading.now(), BEGIN.later(Duration::from_secs(1)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_only_echoes_the_time_does_not_slow_it_down() {
+        let begin = Instant::now();
+        let mut reading = Reading::first(BEGIN, begin);
+        for _ in 0..100 {
+            let (asked, told) = (Instant::now(), reading.now());
+            pass(20).await;
+            reading = reading.next(told, asked);
+            pass(980).await;
+        }
+        assert_eq!(reading.now(), BEGIN.later(begin.elapsed()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_runs_fast_is_held_back_and_never_runs_backwards() {
+        let reading = Reading::first(BEGIN, Instant::now());
+        pass(10_000).await;
+        let (before, asked) = (reading.now(), Instant::now());
+        pass(10).await;
+        // By the store only nine seconds have passed.
+        let held = reading.next(BEGIN.later(Duration::from_secs(9)), asked);
+        assert!(held.now() >= before);
+        pass(1_500).await;
+        assert_eq!(held.now(), BEGIN.later(Duration::from_millis(9_010 + 1_500)));
     }
 }

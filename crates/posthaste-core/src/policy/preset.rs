@@ -113,7 +113,7 @@ fn webhook() -> Policy {
         [secs(5), minutes(5), minutes(30), hours(2), hours(5), hours(10), hours(14), hours(20), hours(24)];
     Policy {
         jitter: Jitter::Percent(10.0),
-        timeout: secs(15),
+        timeout: secs(10),
         quick: Quick { tries: 2, jitter: true, ..no_quick_tries() },
         ..plain(scheduled(&schedule))
     }

@@ -6,6 +6,7 @@ mod bench;
 mod conformance;
 mod crash;
 mod durability;
+mod engine;
 mod file;
 mod kept;
 mod scene;

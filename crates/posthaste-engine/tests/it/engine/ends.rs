@@ -13,6 +13,7 @@ const PATIENT: &str = r#"{"strategy": "fixed", "initialDelay": "60s", "jitter": 
 async fn filled() -> (Rig, posthaste_engine::engine::Engine) {
     let mut rig = Rig::new();
     rig.settings.concurrency = 4;
+    rig.settings.age_check = secs(60);
     rig.always("hangs", Script::Hang);
     let engine = rig.start().await;
     for _ in 0..2 {

@@ -8,16 +8,16 @@ use super::driver::{Plan, simulate};
 /// How many seeds it may take to see each bug. What needs an unlikely chain of events is left to the conformance suite.
 const WITHIN: [(Planted, u64); 11] = [
     (Planted::SettleWithoutFence, 60),
-    (Planted::LostDeadLetter, 5),
-    (Planted::ClaimIgnoresLease, 5),
-    (Planted::ClaimIgnoresDue, 5),
-    (Planted::AttemptRowLost, 5),
-    (Planted::RetryKeepsAttemptNumber, 5),
+    (Planted::LostDeadLetter, 20),
+    (Planted::ClaimIgnoresLease, 20),
+    (Planted::ClaimIgnoresDue, 20),
+    (Planted::AttemptRowLost, 20),
+    (Planted::RetryKeepsAttemptNumber, 20),
     (Planted::CancelFlagIgnored, 60),
-    (Planted::TwinStoredTwice, 5),
+    (Planted::TwinStoredTwice, 20),
     (Planted::ReclaimWithoutEvent, 20),
-    (Planted::CounterDrift, 5),
-    (Planted::RequeueKeepsDeadLetterPending, 5),
+    (Planted::CounterDrift, 20),
+    (Planted::RequeueKeepsDeadLetterPending, 20),
 ];
 
 /// The same for bugs in the engine.
