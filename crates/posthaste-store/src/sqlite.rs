@@ -80,12 +80,14 @@ impl SqliteStore {
         let (commands, received) = mpsc::channel(MOST_WAITING);
         let (looks, looked) = mpsc::channel(MOST_WAITING);
         let looked = Arc::new(Mutex::new(looked));
+        let readers =
+            (0..READERS).map(|_| open::reader(path, &options)).collect::<std::result::Result<Vec<_>, _>>()?;
         let mut threads = vec![
             spawn(path, "posthaste-write", move || writer.work(received))?,
             spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?,
         ];
-        for _ in 0..READERS {
-            let (reader, looked) = (Reader::new(open::reader(path, &options)?), looked.clone());
+        for reader in readers {
+            let (reader, looked) = (Reader::new(reader), looked.clone());
             threads.push(spawn(path, "posthaste-read", move || reader.work(&looked))?);
         }
         Ok(Self { commands: Some(commands), looks: Some(looks), threads, commits, _lock: lock })
@@ -206,7 +208,7 @@ impl Store for SqliteStore {
     }
 
     async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
-        let rows = quotas.iter().map(|quota| quota.limit as usize).sum();
+        let rows = quotas.iter().fold(0, |rows: usize, quota| rows.saturating_add(quota.limit as usize));
         let leased = self.write(rows, move |tx| claim::claim(tx, &quotas, lease, now)).await?;
         Ok(leased.into_iter().map(Leased::job).collect::<fault::Result<_>>()?)
     }

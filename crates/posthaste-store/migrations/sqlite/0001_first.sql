@@ -12,7 +12,8 @@ create table flow (
 ) strict;
 
 -- What was accepted: written once, never updated. Tenant, channel and destination are those of the flow, the time of
--- acceptance is part of the id.
+-- acceptance is part of the id. Without a rowid it is one tree to write and one to look into instead of two; with rows
+-- of 400 bytes on pages of 8 KiB both layouts took the same time to write. Rows of more than 2 KiB spill over.
 create table notification (
     id blob not null primary key,
     flow integer not null,

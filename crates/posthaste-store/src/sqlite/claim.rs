@@ -7,14 +7,15 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::Job;
 use rusqlite::{Connection, params};
 
-use super::fault::{Fault, Result};
+use super::fault::Result;
 use super::nodes::may_hold;
 use super::planted::Planted;
-use super::rows::{Queued, Wide, notification_id, queue_columns, wide_columns};
+use super::rows::{Queued, Wide, notification_id};
 use super::writer::Tx;
 
 /// A leased row whose content is still text.
 pub(super) struct Leased {
+    id: NotificationId,
     row: Queued,
     wide: Wide,
     lease: Lease,
@@ -23,7 +24,7 @@ pub(super) struct Leased {
 impl Leased {
     /// What a node works on.
     pub(super) fn job(self) -> Result<Job> {
-        let Self { row, wide, lease } = self;
+        let Self { row, wide, lease, .. } = self;
         Ok(Job {
             notification: wide.notification()?,
             flow: row.bucket.flow,
@@ -45,54 +46,45 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
         return Ok(vec![]);
     }
     let until = if tx.bug(Planted::ClaimIgnoresDue) { Timestamp::MAX } else { now };
+    let mut select = tx.conn.prepare_cached(DUE)?;
+    // Row by row: one update over a range of the index was slower where flows are many and their rows few.
     let mut update = tx.conn.prepare_cached(
         "update queue
          set node = ?2, fence = ?3
          where id = ?1",
     )?;
-    let mut select =
-        tx.conn.prepare_cached(concat!("select ", wide_columns!(), " from notification where id = ?1"))?;
     let mut jobs = vec![];
-    for quota in quotas.iter().filter(|quota| quota.limit > 0) {
-        for (id, row) in due(tx.conn, quota, until)? {
-            update.execute(params![id.to_bytes(), lease.node.0, lease.fence.0])?;
-            let mut found = select.query([id.to_bytes()])?;
-            let wide = found.next()?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
-            let key = tx.flows.need(tx.conn, row.bucket.flow)?;
-            jobs.push(Leased { row, wide: Wide::read(id, key, wide, 0)?, lease });
+    for Quota { bucket, limit } in quotas.iter().filter(|quota| quota.limit > 0) {
+        let first = jobs.len();
+        let (lane, priority) = (bucket.lane.code(), bucket.priority.code());
+        let mut rows = select.query(params![bucket.flow.0, lane, priority, until.as_micros(), limit])?;
+        while let Some(row) = rows.next()? {
+            let id = notification_id(row, 13)?;
+            let key = tx.flows.need(tx.conn, bucket.flow)?;
+            jobs.push(Leased { id, row: Queued::read(row, 0)?, wide: Wide::read(id, key, row, 14)?, lease });
+        }
+        for job in &jobs[first..] {
+            update.execute(params![job.id.to_bytes(), lease.node.0, lease.fence.0])?;
         }
     }
     Ok(jobs)
 }
 
-fn due(conn: &Connection, quota: &Quota, until: Timestamp) -> Result<Vec<(NotificationId, Queued)>> {
-    let mut select = conn.prepare_cached(concat!(
-        "select ",
-        queue_columns!(),
-        ", id
-         from queue indexed by queue_claim
-         where node is null
-         and flow = ?1
-         and lane = ?2
-         and priority = ?3
-         and due <= ?4
-         order by due, id
-         limit ?5"
-    ))?;
-    let bucket = quota.bucket;
-    let mut rows = select.query(params![
-        bucket.flow.0,
-        bucket.lane.code(),
-        bucket.priority.code(),
-        until.as_micros(),
-        quota.limit,
-    ])?;
-    let mut found = vec![];
-    while let Some(row) = rows.next()? {
-        found.push((notification_id(row, 13)?, Queued::read(row, 0)?));
-    }
-    Ok(found)
-}
+/// The rows of a quota that are due, with what is to be sent. The cross join keeps the order: first the index of
+/// claims, then the wide row of each.
+const DUE: &str = "
+    select queue.flow, lane, queue.priority, due, first_due, delay, node, fence, attempt, base, generation,
+        interruptions, cancel, id, notification.flow, recipient, notification.priority, template, subject,
+        event_key, correlation_id, not_before, notification.expires, content
+    from queue indexed by queue_claim
+    cross join notification using (id)
+    where node is null
+    and queue.flow = ?1
+    and lane = ?2
+    and queue.priority = ?3
+    and due <= ?4
+    order by due, id
+    limit ?5";
 
 /// Gives back what the grant holds, or only the named ids of it.
 pub(super) fn release(tx: &mut Tx<'_>, lease: Lease, only: Option<&[NotificationId]>) -> Result<usize> {

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -165,6 +166,8 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenE
     // Checkpoints run beside the writer; see `checkpoint`.
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sqlite)?;
     conn.pragma_update(None, "temp_store", "memory").map_err(sqlite)?;
+    // All that can be in the writer's way is a reader or the checkpoint beside it while it empties the log itself.
+    conn.busy_timeout(Duration::from_millis(200)).map_err(sqlite)?;
     migrate(&conn, path)?;
     // The lock proves that whoever held leases here is gone.
     conn.execute("update node set dead = 1", []).map_err(sqlite)?;

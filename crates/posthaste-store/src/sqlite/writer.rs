@@ -178,7 +178,7 @@ fn gather(first: Box<dyn Work>, commands: &mut mpsc::Receiver<Box<dyn Work>>) ->
     let mut group = vec![first];
     while group.len() < MOST_COMMANDS && rows < MOST_ROWS {
         let Ok(next) = commands.try_recv() else { break };
-        rows += next.rows();
+        rows = rows.saturating_add(next.rows());
         group.push(next);
     }
     group

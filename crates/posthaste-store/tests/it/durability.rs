@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::state::Lane;
 use posthaste_engine::store::{Store, StoreError};
+use posthaste_store::sqlite::Options;
 use tokio::task::JoinSet;
 
 use crate::scene::{HOLD, Scene, at, delivered, fill, id, key, lease, quota, request};
@@ -76,6 +77,18 @@ async fn a_flow_that_was_made_in_a_failed_call_is_not_remembered() {
         let flow = store.intern(vec![wanted.clone()]).await.unwrap()[0];
         assert_eq!(store.flow(flow).await.unwrap(), Some(wanted));
     }
+}
+
+#[tokio::test]
+async fn the_log_does_not_outgrow_its_bound_while_the_writer_never_rests() {
+    let scene = Scene::with(Options { wal_bound: 1 << 20, ..Options::default() });
+    let (store, acme) = (&scene.store, key("acme", "a"));
+    let mut most = 0;
+    for batch in 0..100 {
+        fill(store, &acme, batch * 500, 500).await;
+        most = most.max(std::fs::metadata(scene.path().with_extension("db-wal")).unwrap().len());
+    }
+    assert!((1 << 20..4 << 20).contains(&most), "the log grew to {most} bytes");
 }
 
 #[tokio::test]
