@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::channel::Channel;
 use crate::failure::FailureType;
 use crate::fields::{BadField, glimpse};
 use crate::reply::{Fault, Reply, RetryAfter};
@@ -85,9 +84,9 @@ impl<'de> Deserialize<'de> for Overrides {
     }
 }
 
-/// Judges a reply. The channel is asked for because its providers may speak of recipients in codes of their own; today
-/// such knowledge comes in as `overrides` only, and every channel shares the tables.
-pub fn classify(_channel: Channel, reply: &Reply, overrides: &Overrides) -> Verdict {
+/// Judges a reply. Every channel shares the tables; what its providers mean by a code comes in as the channel's own
+/// `overrides`.
+pub fn classify(reply: &Reply, overrides: &Overrides) -> Verdict {
     let (ruling, retry_after) = match reply {
         Reply::Http { status, retry_after, .. } => {
             (overrides.of(*status).unwrap_or_else(|| http(*status)), *retry_after)
@@ -171,7 +170,7 @@ mod tests {
     }
 
     fn judge(reply: &Reply) -> Option<FailureType> {
-        match classify(Channel::Webhook, reply, &Overrides::default()) {
+        match classify(reply, &Overrides::default()) {
             Verdict::Delivered => None,
             Verdict::Failed(failure) => Some(failure.failure_type),
         }
@@ -253,7 +252,7 @@ mod tests {
         let rules =
             Overrides::from_json(&json!({"404": "temporary", "409": "delivered", "500": "permanent"}))
                 .unwrap();
-        let judge = |status| classify(Channel::Sms, &http_reply(status), &rules);
+        let judge = |status| classify(&http_reply(status), &rules);
         let failed = |failure_type| Verdict::Failed(Failure { failure_type, retry_after: None });
         assert_eq!(judge(404), failed(FailureType::Temporary));
         assert_eq!(judge(409), Verdict::Delivered);
@@ -271,7 +270,7 @@ mod tests {
         let retry_after = Some(RetryAfter::In(Duration::from_secs(7)));
         let reply = Reply::Http { status: 503, retry_after, text: String::new() };
         let expected = Failure { failure_type: FailureType::Temporary, retry_after };
-        assert_eq!(classify(Channel::Email, &reply, &Overrides::default()), Verdict::Failed(expected));
+        assert_eq!(classify(&reply, &Overrides::default()), Verdict::Failed(expected));
     }
 
     #[test]

@@ -119,6 +119,11 @@ impl Capacity {
         }
     }
 
+    /// The most that one flow may take, so that a destination that hangs leaves half to the others.
+    pub fn per_flow(self) -> u32 {
+        (self.total / 2).max(1)
+    }
+
     /// How many more of `lane` may be started while `main` and `retry` are under way.
     ///
     /// What the other lane has reserved and does not use yet stays free for it. A total too small to share

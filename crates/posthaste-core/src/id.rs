@@ -138,7 +138,6 @@ macro_rules! id {
 
 id!(NotificationId, "ntf_", "notificationId", "The name of a notification.");
 id!(DeadLetterId, "dl_", "deadLetterId", "The name of a dead letter.");
-id!(AuditId, "aud_", "auditId", "The name of an audit row.");
 
 #[cfg(test)]
 mod tests {

@@ -24,7 +24,7 @@ pub use check::{
     MOST_STATUS_CODES, MOST_TEMPLATE_ATTEMPTS,
 };
 pub use decide::{
-    BeforeSend, Decision, MOST_INTERRUPTIONS, Situation, decide, decide_before_send, is_retryable,
+    BeforeSend, Decision, MOST_INTERRUPTIONS, Situation, decide, decide_before_send, is_past, is_retryable,
 };
 pub use layer::{PolicyLayer, QuickLayer};
 pub use preset::Preset;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::fields::BadField;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::lease::Lease;
 use posthaste_core::notification::Notification;
@@ -23,6 +24,9 @@ pub enum AcceptError {
     /// The engine is stopping.
     #[error("this node is stopping and takes no new notifications")]
     Stopping,
+    /// A notification's own policy is not in order.
+    #[error("the policy of the notification is refused")]
+    Policy(#[source] BadField),
     /// The store could not take it, or did not say whether it did.
     #[error("the notification could not be stored")]
     Store(#[source] Arc<StoreError>),
@@ -58,6 +62,9 @@ impl Engine {
         idempotency: Option<Idempotency>,
         notifications: Vec<Notification>,
     ) -> Result<Accepted, AcceptError> {
+        for policy in notifications.iter().filter_map(|one| one.content.policy.as_ref()) {
+            policy.check().map_err(AcceptError::Policy)?;
+        }
         let (answer, answered) = oneshot::channel();
         let notifications = notifications.into_iter().map(Arc::new).collect();
         let incoming = Incoming { idempotency, notifications, answer };

@@ -5,9 +5,10 @@ use posthaste_core::fields::BadField;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
-use posthaste_core::policy::{PolicyLayer, Scope, Source};
+use posthaste_core::policy::{PolicyLayer, Scope, Source, is_past};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
+use posthaste_core::time::Timestamp;
 
 use crate::engine::Engine;
 use crate::policies;
@@ -50,6 +51,14 @@ pub enum ActError {
         id: DeadLetterId,
         /// How it stands.
         status: DeadLetterStatus,
+    },
+    /// It expired, so a new generation would end before its first attempt.
+    #[error("{id} has expired (expiresAt {expires_at}) and would not be sent any more")]
+    Expired {
+        /// Which notification.
+        id: NotificationId,
+        /// When.
+        expires_at: Timestamp,
     },
     /// It changed each time it was looked at.
     #[error("{id} keeps changing; ask again")]
@@ -119,6 +128,7 @@ impl Engine {
         layer: Option<PolicyLayer>,
         actor: &Actor,
     ) -> Result<(), ActError> {
+        let action = if layer.is_some() { "put-policy" } else { "remove-policy" };
         let value = match layer {
             Some(layer) => {
                 let mut trial = self.shared.policies.set();
@@ -127,7 +137,7 @@ impl Engine {
             }
             None => None,
         };
-        let audit = self.audit(actor, "put-policy", &scope.to_string());
+        let audit = self.audit(actor, action, &scope.to_string());
         self.shared.store.put_setting(&format!("{}{scope}", policies::PREFIX), value, audit).await?;
         Ok(self.shared.policies.refresh(&*self.shared.store).await?)
     }
@@ -175,6 +185,11 @@ impl Engine {
             let act = choose(&facts).ok_or_else(refused)?;
             if let Some(event) = act.event() {
                 facts.seen.state.next(event).map_err(|_| refused())?;
+            }
+            if let (Act::Requeue | Act::Retry, Some(expires_at)) = (&act, facts.expires_at)
+                && is_past(Some(expires_at), self.now())
+            {
+                return Err(ActError::Expired { id, expires_at });
             }
             let change = Change { id, seen: facts.seen, act: act.clone() };
             let mut audit = self.audit(actor, act.word().unwrap_or(wanted), &id.to_string());

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
-use posthaste_core::classify::{Verdict, classify};
-use posthaste_core::policy::{Decision, Policy, quick};
+use posthaste_core::classify::{Overrides, Verdict, classify};
+use posthaste_core::policy::{Decision, Policy, is_past, quick};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -40,7 +40,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<J
 
 async fn work(shared: Arc<Shared>, job: Job) {
     let policy = shared.policies.of(&job.notification);
-    let report = match attempt(&shared, &job, &policy).await {
+    let step = match Caught(Box::pin(attempt(&shared, &job, &policy))).await {
+        Ok(step) => step,
+        Err(Panicked) => Ok(broken_down(&shared, &job)),
+    };
+    let report = match step {
         Ok(Step::Send(verdict, attempt)) => {
             // The attempt took its time; what is decided now goes by the policy of now.
             let policy = shared.policies.of(&job.notification);
@@ -93,13 +97,14 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
         let began_at = *began.get_or_insert(started_at);
         let reply = send(shared, job, policy.timeout).await;
         let now = shared.node.now();
-        let verdict = classify(job.notification.channel, &reply, &shared.overrides);
+        let verdict = shared.judge(job, &reply);
         let made = u32::try_from(tries.len()).unwrap_or(u32::MAX);
         let wait = match verdict {
             Verdict::Delivered => None,
             Verdict::Failed(_) => quick::next(&policy.quick, &reply, made, waited, now, shared.draw()),
         };
-        let Some(wait) = wait else {
+        let in_time = |wait: &Duration| !is_past(job.notification.expires_at, now.later(*wait));
+        let Some(wait) = wait.filter(in_time) else {
             return Ok(Step::Send(verdict, record(job, began_at, now, verdict, &reply, tries)));
         };
         tries.extend(quick_try(started_at, now, verdict, &reply));
@@ -108,8 +113,22 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
     }
 }
 
-/// One try, ended by our own deadline if the channel does not keep it. A channel that panics is a bug of ours and
-/// says nothing about the recipient: the try counts as failed without a known reason.
+/// A channel that panics is a bug of ours and says nothing about the recipient: the attempt counts as failed without a
+/// known reason, and the node goes on.
+fn broken_down(shared: &Shared, job: &Job) -> Step {
+    let reply = Reply::Fault { fault: Fault::Broken, text: "the delivery broke down".to_owned() };
+    let (now, verdict) = (shared.node.now(), shared.judge(job, &reply));
+    Step::Send(verdict, record(job, now, now, verdict, &reply, Vec::new()))
+}
+
+impl Shared {
+    fn judge(&self, job: &Job, reply: &Reply) -> Verdict {
+        let none = Overrides::default();
+        classify(reply, self.overrides.get(&job.notification.channel).unwrap_or(&none))
+    }
+}
+
+/// One try, ended by our own deadline if the channel does not keep it.
 async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
     let Some(channel) = shared.channels.get(&job.notification.channel) else {
         let text = format!("no provider is configured for {}", job.notification.channel);
@@ -117,9 +136,8 @@ async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
     };
     let delivery =
         Delivery { notification: job.notification.clone(), attempt: job.progress.attempt, timeout };
-    match tokio::time::timeout(timeout, Caught(channel.send(delivery))).await {
-        Ok(Ok(reply)) => reply,
-        Ok(Err(Panicked)) => Reply::Fault { fault: Fault::Broken, text: "the channel broke down".to_owned() },
+    match tokio::time::timeout(timeout, channel.send(delivery)).await {
+        Ok(reply) => reply,
         Err(_) => Reply::Fault { fault: Fault::Timeout, text: format!("no answer within {timeout:?}") },
     }
 }
@@ -163,7 +181,7 @@ fn quick_try(started_at: Timestamp, now: Timestamp, verdict: Verdict, reply: &Re
 
 struct Panicked;
 
-/// A future whose panic is an answer, so that one broken channel does not take a place from the node for ever.
+/// A future whose panic is an answer, so that what breaks down does not keep its place and its lease for ever.
 struct Caught<F>(F);
 
 impl<F: Future + Unpin> Future for Caught<F> {

@@ -39,8 +39,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The policies of the configuration; those of the store come on top.
     pub policies: PolicySet,
-    /// What single status codes mean, where that differs from the table.
-    pub overrides: Overrides,
+    /// What single status codes mean on a channel, where that differs from the table.
+    pub overrides: BTreeMap<ChannelName, Overrides>,
     /// Where chance starts. The same seed on the same events makes the same choices.
     pub seed: u64,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) channels: BTreeMap<ChannelName, Arc<dyn Channel>>,
     pub(crate) policies: Policies,
-    pub(crate) overrides: Overrides,
+    pub(crate) overrides: BTreeMap<ChannelName, Overrides>,
     pub(crate) settings: Settings,
     pub(crate) node: Node,
     pub(crate) floor: Floor,
@@ -113,7 +113,10 @@ const INBOX: usize = 1_024;
 
 impl Engine {
     /// Joins the cluster and starts the loops on the current runtime.
-    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
+    pub async fn start(parts: Parts, mut settings: Settings) -> Result<Self, StoreError> {
+        // With none of these the loops would turn on the spot.
+        settings.batch = settings.batch.max(1);
+        settings.concurrency = settings.concurrency.max(1);
         let asked = Instant::now();
         let (id, now) = parts.store.join(&settings.name, settings.hold, parts.clock.now()).await?;
         let node = Node::joined(id, now, asked, settings.hold);

@@ -167,9 +167,9 @@ impl Inner {
     }
 }
 
-/// No flow takes more than half of the node, so that one destination that hangs leaves the rest to the others.
+/// How many more of a flow may be taken.
 fn room(by_flow: &HashMap<FlowId, u32>, flow: FlowId, capacity: Capacity) -> u32 {
     let in_flight = by_flow.get(&flow).copied().unwrap_or(0);
-    let limits = Limits { concurrency: Some((capacity.total / 2).max(1)), in_flight, ..Limits::default() };
+    let limits = Limits { concurrency: Some(capacity.per_flow()), in_flight, ..Limits::default() };
     limits.room(posthaste_core::time::Timestamp::EPOCH)
 }

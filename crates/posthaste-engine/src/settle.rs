@@ -65,12 +65,27 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
                     .filter_map(|((job, settlement), answer)| finish(shared, job, &settlement, answer))
                     .collect();
             }
+            Err(error @ StoreError::Corrupt { .. }) => open = set_aside(shared, open, &error).await,
             Err(error) => pause = back_off(shared, "settle", &error, pause).await,
         }
         if !shared.recording.get() && shared.has(Planted::DropOutcome) {
             open.drain(..).for_each(|done| shared.floor.free(done.job.place()));
         }
     }
+}
+
+/// Asking again cannot help with what makes no sense to the store. Each outcome is recorded alone; the one that cannot
+/// be is left to its lease, which is taken back when the node stops, and the others go on.
+async fn set_aside(shared: &Shared, open: Vec<Finished>, error: &StoreError) -> Vec<Finished> {
+    if let [only] = open.as_slice() {
+        tracing::error!(id = %only.job.notification.id, %error, "an outcome cannot be recorded and is set aside");
+        shared.floor.free(only.job.place());
+        return Vec::new();
+    }
+    for one in open {
+        Box::pin(record(shared, vec![one])).await;
+    }
+    Vec::new()
 }
 
 async fn release(shared: &Shared, lease: Lease, only: Option<Vec<NotificationId>>) {

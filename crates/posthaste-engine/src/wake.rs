@@ -43,12 +43,15 @@ impl Alarm {
         self.bell.notify_one();
     }
 
-    fn take(&self) -> Option<Timestamp> {
-        self.at.lock().expect("no code panics while it sets the alarm").take()
+    fn clear(&self) {
+        *self.at.lock().expect("no code panics while it sets the alarm") = None;
     }
 
-    fn peek(&self) -> Option<Timestamp> {
-        *self.at.lock().expect("no code panics while it sets the alarm")
+    /// Notes when the next look is due anyway, so that what comes later does not ring; answers the earliest of all.
+    fn note(&self, next: Option<Timestamp>) -> Option<Timestamp> {
+        let mut at = self.at.lock().expect("no code panics while it sets the alarm");
+        *at = [*at, next].into_iter().flatten().min();
+        *at
     }
 }
 
@@ -59,10 +62,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut rounds = Rounds::start(&shared);
     loop {
         // Whatever was set before this is seen by the look that follows; whatever is set during it rings again.
-        shared.alarm.take();
+        shared.alarm.clear();
         match rounds.look(&shared).await {
             Ok(next) => {
-                let next = [next, shared.alarm.peek()].into_iter().flatten().min();
+                let next = shared.alarm.note(next);
                 rounds.sleep(&shared, next).await;
             }
             Err(error) => {

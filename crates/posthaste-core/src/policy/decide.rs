@@ -85,10 +85,10 @@ pub fn decide(policy: &Policy, situation: &Situation, verdict: &Verdict) -> Deci
     if is_past(situation.expires_at, situation.now) {
         return Decision::Expire;
     }
-    if !is_retryable(policy, failure.failure_type) {
+    if !policy.retry_on.allows(failure.failure_type) {
         return give_up(policy, Reason::PermanentFailure);
     }
-    if situation.attempt >= policy.max_attempts {
+    if situation.attempt >= policy.max_attempts || policy.backoff.strategy == Strategy::None {
         return give_up(policy, Reason::MaxAttemptsExceeded);
     }
     if is_too_old(policy, situation.first_due, situation.now) {
@@ -96,7 +96,7 @@ pub fn decide(policy: &Policy, situation: &Situation, verdict: &Verdict) -> Deci
     }
     match retry_delay(policy, situation, failure) {
         Some(delay) => Decision::RetryAt { due: situation.now.later(delay), delay },
-        None => give_up(policy, Reason::PermanentFailure),
+        None => give_up(policy, Reason::MaxAttemptsExceeded),
     }
 }
 
@@ -133,7 +133,8 @@ fn give_up(policy: &Policy, reason: Reason) -> Decision {
     if policy.dead_letter { Decision::Bury(reason) } else { Decision::Fail(reason) }
 }
 
-fn is_past(expires_at: Option<Timestamp>, now: Timestamp) -> bool {
+/// Whether a notification with that expiry has lost its worth.
+pub fn is_past(expires_at: Option<Timestamp>, now: Timestamp) -> bool {
     expires_at.is_some_and(|expiry| now >= expiry)
 }
 

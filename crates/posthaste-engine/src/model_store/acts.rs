@@ -62,7 +62,8 @@ impl Tables {
     /// Makes one change if the notification is still as it was seen and the act fits its state.
     fn act(&mut self, change: Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
         let Change { id, seen, act } = change;
-        if self.seen(id) != Some(seen) {
+        let blind = self.has(Planted::ActWithoutLooking) && self.seen(id).is_some();
+        if self.seen(id) != Some(seen) && !blind {
             return Ok(false);
         }
         let word = act.word();

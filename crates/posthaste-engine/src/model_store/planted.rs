@@ -31,13 +31,15 @@ pub enum Planted {
     HeartbeatRevivesDead,
     /// A lease is granted to a node that is dead or gone.
     GrantsToTheDead,
+    /// An act is made on a notification that no longer stands as it was seen.
+    ActWithoutLooking,
     /// A manual retry starts its numbers from 1, as a requeue does.
     RetryNumbersFromOne,
 }
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -52,6 +54,7 @@ impl Planted {
         Self::RequeueKeepsDeadLetterPending,
         Self::HeartbeatRevivesDead,
         Self::GrantsToTheDead,
+        Self::ActWithoutLooking,
         Self::RetryNumbersFromOne,
     ];
 }

@@ -11,7 +11,6 @@ pub(crate) use faulty::{FaultyStore, Trouble};
 use async_trait::async_trait;
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel as ChannelName;
-use posthaste_core::classify::Overrides;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::{PolicyLayer, PolicySet};
@@ -152,7 +151,7 @@ impl Rig {
             channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
             clock: Arc::new(self.clock),
             policies: PolicySet::new(),
-            overrides: Overrides::default(),
+            overrides: BTreeMap::new(),
             seed: 7,
         };
         Engine::start(parts, self.settings.clone()).await.unwrap()

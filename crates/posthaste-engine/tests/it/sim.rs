@@ -46,12 +46,14 @@ fn no_promise_is_broken_whatever_goes_wrong() {
         runs += 1;
     }
     let seconds = began.elapsed().as_secs_f64();
+    let speed = steps as f64 / seconds;
     let [accepted, delivered, duplicates, interruptions] = sum;
     eprintln!(
-        "simulation: {runs} seeds, {steps} steps, {:.0} steps/s; {accepted} accepted, {delivered} delivered, \
-         {duplicates} duplicates, {interruptions} interruptions",
-        steps as f64 / seconds
+        "simulation: {runs} seeds, {steps} steps, {speed:.0} steps/s; {accepted} accepted, {delivered} delivered, \
+         {duplicates} duplicates, {interruptions} interruptions"
     );
+    // 20,000 on a core to itself; half of it where the tests beside it and the neighbours share that core.
+    assert!(cfg!(debug_assertions) || runs < SEEDS || speed > 10_000.0, "{speed:.0} steps/s");
 }
 
 #[test]

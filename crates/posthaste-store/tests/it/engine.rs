@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use posthaste_core::channel::Channel as ChannelName;
-use posthaste_core::classify::Overrides;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::PolicySet;
@@ -66,7 +65,7 @@ async fn start(store: Arc<SqliteStore>, sink: Sink, began: Instant) -> Engine {
         channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
         clock: Arc::new(Running(began)),
         policies: PolicySet::new(),
-        overrides: Overrides::default(),
+        overrides: BTreeMap::new(),
         seed: 7,
     };
     Engine::start(parts, Settings::default()).await.unwrap()

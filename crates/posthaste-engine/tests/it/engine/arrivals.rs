@@ -211,3 +211,35 @@ async fn what_is_cancelled_before_its_time_is_never_sent() {
     assert!(rig.arrivals(id).is_empty());
     assert_eq!(rig.state(id).await, State::Cancelled);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_with_nonsense_is_refused_and_nothing_is_stored() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let mut new = notification(&engine, "a", PLAIN);
+    new.content.policy.as_mut().unwrap().max_attempts = Some(0);
+    let error = engine.accept(None, vec![new]).await.unwrap_err();
+    let AcceptError::Policy(bad) = error else { panic!("{error}") };
+    assert_eq!(bad.field, "maxAttempts");
+    assert!(rig.model.inspect(|tables| tables.notifications.is_empty()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_later_than_the_next_look_does_not_wake_the_loop() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let later = |hours: u64| {
+        let mut new = notification(&engine, "a", PLAIN);
+        new.not_before = Some(BEGIN.later(secs(3_600 * hours)));
+        new
+    };
+    send(&engine, later(1)).await;
+    pass(ms(100)).await;
+    let before = store.calls("wakes");
+    for _ in 0..100 {
+        send(&engine, later(2)).await;
+        pass(ms(1)).await;
+    }
+    assert_eq!(store.calls("wakes"), before);
+}

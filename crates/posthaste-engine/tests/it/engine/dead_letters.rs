@@ -207,3 +207,19 @@ async fn of_many_retries_at_once_exactly_one_is_made() {
     assert_eq!(rig.view(id).await.progress.generation, 2);
     assert_eq!((actions(&rig).len(), rig.events(id).await.len()), (1, 1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_has_expired_is_not_sent_on_its_way_again_and_stays_a_dead_letter() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Answer(http(400))]);
+    let engine = rig.start().await;
+    let mut new = notification(&engine, "a", PLAIN);
+    new.expires_at = Some(engine.now().later(secs(30)));
+    let id = send(&engine, new).await;
+    pass(secs(60)).await;
+    let letter = rig.dead_letter(id).await.id;
+    assert!(matches!(engine.requeue(letter, &ada()).await, Err(ActError::Expired { .. })));
+    assert!(matches!(engine.retry(id, &ada()).await, Err(ActError::Expired { .. })));
+    assert_eq!(rig.dead_letter(id).await.status, DeadLetterStatus::Pending);
+    assert!(actions(&rig).is_empty());
+}

@@ -144,3 +144,18 @@ async fn what_is_too_old_after_an_attempt_is_buried_at_once() {
     assert_eq!(rig.dead_letter(id).await.reason, Reason::MaxAgeExceeded);
     assert_eq!(rig.arrivals(id).len(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn quick_tries_do_not_go_on_past_the_expiry() {
+    let rig = Rig::new();
+    rig.always("a", Script::Answer(http(503)));
+    let engine = rig.start().await;
+    let policy = r#"{"strategy": "fixed", "initialDelay": "60s", "jitter": "none", "timeout": "5s",
+        "quick": {"tries": 5, "delay": "1s", "backoff": "constant", "jitter": false}}"#;
+    let mut new = notification(&engine, "a", policy);
+    new.expires_at = Some(BEGIN.later(ms(2_500)));
+    let id = send(&engine, new).await;
+    pass(secs(10)).await;
+    assert_eq!(rig.state(id).await, State::Expired);
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (1, secs(1)), (1, secs(2))]);
+}

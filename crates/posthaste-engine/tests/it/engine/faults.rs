@@ -218,3 +218,25 @@ async fn a_cancel_that_was_made_though_the_answer_was_an_error_holds() {
     pass(secs(20)).await;
     assert!(rig.arrivals(id).is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_can_never_be_recorded_is_set_aside_and_the_others_go_on() {
+    let rig = Rig::new();
+    rig.script("slow", vec![Script::Slowly(secs(1), http(200)); 3]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let mut ids = vec![];
+    for _ in 0..3 {
+        ids.push(send(&engine, notification(&engine, "slow", PLAIN)).await);
+    }
+    // Whatever comes together, and then the first of them alone.
+    store.next("settle", [Trouble::Nonsense, Trouble::Nonsense]);
+    pass(secs(5)).await;
+    let mut states = vec![];
+    for id in ids {
+        states.push(rig.state(id).await);
+    }
+    assert_eq!(states.iter().filter(|state| **state == State::Processing).count(), 1);
+    assert_eq!(states.iter().filter(|state| **state == State::Succeeded).count(), 2);
+    assert_eq!((engine.busy(), engine.is_recording()), (0, true));
+}

@@ -114,8 +114,10 @@ async fn a_policy_that_is_taken_away_leaves_the_one_below() {
     pass(secs(100)).await;
     assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(60))]);
     let audit: Vec<_> = rig.audit().into_iter().map(|row| (row.audit.action, row.audit.target)).collect();
-    let row = |target: &str| ("put-policy".to_owned(), target.to_owned());
-    assert_eq!(audit, [row("global"), row("tenant:default"), row("tenant:default")]);
+    let row = |action: &str, target: &str| (action.to_owned(), target.to_owned());
+    let wanted =
+        [("put-policy", "global"), ("put-policy", "tenant:default"), ("remove-policy", "tenant:default")];
+    assert_eq!(audit, wanted.map(|(action, target)| row(action, target)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -129,7 +129,7 @@ async fn a_channel_that_panics_fails_the_attempt_and_the_node_goes_on() {
     for id in ids {
         let unknown = Outcome::Failed(FailureType::Unknown);
         assert_eq!(rig.outcomes(id).await, [(1, 1, unknown), (1, 2, Outcome::Delivered)]);
-        assert_eq!(rig.attempts(id).await[0].error.as_deref(), Some("the channel broke down"));
+        assert_eq!(rig.attempts(id).await[0].error.as_deref(), Some("the delivery broke down"));
     }
 }
 

@@ -22,6 +22,8 @@ use posthaste_engine::store::{
 pub(crate) enum Trouble {
     /// It is not done.
     Refuse,
+    /// It is not done, and never will be.
+    Nonsense,
     /// It is done and answered as an error.
     Lie,
     /// It is done after a while.
@@ -35,11 +37,17 @@ pub(crate) struct FaultyStore {
     model: ModelStore,
     troubles: Mutex<BTreeMap<&'static str, VecDeque<Trouble>>>,
     outage: Mutex<Vec<&'static str>>,
+    calls: Mutex<BTreeMap<&'static str, usize>>,
 }
 
 impl FaultyStore {
     pub(crate) fn on(model: &ModelStore) -> Self {
-        Self { model: model.clone(), troubles: Mutex::default(), outage: Mutex::default() }
+        Self {
+            model: model.clone(),
+            troubles: Mutex::default(),
+            outage: Mutex::default(),
+            calls: Mutex::default(),
+        }
     }
 
     /// The next calls of a method meet these troubles, one each.
@@ -52,6 +60,11 @@ impl FaultyStore {
         *self.outage.lock().unwrap() = methods.to_vec();
     }
 
+    /// How often a method was called.
+    pub(crate) fn calls(&self, method: &'static str) -> usize {
+        self.calls.lock().unwrap().get(method).copied().unwrap_or(0)
+    }
+
     fn trouble(&self, method: &'static str) -> Option<Trouble> {
         if self.outage.lock().unwrap().contains(&method) {
             return Some(Trouble::Refuse);
@@ -60,8 +73,10 @@ impl FaultyStore {
     }
 
     async fn meet<T>(&self, method: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
+        *self.calls.lock().unwrap().entry(method).or_default() += 1;
         match self.trouble(method) {
             None => call.await,
+            Some(Trouble::Nonsense) => Err(StoreError::Corrupt { what: format!("the test breaks {method}") }),
             Some(Trouble::Refuse) => Err(unavailable(method)),
             Some(Trouble::Lie) => {
                 call.await?;

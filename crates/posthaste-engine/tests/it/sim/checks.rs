@@ -6,7 +6,8 @@ use posthaste_core::attempt::Outcome;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::id::NotificationId;
 use posthaste_core::state::State;
-use posthaste_engine::model_store::{ModelStore, Tables};
+use posthaste_engine::model_store::{ModelStore, Row, Tables};
+use posthaste_engine::store::{Act, Change, Seen, Settled, Settlement};
 
 use super::ledger::{Ledger, Number};
 use super::world::World;
@@ -53,6 +54,69 @@ impl Shadow {
         }
         Ok(())
     }
+}
+
+/// I1: what was acknowledged is there.
+pub(super) fn acknowledged_are_there(model: &ModelStore, ledger: &Ledger) -> Check {
+    model.inspect(|tables| {
+        let gone = ledger.acknowledged.iter().find(|id| !tables.notifications.contains_key(id));
+        hold(gone.is_none(), || format!("I1: {gone:?} was acknowledged and is gone"))
+    })
+}
+
+/// The rows that the outcomes are about.
+pub(super) fn rows(model: &ModelStore, batch: &[Settlement]) -> Vec<Option<Row>> {
+    model.inspect(|tables| batch.iter().map(|one| tables.queue.get(&one.id).cloned()).collect())
+}
+
+/// I5: whoever does not hold the row at the moment of the commit changes nothing.
+pub(super) fn stale_outcomes_change_nothing(
+    asked: &[Settlement],
+    settled: &[Settled],
+    before: &[Option<Row>],
+    after: &[Option<Row>],
+) -> Check {
+    for (index, one) in asked.iter().enumerate() {
+        let held = before[index].as_ref().is_some_and(|row| row.lease == Some(one.lease));
+        let lost = settled[index] == Settled::LeaseLost;
+        hold(held != lost, || {
+            format!("I5: {} was settled as {:?} while held was {held}", one.id, settled[index])
+        })?;
+        hold(!lost || before[index] == after[index], || {
+            format!("I5: {} changed by a stale outcome", one.id)
+        })?;
+    }
+    Ok(())
+}
+
+/// How the notifications of the changes stand.
+pub(super) fn standings(model: &ModelStore, changes: &[Change]) -> Vec<Option<Seen>> {
+    model.inspect(|tables| changes.iter().map(|change| tables.seen(change.id)).collect())
+}
+
+/// I2, I12: a change is made only while its notification stands as it was seen, and follows an arrow; what is not made
+/// changes nothing. So of many that retry the same one, one wins.
+pub(super) fn acts_follow_arrows(
+    asked: &[Change],
+    made: &[bool],
+    before: &[Option<Seen>],
+    after: &[Option<Seen>],
+) -> Check {
+    for (index, change) in asked.iter().enumerate() {
+        let (was, is) = (before[index], after[index]);
+        let Change { id, seen, act } = change;
+        if !made[index] {
+            hold(was == is, || format!("I2: {id} was refused {act:?} and went from {was:?} to {is:?}"))?;
+            continue;
+        }
+        hold(was == Some(*seen), || format!("I12: {act:?} was made on {id} as {was:?}, seen as {seen:?}"))?;
+        let wanted = act.event().map_or(Ok(seen.state), |event| seen.state.next(event)).ok();
+        hold(is.map(|is| is.state) == wanted, || format!("I2: {act:?} took {id} from {was:?} to {is:?}"))?;
+        let opened = is.is_some_and(|is| is.generation == seen.generation + 1);
+        let opens = matches!(act, Act::Requeue | Act::Retry);
+        hold(opened == opens, || format!("I12: {act:?} took {id} from {was:?} to {is:?}"))?;
+    }
+    Ok(())
 }
 
 /// I10: live + terminal = accepted, and nothing is both.
@@ -131,9 +195,6 @@ pub(super) struct Tally {
 pub(super) fn at_rest(world: &World) -> Result<Tally, String> {
     let ledger = world.ledger.lock().unwrap();
     world.model.inspect(|tables| {
-        for id in &ledger.acknowledged {
-            hold(tables.notifications.contains_key(id), || format!("I1: {id} was acknowledged and is gone"))?;
-        }
         keys_hold(tables, &ledger)?;
         let mut tally = Tally::default();
         for id in tables.notifications.keys() {
@@ -166,6 +227,9 @@ fn one_at_rest(tables: &Tables, ledger: &Ledger, id: NotificationId, tally: &mut
     hold(seen.generation == 1 + opened, || {
         format!("I12: {id} has generation {}, opened {opened} times", seen.generation)
     })?;
+    let called_off = ledger.cancel_requested.get(&id).is_some_and(|during| during.0 == seen.generation);
+    let fits = matches!(seen.state, State::Succeeded | State::Cancelled | State::Expired);
+    hold(fits || !called_off, || format!("I15: {id} was called off in flight and ended as {}", seen.state))?;
     tally.accepted += 1;
     tally.delivered += u64::from(seen.state == State::Succeeded);
     let interruptions = interruptions(tables, id);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
-use posthaste_core::classify::Overrides;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::PolicySet;
@@ -163,7 +162,10 @@ impl Driver {
             }
             while self.clients.try_join_next().is_some() {}
         }
-        Ok(())
+        // A heartbeat later nothing is in anybody's hands.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let busy = self.processes.iter().flatten().find(|process| process.engine.busy() > 0);
+        busy.map_or(Ok(()), |process| Err(format!("I16: process {} has places taken", process.life.number)))
     }
 
     // ---- processes ----
@@ -191,7 +193,7 @@ impl Driver {
             channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
             clock: Arc::new(Skewed { world: self.world.clone(), millis: skew }),
             policies: PolicySet::new(),
-            overrides: Overrides::default(),
+            overrides: BTreeMap::new(),
             seed: self.world.draw(|chance| chance.u64(..)),
         };
         let settings =

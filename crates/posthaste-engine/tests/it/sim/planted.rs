@@ -6,7 +6,7 @@ use posthaste_engine::planted::Planted as InEngine;
 use super::driver::{Plan, simulate};
 
 /// How many seeds it may take to see each bug. What needs an unlikely chain of events is left to the conformance suite.
-const WITHIN: [(Planted, u64); 11] = [
+const WITHIN: [(Planted, u64); 12] = [
     (Planted::SettleWithoutFence, 60),
     (Planted::LostDeadLetter, 20),
     (Planted::ClaimIgnoresLease, 20),
@@ -17,7 +17,8 @@ const WITHIN: [(Planted, u64); 11] = [
     (Planted::TwinStoredTwice, 20),
     (Planted::ReclaimWithoutEvent, 20),
     (Planted::CounterDrift, 20),
-    (Planted::RequeueKeepsDeadLetterPending, 20),
+    (Planted::RequeueKeepsDeadLetterPending, 60),
+    (Planted::ActWithoutLooking, 300),
 ];
 
 /// The same for bugs in the engine.

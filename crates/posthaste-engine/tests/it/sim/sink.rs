@@ -71,6 +71,10 @@ impl Channel for SimChannel {
     async fn send(&self, delivery: Delivery) -> Reply {
         let id = delivery.notification.id;
         let Some(number) = self.begins(id) else { return fault(Fault::Refused) };
+        if delivery.attempt != number.1 {
+            self.world
+                .break_promise(format!("{id} is sent as attempt {}, it is {}", delivery.attempt, number.1));
+        }
         let underway = Underway::new(self, id, number);
         self.world.latency().await;
         self.life.runs().await;

@@ -14,6 +14,7 @@ use posthaste_engine::store::{
     Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, StoreError, View, Wakes,
 };
 
+use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
 use super::life::Life;
 use super::world::World;
 
@@ -110,20 +111,11 @@ impl Store for SimStore {
     /// I5: whoever does not hold the row at the moment of the commit changes nothing.
     async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
         self.before().await?;
-        let held: Vec<bool> = self.world.model.inspect(|tables| {
-            let holds =
-                |one: &Settlement| tables.queue.get(&one.id).is_some_and(|row| row.lease == Some(one.lease));
-            batch.iter().map(holds).collect()
-        });
-        let ids: Vec<NotificationId> = batch.iter().map(|one| one.id).collect();
+        let (before, asked) = (rows(&self.world.model, &batch), batch.clone());
         let answer = self.world.model.settle(batch, now).await;
         if let Ok(settled) = &answer {
-            for ((settled, held), id) in settled.iter().zip(held).zip(ids) {
-                if (*settled == Settled::LeaseLost) == held {
-                    self.world
-                        .break_promise(format!("I5: {id} was settled as {settled:?} while held was {held}"));
-                }
-            }
+            let after = rows(&self.world.model, &asked);
+            self.world.expect(stale_outcomes_change_nothing(&asked, settled, &before, &after));
         }
         self.after("settle", answer).await
     }
@@ -174,8 +166,11 @@ impl Store for SimStore {
     ) -> Result<Vec<bool>> {
         self.before().await?;
         let asked = changes.clone();
+        let before = standings(&self.world.model, &asked);
         let answer = self.world.model.transition(changes, audit, now).await;
         if let Ok(made) = &answer {
+            let after = standings(&self.world.model, &asked);
+            self.world.expect(acts_follow_arrows(&asked, made, &before, &after));
             self.world.ledger.lock().unwrap().acted(&asked, made);
         }
         self.after("transition", answer).await

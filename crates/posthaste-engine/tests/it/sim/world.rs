@@ -10,7 +10,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 use posthaste_engine::model_store::ModelStore;
 
-use super::checks::Shadow;
+use super::checks::{Shadow, acknowledged_are_there};
 use super::ledger::Ledger;
 use super::life::Life;
 use crate::rig::PausedClock;
@@ -85,8 +85,16 @@ impl World {
         (life.number, what, self.now()).hash(&mut *trace);
         drop(trace);
         let broken = self.shadow.lock().unwrap().check(&self.model, what);
+        let broken = broken.and_then(|()| acknowledged_are_there(&self.model, &self.ledger.lock().unwrap()));
         if let Err(broken) = broken {
             self.break_promise(format!("after {what} on process {}: {broken}", life.number));
+        }
+    }
+
+    /// Keeps what a check found, if it found something.
+    pub(super) fn expect(&self, check: Result<(), String>) {
+        if let Err(broken) = check {
+            self.break_promise(broken);
         }
     }
 
