@@ -125,7 +125,7 @@ fn raise_limit(
         return Err(retry.bad("MaxRetryAttempts", format!("must be at most {MOST_QUICK_TRIES}, not {tries}")));
     }
     let backoff = quick.backoff.unwrap_or(QuickBackoff::Exponential);
-    let waits = (1..=tries).fold(Duration::ZERO, |sum, n| sum.saturating_add(backoff.wait(delay, n)));
+    let waits = backoff.longest(delay, tries);
     if waits > LONGEST_QUICK_LIMIT {
         let reason = format!("the waits add up to {}, more than {}", show(waits), show(LONGEST_QUICK_LIMIT));
         return Err(retry.bad("MaxRetryAttempts", reason));

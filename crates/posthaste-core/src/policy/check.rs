@@ -161,7 +161,7 @@ fn check_quick_waits(quick: &QuickLayer, preset: Option<&Policy>) -> Result<(), 
     let (Some(tries), Some(delay)) = (tries, delay) else { return Ok(()) };
     let backoff = quick.backoff.unwrap_or(QuickBackoff::Exponential);
     let limit = quick.limit.unwrap_or(super::quick::USUAL_LIMIT);
-    let waits = (1..=tries).fold(Duration::ZERO, |sum, n| sum.saturating_add(backoff.wait(delay, n)));
+    let waits = backoff.longest(delay, tries);
     if waits > limit {
         let reason = format!(
             "the waits add up to {}, more than {}; raise quick.limit or wait less",

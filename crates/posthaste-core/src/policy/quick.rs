@@ -70,6 +70,11 @@ impl QuickBackoff {
         }
     }
 
+    /// The longest that the waits of so many repeats add up to, limit or not.
+    pub(crate) fn longest(self, delay: Duration, tries: u32) -> Duration {
+        (1..=tries).fold(Duration::ZERO, |sum, n| sum.saturating_add(self.wait(delay, n)))
+    }
+
     /// The wait before repeat `n` (1, 2, ..), before jitter.
     pub(crate) fn wait(self, delay: Duration, n: u32) -> Duration {
         match self {
@@ -94,13 +99,6 @@ impl When {
 }
 
 impl Quick {
-    /// The longest that the waits can add up to by their figures, limit or not.
-    pub fn longest(&self) -> Duration {
-        (1..=self.tries)
-            .map(|n| self.backoff.wait(self.delay, n))
-            .fold(Duration::ZERO, |sum, wait| sum.saturating_add(wait))
-    }
-
     /// The layer that says everything that these settings say.
     pub(super) fn to_layer(&self) -> QuickLayer {
         QuickLayer {
