@@ -247,7 +247,9 @@ mod tests {
     fn the_strategy_none_gives_up_at_once() {
         let mut policy = Preset::Notify.policy();
         policy.backoff.strategy = Strategy::None;
-        assert_eq!(decide(&policy, &after(1), &TEMPORARY), Decision::Bury(Reason::PermanentFailure));
+        assert_eq!(decide(&policy, &after(1), &TEMPORARY), Decision::Bury(Reason::MaxAttemptsExceeded));
+        let decision = decide(&policy, &after(1), &failed(FailureType::InvalidRecipient));
+        assert_eq!(decision, Decision::Bury(Reason::PermanentFailure));
     }
 
     #[test]
