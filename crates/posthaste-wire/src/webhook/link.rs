@@ -125,3 +125,66 @@ async fn drive<F: Future>(wire: &mut Option<Wire>, future: F) -> F::Output {
     })
     .await
 }
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::*;
+
+    async fn link() -> (Link, DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(1_024);
+        (Link::open(Box::new(ours)).await.unwrap(), theirs)
+    }
+
+    fn request() -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::from("hello"));
+        request.headers_mut().insert("x-a", HeaderValue::from_static("1"));
+        request
+    }
+
+    #[tokio::test]
+    async fn a_request_to_a_connection_that_has_ended_comes_back_whole() {
+        let (mut link, theirs) = link().await;
+        assert!(link.is_ready().await);
+        drop(theirs);
+        let Err(Unanswered::Unsent(unsent)) = link.ask(request()).await else { panic!() };
+        assert_eq!(unsent.headers()["x-a"], "1");
+        assert_eq!(unsent.into_body().collect().await.unwrap().to_bytes(), "hello");
+        assert!(!link.is_ready().await);
+    }
+
+    #[tokio::test]
+    async fn a_request_of_which_a_byte_went_out_does_not_come_back() {
+        let (mut link, mut theirs) = link().await;
+        let peer = async {
+            theirs.read_exact(&mut [0]).await.unwrap();
+            drop(theirs);
+        };
+        let (answer, ()) = tokio::join!(link.ask(request()), peer);
+        assert!(matches!(answer, Err(Unanswered::Broken(_))));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_speaks_unasked_is_not_ready() {
+        let (mut link, mut theirs) = link().await;
+        theirs.write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n").await.unwrap();
+        assert!(!link.is_ready().await);
+    }
+
+    #[test]
+    fn the_hint_of_the_other_side_is_read() {
+        for (value, seconds) in [
+            ("timeout=5", Some(5)),
+            ("max=100, timeout=5", Some(5)),
+            ("timeout=x", None),
+            ("max=1", None),
+            ("timeout=99999999999999999999", None),
+        ] {
+            let headers =
+                HeaderMap::from_iter([("keep-alive".parse().unwrap(), HeaderValue::from_static(value))]);
+            assert_eq!(keeps_for(&headers), seconds.map(Duration::from_secs), "{value}");
+        }
+    }
+}
