@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Barrier, mpsc};
 use tokio::task::JoinSet;
 
-use crate::rig::{Peer, channel, fault, options, read_request, send, sink, status};
+use crate::rig::{LONG, Peer, channel, fault, options, read_request, send, sink, status};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
@@ -175,5 +175,6 @@ async fn a_connection_that_waits_too_long_is_closed_without_another_send() {
     let channel = channel(WebhookOptions { pool, ..options() });
     let peer = peer.await;
     assert_eq!(status(&send(&channel, &peer.url()).await), 200);
-    assert_eq!(told.recv().await, Some(0));
+    let closed = tokio::time::timeout(LONG, told.recv()).await;
+    assert_eq!(closed, Ok(Some(0)));
 }
