@@ -1,1 +1,7 @@
-//! What leaves: channels and their providers. Empty until the first channel lands.
+//! What leaves: channels and their providers, and the receiver that tests them.
+//!
+//! Invariant: this crate reports facts. It never classifies, retries or remembers.
+
+pub mod guard;
+pub mod sink;
+pub mod webhook;

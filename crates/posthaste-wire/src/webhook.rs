@@ -1,0 +1,209 @@
+//! The webhook channel: one POST to the recipient's own URL.
+//!
+//! Invariant: no redirect is followed, no proxy is used, and every connection goes to an address that the guard has seen.
+//! One deadline covers the whole exchange, from the lookup of the name to the end of the answer.
+
+mod dial;
+mod headers;
+mod link;
+mod pool;
+mod resolve;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{
+    CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER, USER_AGENT,
+};
+use http::{Method, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use posthaste_core::notification::{Body, Notification};
+use posthaste_core::reply::{Fault, Reply};
+use posthaste_core::retry_after;
+use posthaste_engine::channel::{Channel, Delivery};
+use posthaste_engine::clock::Clock;
+use rustls::pki_types::CertificateDer;
+
+use self::dial::{Dialer, Failure, Stage};
+pub use self::headers::{BadHeader, check_headers};
+use self::link::{Link, Unanswered, keeps_for};
+use self::pool::Pool;
+pub use self::pool::PoolLimits;
+pub use self::resolve::{Resolve, SystemResolver};
+use crate::guard::{Guard, RefusedUrl, Target};
+
+const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
+const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const POSTHASTE_ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
+const OUR_NAME: HeaderValue = HeaderValue::from_static(concat!("Posthaste/", env!("CARGO_PKG_VERSION")));
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// What a webhook channel is made of.
+pub struct WebhookOptions {
+    /// Tells the time of `webhook-timestamp`.
+    pub clock: Arc<dyn Clock>,
+    /// Which addresses may be connected to.
+    pub guard: Guard,
+    /// Looks up names.
+    pub resolver: Arc<dyn Resolve>,
+    /// Certificate authorities to trust besides those of Mozilla.
+    pub roots: Vec<CertificateDer<'static>>,
+    /// How many connections are kept.
+    pub pool: PoolLimits,
+}
+
+impl WebhookOptions {
+    /// A guard without exceptions, names from the operating system, Mozilla's roots.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            guard: Guard::default(),
+            resolver: Arc::new(SystemResolver::default()),
+            roots: Vec::new(),
+            pool: PoolLimits::default(),
+        }
+    }
+}
+
+/// A certificate authority that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("a certificate authority cannot be trusted")]
+pub struct BadRoot(#[from] rustls::Error);
+
+/// Sends notifications to the recipients' own URLs.
+pub struct WebhookChannel {
+    clock: Arc<dyn Clock>,
+    dialer: Dialer,
+    pool: Arc<Pool>,
+}
+
+impl WebhookChannel {
+    /// A channel without a connection yet.
+    pub fn new(options: WebhookOptions) -> Result<Self, BadRoot> {
+        let tls = dial::tls(options.roots)?;
+        let dialer = Dialer { guard: options.guard, resolver: options.resolver, tls };
+        Ok(Self { clock: options.clock, dialer, pool: Pool::new(options.pool) })
+    }
+
+    async fn exchange(&self, delivery: &Delivery, stage: &mut Stage) -> Result<Reply, Failure> {
+        let notification = &delivery.notification;
+        let target = self.dialer.guard.check_url(&notification.to).map_err(|refused| match refused {
+            RefusedUrl::Forbidden(forbidden) => Failure::new(Fault::Forbidden, forbidden.to_string()),
+            RefusedUrl::Bad(bad) => Failure::new(Fault::Unsendable, bad.to_string()),
+        })?;
+        let request = self.request(delivery, &target)?;
+        let (mut link, answer) = self.ask(&target, request, stage).await?;
+        *stage = Stage::Body;
+        let (head, body) = answer.into_parts();
+        let mut start = Vec::new();
+        let whole = link.read(body, &mut start).await.map_err(|error| broken(&error))?;
+        if whole && link.is_ready().await {
+            self.pool.put(&target.destination, link, keeps_for(&head.headers));
+        }
+        Ok(Reply::Http {
+            status: head.status.as_u16(),
+            retry_after: read_retry_after(&head.headers),
+            text: readable(&start),
+        })
+    }
+
+    /// Sends the request over a waiting connection or a new one. A waiting one may turn out closed: if no byte of the
+    /// request went out, which hyper shows by handing it back, a new one takes it.
+    async fn ask(
+        &self,
+        target: &Target,
+        mut request: Request<Full<Bytes>>,
+        stage: &mut Stage,
+    ) -> Result<(Link, Response<Incoming>), Failure> {
+        *stage = Stage::Answer;
+        if let Some(mut link) = self.pool.take(&target.destination).await {
+            match link.ask(request).await {
+                Ok(answer) => return Ok((link, answer)),
+                Err(Unanswered::Broken(error)) => return Err(broken(&error)),
+                Err(Unanswered::Unsent(unsent)) => request = *unsent,
+            }
+        }
+        let stream = self.dialer.dial(target, stage).await?;
+        *stage = Stage::Answer;
+        let mut link = Link::open(stream).await.map_err(|error| broken(&error))?;
+        match link.ask(request).await {
+            Ok(answer) => Ok((link, answer)),
+            Err(Unanswered::Broken(error)) => Err(broken(&error)),
+            Err(Unanswered::Unsent(_)) => {
+                Err(Failure::new(Fault::Reset, "the connection was closed before the request went out"))
+            }
+        }
+    }
+
+    fn request(&self, delivery: &Delivery, target: &Target) -> Result<Request<Full<Bytes>>, Failure> {
+        let notification = &delivery.notification;
+        let unsendable = |text: String| Failure::new(Fault::Unsendable, text);
+        let mut headers = headers::read_headers(&notification.content.headers)
+            .map_err(|bad| unsendable(bad.to_string()))?;
+        let value = |text: String| HeaderValue::try_from(text).map_err(|bad| unsendable(bad.to_string()));
+        let seconds = self.clock.now().as_millis().div_euclid(1_000);
+        headers.insert(HOST, value(target.authority())?);
+        headers.insert(WEBHOOK_ID, value(notification.id.to_string())?);
+        headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));
+        headers.insert(POSTHASTE_ATTEMPT, HeaderValue::from(delivery.attempt));
+        headers.entry(USER_AGENT).or_insert(OUR_NAME);
+        headers.entry(CONTENT_TYPE).or_insert(match notification.content.body {
+            Body::Json(_) => JSON,
+            Body::Text(_) => TEXT,
+        });
+        let body = Bytes::from_owner(Message(notification.clone()));
+        // Said for an empty body too: there are receivers that refuse a POST without it.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = Uri::from(target.path.clone());
+        *request.headers_mut() = headers;
+        Ok(request)
+    }
+}
+
+#[async_trait]
+impl Channel for WebhookChannel {
+    async fn send(&self, delivery: Delivery) -> Reply {
+        let mut stage = Stage::Resolving;
+        let exchange = self.exchange(&delivery, &mut stage);
+        match tokio::time::timeout(delivery.timeout, exchange).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(failure)) => failure.into(),
+            Err(_) => {
+                let text = format!("no answer within {:?}: {}", delivery.timeout, stage.words());
+                Reply::Fault { fault: Fault::Timeout, text }
+            }
+        }
+    }
+}
+
+/// The body of a notification, sent from where it lies.
+struct Message(Arc<Notification>);
+
+impl AsRef<[u8]> for Message {
+    fn as_ref(&self) -> &[u8] {
+        match &self.0.content.body {
+            Body::Text(text) | Body::Json(text) => text.as_bytes(),
+        }
+    }
+}
+
+fn read_retry_after(headers: &HeaderMap) -> Option<posthaste_core::reply::RetryAfter> {
+    headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(retry_after::parse)
+}
+
+/// Bytes as text that can be shown and stored anywhere: what is no text, and NUL and its like, become question marks.
+fn readable(bytes: &[u8]) -> String {
+    let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    String::from_utf8_lossy(bytes).replace(control, "\u{fffd}")
+}
+
+/// The connection broke after something may have been sent. The cause says more than hyper's own words.
+fn broken(error: &hyper::Error) -> Failure {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
+    Failure::new(Fault::Reset, format!("the connection broke: {error}{cause}"))
+}

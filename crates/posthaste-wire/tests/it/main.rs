@@ -1,0 +1,11 @@
+//! The integration tests of what leaves: real sockets on loopback, one binary, one module a subject.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
+mod exchange;
+mod faults;
+mod guard;
+mod reuse;
+mod rig;
+mod sink;
+mod tls;
