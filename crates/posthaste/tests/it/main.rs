@@ -1,3 +1,6 @@
 //! The integration tests: one binary, one module a subject.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
+
 mod tidy;
+mod walk;
