@@ -68,7 +68,7 @@ pub struct SqliteStore {
 impl SqliteStore {
     /// Opens the file, or makes it. Every node that it knows from before is dead at once.
     pub fn open(path: impl AsRef<Path>, options: Options) -> std::result::Result<Self, OpenError> {
-        let path = path.as_ref();
+        let path = &open::only_name(path.as_ref())?;
         let lock = open::lock(path)?;
         let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
         let mut writer = open::writer(path, &options)?;
