@@ -138,7 +138,7 @@ pub trait Store: Send + Sync + 'static {
     async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>>;
 
     /// Makes each change whose notification is still as it was seen, and answers for each whether it was made. If any
-    /// was made and `audit` is given, its row is written with the number of changes made.
+    /// was made and `audit` is given, its row is written with the numbers of changes asked for and made.
     async fn transition(
         &self,
         changes: Vec<Change>,

@@ -21,6 +21,7 @@ pub(super) const PROMISES: &[Promise] = list![
     acts_at_the_same_time_are_made_once,
     an_event_names_the_actor_and_what_was_seen,
     an_audit_row_is_written_with_the_act,
+    an_audit_row_says_how_much_of_what_was_asked_was_made,
 ];
 
 impl Scene {
@@ -234,6 +235,24 @@ async fn an_audit_row_is_written_with_the_act(mut scene: Scene) -> Kept {
     same("without an audit", scene.store.audit(None, None, 9).await?.rows, [])?;
     let said = crate::store::Audit { tenant: None, ..audit("cancel") };
     scene.does(&two, Act::Cancel, Some(said.clone()), at(20)).await?;
-    let wanted = [AuditRow { number: 1, audit: said, count: 1 }];
+    let wanted = [AuditRow { number: 1, audit: said, asked: 1, count: 1 }];
     same("with an audit", scene.store.audit(None, None, 9).await?.rows, wanted)
+}
+
+async fn an_audit_row_says_how_much_of_what_was_asked_was_made(mut scene: Scene) -> Kept {
+    let mut waiting = vec![];
+    for _ in 0..4 {
+        let notification = scene.waiting().await?;
+        let seen = scene.facts(notification.id).await?.seen;
+        waiting.push(Change { id: notification.id, seen, act: Act::Cancel });
+    }
+    let cancel = async |changes: &[Change]| {
+        scene.store.transition(changes.to_vec(), Some(audit("cancel")), at(20)).await
+    };
+    same("all", cancel(&waiting[..2]).await?, [true, true])?;
+    same("some", cancel(&waiting[1..]).await?, [false, true, true])?;
+    same("none", cancel(&waiting).await?, [false; 4])?;
+    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let told: Vec<_> = rows.iter().map(|row| (row.number, row.asked, row.count, row.outcome())).collect();
+    same("the audit", told, [(2, 3, 2, "partly"), (1, 2, 2, "done")])
 }

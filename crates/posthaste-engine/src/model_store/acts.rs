@@ -46,6 +46,7 @@ impl Tables {
         now: Timestamp,
     ) -> Result<Vec<bool>> {
         let may_fail = self.any_taken(changes.iter().filter_map(buried_as));
+        let asked = changes.len();
         let actor = audit.as_ref().map(|audit| audit.actor.clone());
         let run = |tables: &mut Self| -> Result<Vec<bool>> {
             let one = |change| tables.act(change, actor.as_deref(), now);
@@ -54,7 +55,7 @@ impl Tables {
         let made = if may_fail { self.whole_or_nothing(run) } else { run(self) }?;
         let count = made.iter().filter(|made| **made).count();
         if let Some(audit) = audit.filter(|_| count > 0) {
-            self.write_audit(audit, count);
+            self.write_audit(audit, asked, count);
         }
         Ok(made)
     }
@@ -195,10 +196,11 @@ impl Tables {
         }
     }
 
-    fn write_audit(&mut self, audit: Audit, count: usize) {
+    fn write_audit(&mut self, audit: Audit, asked: usize, count: usize) {
         let number = i64::try_from(self.audit.len()).expect("fewer audit rows than i64::MAX") + 1;
-        let count = u64::try_from(count).expect("a count of changes fits 64 bits");
-        self.audit.push(AuditRow { number, audit, count });
+        let [asked, count] =
+            [asked, count].map(|n| u64::try_from(n).expect("a number of changes fits 64 bits"));
+        self.audit.push(AuditRow { number, audit, asked, count });
     }
 
     // ---- settings ----
@@ -217,7 +219,7 @@ impl Tables {
             None => self.settings.remove(name),
         };
         self.version += 1;
-        self.write_audit(audit, 1);
+        self.write_audit(audit, 1, 1);
         self.version
     }
 }

@@ -133,6 +133,16 @@ pub struct AuditRow {
     pub number: i64,
     /// Who did what.
     pub audit: Audit,
-    /// To how many.
+    /// How many changes were asked for.
+    pub asked: u64,
+    /// How many of them were made.
     pub count: u64,
+}
+
+impl AuditRow {
+    /// What came of it: `done` where all that was asked for was made, else `partly`, because something had changed since
+    /// it was looked at. What came to nothing has no row.
+    pub const fn outcome(&self) -> &'static str {
+        if self.count == self.asked { "done" } else { "partly" }
+    }
 }

@@ -35,16 +35,17 @@ pub(super) fn transition(
     if let Some(audit) = audit
         && count > 0
     {
-        record(tx.conn, audit, count)?;
+        let asked = i64::try_from(changes.len()).unwrap_or(i64::MAX);
+        record(tx.conn, audit, asked, count)?;
     }
     Ok(made)
 }
 
-/// Writes an audit row.
-pub(super) fn record(conn: &Connection, audit: &Audit, count: i64) -> Result<()> {
+/// Writes an audit row of so many changes asked for and made.
+pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -> Result<()> {
     let mut insert = conn.prepare_cached(
-        "insert into audit (tenant, actor, action, target, at, count)
-         values (?1, ?2, ?3, ?4, ?5, ?6)",
+        "insert into audit (tenant, actor, action, target, at, asked, count)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     insert.execute(params![
         audit.tenant.as_ref().map(posthaste_core::notification::Tenant::as_str),
@@ -52,6 +53,7 @@ pub(super) fn record(conn: &Connection, audit: &Audit, count: i64) -> Result<()>
         audit.action,
         audit.target,
         audit.at.as_micros(),
+        asked,
         count,
     ])?;
     Ok(())

@@ -230,7 +230,7 @@ pub(super) fn audit(
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
     let mut select = reader.conn.prepare_cached(
-        "select number, tenant, actor, action, target, at, count
+        "select number, tenant, actor, action, target, at, asked, count
          from audit
          where number < ?1
          order by number desc",
@@ -247,7 +247,8 @@ pub(super) fn audit(
             }
             let (actor, action, target) = (row.get(2)?, row.get(3)?, row.get(4)?);
             let audit = Audit { tenant: of, actor, action, target, at: time(row, 5)? };
-            Ok(Some(AuditRow { number: row.get(0)?, audit, count: row.get::<_, i64>(6)?.unsigned_abs() }))
+            let (asked, count) = (row.get::<_, i64>(6)?.unsigned_abs(), row.get::<_, i64>(7)?.unsigned_abs());
+            Ok(Some(AuditRow { number: row.get(0)?, audit, asked, count }))
         },
     )
 }
