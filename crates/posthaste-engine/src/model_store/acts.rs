@@ -78,7 +78,7 @@ impl Tables {
             Act::Requeue => self.requeue(id, actor, now)?,
             Act::Retry => self.retry(id, actor, now)?,
             Act::Discard => self.discard(id, actor, now)?,
-            Act::Restore => self.restore(id, now)?,
+            Act::Restore => self.restore(id)?,
         };
         if let Some(word) = word.filter(|_| made) {
             let Seen { generation, attempt, .. } = seen;
@@ -136,7 +136,6 @@ impl Tables {
         let Some(ended) = self.ended_in(id, &[State::DeadLetter]) else { return Ok(false) };
         let given_up = Ended {
             state: State::Failed,
-            at: now,
             reason: Some(Reason::Discarded),
             text: Some("discarded".to_owned()),
             ..ended.clone()
@@ -146,7 +145,7 @@ impl Tables {
         Ok(true)
     }
 
-    fn restore(&mut self, id: NotificationId, now: Timestamp) -> Result<bool> {
+    fn restore(&mut self, id: NotificationId) -> Result<bool> {
         let failed = self.ended_in(id, &[State::Failed]);
         let Some(ended) = failed.filter(|ended| ended.reason == Some(Reason::Discarded)) else {
             return Ok(false);
@@ -159,7 +158,7 @@ impl Tables {
         dead.resolved_at = None;
         dead.resolved_by = None;
         let (reason, text) = (Some(dead.reason), Some(dead.text.clone()));
-        self.amend(id, Event::Restore, Ended { state: State::DeadLetter, at: now, reason, text, ..ended })?;
+        self.amend(id, Event::Restore, Ended { state: State::DeadLetter, reason, text, ..ended })?;
         Ok(true)
     }
 

@@ -76,9 +76,10 @@ pub enum Act {
     /// A failed or dead one opens a new generation whose attempts go on counting; its pending dead letter, if there
     /// is one, is requeued.
     Retry,
-    /// A dead letter is given up: Failed, `DISCARDED`, its dead letter cancelled.
+    /// A dead letter is given up: Failed, `DISCARDED`, its dead letter cancelled and resolved now. The time of its end
+    /// stays that of its death, for nothing was tried since.
     Discard,
-    /// A discarded one comes back: DeadLetter with the reason it had, its dead letter pending.
+    /// A discarded one comes back: DeadLetter with the reason and the time that it had, its dead letter pending.
     Restore,
 }
 

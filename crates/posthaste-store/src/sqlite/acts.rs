@@ -154,7 +154,7 @@ fn over(
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Cancelled, Some(by))?;
             }
             let (reason, text) = (Some(Reason::Discarded), Some("discarded".to_owned()));
-            replace(tx, id, ended, Ended { state: State::Failed, at: by.0, reason, text, ..ended.clone() })?;
+            replace(tx, id, ended, Ended { state: State::Failed, reason, text, ..ended.clone() })?;
         }
         (Act::Restore, State::Failed) if ended.reason == Some(Reason::Discarded) => {
             let Some((name, letter)) = named else { return Ok(false) };
@@ -163,7 +163,7 @@ fn over(
             }
             Letter::resolve(tx.conn, name, DeadLetterStatus::Pending, None)?;
             let (state, text) = (State::DeadLetter, Some(letter.text));
-            replace(tx, id, ended, Ended { state, at: by.0, reason: letter.reason, text, ..ended.clone() })?;
+            replace(tx, id, ended, Ended { state, reason: letter.reason, text, ..ended.clone() })?;
         }
         _ => return Ok(false),
     }
@@ -188,7 +188,7 @@ fn reopen(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended, base: u32, now: Ti
     Ok(())
 }
 
-/// Another end in place of the one before; the counters move with it.
+/// Another end in place of the one before, at the same time; the counters move with it.
 fn replace(tx: &mut Tx<'_>, id: NotificationId, before: &Ended, after: Ended) -> Result<()> {
     let flow = flow_of(tx.conn, id)?;
     Ended::delete(tx.conn, id)?;
