@@ -15,9 +15,6 @@ use crate::store::{
     Act, Audit, AuditRow, Change, DeadLetterView, Ending, Facts, HistoryEvent, Progress, Result, Seen,
 };
 
-/// Who resolved a dead letter where nobody was named.
-const NOBODY: &str = "posthaste";
-
 impl Tables {
     pub(super) fn facts(&self, ids: &[NotificationId]) -> Vec<Facts> {
         ids.iter().filter_map(|id| self.facts_of(*id)).collect()
@@ -137,7 +134,7 @@ impl Tables {
         let given_up = Ended {
             state: State::Failed,
             reason: Some(Reason::Discarded),
-            text: Some("discarded".to_owned()),
+            text: Some(Reason::Discarded.words().to_owned()),
             ..ended.clone()
         };
         self.amend(id, Event::Discard, given_up)?;
@@ -191,7 +188,7 @@ impl Tables {
         if let Some(dead) = ended.dead_letter.and_then(|name| self.dead_letters.get_mut(&name)) {
             dead.status = status;
             dead.resolved_at = Some(now);
-            dead.resolved_by = Some(actor.unwrap_or(NOBODY).to_owned());
+            dead.resolved_by = Some(actor.unwrap_or(Audit::ITSELF).to_owned());
         }
     }
 

@@ -127,6 +127,11 @@ pub struct Audit {
     pub at: Timestamp,
 }
 
+impl Audit {
+    /// Who resolved a dead letter where no audit names anybody.
+    pub const ITSELF: &str = "posthaste";
+}
+
 /// An audit row as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {

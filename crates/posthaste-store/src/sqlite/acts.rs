@@ -17,9 +17,6 @@ use super::reads::Standing;
 use super::rows::Queued;
 use super::writer::Tx;
 
-/// The name in a dead letter of whoever acts without an audit row.
-const ITSELF: &str = "posthaste";
-
 /// Makes each change that still fits, with one audit row for all of them.
 pub(super) fn transition(
     tx: &mut Tx<'_>,
@@ -64,7 +61,7 @@ fn apply(tx: &mut Tx<'_>, change: &Change, audit: Option<&Audit>, now: Timestamp
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
         return Ok(false);
     }
-    let by = (now, audit.map_or(ITSELF, |audit| audit.actor.as_str()));
+    let by = (now, audit.map_or(Audit::ITSELF, |audit| audit.actor.as_str()));
     let done = match (&standing, standing.seen().state) {
         (Standing::Live(row), State::Pending | State::RetryScheduled) => {
             waiting(tx, change.id, row, &change.act, now)?
@@ -153,7 +150,7 @@ fn over(
             if let Some((name, _)) = named {
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Cancelled, Some(by))?;
             }
-            let (reason, text) = (Some(Reason::Discarded), Some("discarded".to_owned()));
+            let (reason, text) = (Some(Reason::Discarded), Some(Reason::Discarded.words().to_owned()));
             replace(tx, id, ended, Ended { state: State::Failed, reason, text, ..ended.clone() })?;
         }
         (Act::Restore, State::Failed) if ended.reason == Some(Reason::Discarded) => {
