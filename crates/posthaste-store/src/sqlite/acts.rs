@@ -61,13 +61,12 @@ fn apply(tx: &mut Tx<'_>, change: &Change, audit: Option<&Audit>, now: Timestamp
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
         return Ok(false);
     }
+    let Some(to) = arrow(standing.seen().state, &change.act) else { return Ok(false) };
     let by = (now, audit.map_or(Audit::ITSELF, |audit| audit.actor.as_str()));
-    let done = match (&standing, standing.seen().state) {
-        (Standing::Live(row), State::Pending | State::RetryScheduled) => {
-            waiting(tx, change.id, row, &change.act, now)?
-        }
-        (Standing::Live(_), _) => leased(tx, change.id, &change.act)?,
-        (Standing::Over(ended), _) => over(tx, change.id, ended, &change.act, by)?,
+    let done = match &standing {
+        Standing::Live(row) if row.lease.is_none() => waiting(tx, change.id, row, &change.act, to, now)?,
+        Standing::Live(_) => leased(tx, change.id, &change.act)?,
+        Standing::Over(ended) => over(tx, change.id, ended, &change.act, to, by)?,
     };
     if done && let Some(word) = change.act.word() {
         let Seen { generation, attempt, .. } = standing.seen();
@@ -77,11 +76,23 @@ fn apply(tx: &mut Tx<'_>, change: &Change, audit: Option<&Audit>, now: Timestamp
     Ok(done)
 }
 
+/// Where the act leads from a state (law 3), which is the same state if it takes no arrow; none if there is no such arrow.
+fn arrow(from: State, act: &Act) -> Option<State> {
+    act.event().map_or(Some(from), |event| from.next(event).ok())
+}
+
 /// An act on a row that nobody holds.
-fn waiting(tx: &mut Tx<'_>, id: NotificationId, row: &Queued, act: &Act, now: Timestamp) -> Result<bool> {
+fn waiting(
+    tx: &mut Tx<'_>,
+    id: NotificationId,
+    row: &Queued,
+    act: &Act,
+    to: State,
+    now: Timestamp,
+) -> Result<bool> {
     let last = row.progress.attempt.saturating_sub(1);
     let mut ended = Ended {
-        state: State::Cancelled,
+        state: to,
         at: now,
         progress: Progress { attempt: last, ..row.progress },
         reason: None,
@@ -89,10 +100,8 @@ fn waiting(tx: &mut Tx<'_>, id: NotificationId, row: &Queued, act: &Act, now: Ti
         dead_letter: None,
     };
     match act {
-        Act::Cancel => {}
-        Act::Expire => ended.state = State::Expired,
+        Act::Cancel | Act::Expire => {}
         Act::Bury { dead_letter, reason, text } => {
-            ended.state = State::DeadLetter;
             ended.reason = Some(*reason);
             ended.text = Some(text.clone());
             ended.dead_letter = Some(*dead_letter);
@@ -129,40 +138,43 @@ fn over(
     id: NotificationId,
     ended: &Ended,
     act: &Act,
+    to: State,
     by: (Timestamp, &str),
 ) -> Result<bool> {
     let letter = ended.dead_letter.map(|name| Letter::find(tx.conn, name)).transpose()?.flatten();
     let named = ended.dead_letter.zip(letter);
-    match (act, ended.state) {
-        (Act::Requeue, State::DeadLetter) => {
+    match act {
+        Act::Requeue => {
             if let Some((name, _)) = named {
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
             }
             reopen(tx, id, ended, 0, by.0)?;
         }
-        (Act::Retry, State::DeadLetter | State::Failed) => {
+        Act::Retry => {
             if let Some((name, Letter { status: DeadLetterStatus::Pending, .. })) = named {
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
             }
             reopen(tx, id, ended, ended.progress.attempt, by.0)?;
         }
-        (Act::Discard, State::DeadLetter) => {
+        Act::Discard => {
             if let Some((name, _)) = named {
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Cancelled, Some(by))?;
             }
             let (reason, text) = (Some(Reason::Discarded), Some(Reason::Discarded.words().to_owned()));
-            replace(tx, id, ended, Ended { state: State::Failed, reason, text, ..ended.clone() })?;
+            replace(tx, id, ended, Ended { state: to, reason, text, ..ended.clone() })?;
         }
-        (Act::Restore, State::Failed) if ended.reason == Some(Reason::Discarded) => {
+        Act::Restore if ended.reason == Some(Reason::Discarded) => {
             let Some((name, letter)) = named else { return Ok(false) };
             if letter.status != DeadLetterStatus::Cancelled {
                 return Ok(false);
             }
             Letter::resolve(tx.conn, name, DeadLetterStatus::Pending, None)?;
-            let (state, text) = (State::DeadLetter, Some(letter.text));
-            replace(tx, id, ended, Ended { state, reason: letter.reason, text, ..ended.clone() })?;
+            let text = Some(letter.text);
+            replace(tx, id, ended, Ended { state: to, reason: letter.reason, text, ..ended.clone() })?;
         }
-        _ => return Ok(false),
+        Act::Restore | Act::Cancel | Act::RequestCancel | Act::RetryNow | Act::Expire | Act::Bury { .. } => {
+            return Ok(false);
+        }
     }
     Ok(true)
 }
