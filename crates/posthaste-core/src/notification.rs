@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 
 use crate::channel::Channel;
 use crate::id::NotificationId;
@@ -112,8 +113,11 @@ pub enum Body {
 }
 
 /// The part of a notification that only its channel reads; kept as one piece beside the hot rows.
+///
+/// What is read back was checked when it was accepted, perhaps by another version. So a field that is not known here is
+/// passed over: to refuse it would keep the message from ever being sent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct Content {
     /// The message.
     pub body: Body,
@@ -133,7 +137,7 @@ pub struct Content {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
     /// The notification's own policy, over those of every scope.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "policy_if_sound")]
     pub policy: Option<PolicyLayer>,
 }
 
@@ -150,6 +154,13 @@ impl Content {
             policy: None,
         }
     }
+}
+
+/// The policy that is kept with a message, or none where it cannot be read or would be refused today: how to retry can
+/// be taken from the scopes above, and is no reason to lose the message.
+fn policy_if_sound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicyLayer>, D::Error> {
+    let kept = Option::<Value>::deserialize(deserializer)?;
+    Ok(kept.and_then(|kept| PolicyLayer::from_json(&kept).ok()))
 }
 
 /// One message to one recipient over one channel.
@@ -224,5 +235,24 @@ mod tests {
         content.headers.insert("x-a".to_owned(), "1".to_owned());
         let kept = serde_json::to_string(&content).unwrap();
         assert_eq!(serde_json::from_str::<Content>(&kept).unwrap(), content);
+    }
+
+    #[test]
+    fn a_field_of_a_newer_version_does_not_make_content_unreadable() {
+        let content: Content =
+            serde_json::from_str(r#"{"body":{"text":"hello"},"attachments":[1]}"#).unwrap();
+        assert_eq!(content, Content::of(Body::Text("hello".to_owned())));
+    }
+
+    #[test]
+    fn a_kept_policy_that_is_no_longer_sound_counts_as_none() {
+        let read = |policy: &str| {
+            let kept = format!(r#"{{"body":{{"text":"hello"}},"policy":{policy}}}"#);
+            serde_json::from_str::<Content>(&kept).unwrap().policy
+        };
+        assert!(read(r#"{"maxAttempts":3}"#).is_some());
+        for unsound in [r#"{"maxAttempts":0}"#, r#"{"phaseOfTheMoon":"full"}"#, "7", "null"] {
+            assert_eq!(read(unsound), None, "{unsound}");
+        }
     }
 }

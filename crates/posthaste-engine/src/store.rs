@@ -92,7 +92,8 @@ pub trait Store: Send + Sync + 'static {
     async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>>;
 
     /// Leases up to each quota's limit of rows that are due at `now`, the longest due first, and hands them out.
-    /// A node that is dead or gone is given nothing, for nobody would ever take it back.
+    /// A node that is dead or gone is given nothing, for nobody would ever take it back. A row that cannot be read any more
+    /// is leased and not handed out, so that it is in nobody's way until the node is gone; lists leave it out as well.
     async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>>;
 
     /// Records outcomes: attempt row, next state, dead letter and counters of each, where its lease still stands.
@@ -137,7 +138,7 @@ pub trait Store: Send + Sync + 'static {
     async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>>;
 
     /// Makes each change whose notification is still as it was seen, and answers for each whether it was made. If any
-    /// was made and `audit` is given, its row is written with the number of changes made.
+    /// was made and `audit` is given, its row is written with the numbers of changes asked for and made.
     async fn transition(
         &self,
         changes: Vec<Change>,

@@ -1,6 +1,6 @@
 //! How fast the SQLite store is, as a share of a plain insert of the same rows into one table in the same run.
 //!
-//! `cargo run --release -p posthaste-store --example bench -- [--rows 0,1000000,5000000] [--output json]`
+//! `cargo run --release -p posthaste-store --example bench -- --rows 0,1000000,5000000`; `--help` tells the rest.
 //!
 //! Everything goes through the `Store` seam in batches of 500 with fsync, one batch at a time, so each batch pays for
 //! its own commit. Of the rows that are already there nine in ten were delivered and one waits for a later time. The
@@ -8,8 +8,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel;
@@ -22,6 +23,12 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Arrival, Ending, Job, Next, Request, Settlement, Store};
 use posthaste_store::sqlite::{Options, SqliteStore, Synchronous};
 use rusqlite::params;
+
+pub use self::watch::Watch;
+use self::watch::memory;
+
+#[path = "bench/watch.rs"]
+mod watch;
 
 type Outcomes<T> = Result<T, Box<dyn std::error::Error>>;
 
@@ -66,35 +73,66 @@ impl Default for Settings {
     }
 }
 
-fn main() -> Outcomes<()> {
-    let settings = settings(std::env::args().skip(1))?;
-    let directory = tempfile::tempdir()?;
-    let report = run(&settings, directory.path())?;
-    print(&report);
-    Ok(())
-}
+/// What can be asked for, with what is taken where it is not.
+const USAGE: &str = "usage: bench [option value]...
+  --rows 0             rows that are there already, a scenario each: 0,1000000
+  --rounds 5           how often everything is measured
+  --batches 40         batches of each step in a round
+  --parked 100000      rows of the scenario that has parked ones; 0 leaves it out
+  --flows 1000         flows of the scenario that has many; 0 leaves it out
+  --watch wall         wall or cpu: what time is measured by
+  --output table       table or json
+  --help               this text";
 
-#[allow(clippy::print_stdout, reason = "this is a command")]
-fn print(report: &str) {
-    println!("{report}");
-}
-
-fn settings(mut arguments: impl Iterator<Item = String>) -> Outcomes<Settings> {
-    let mut settings = Settings::default();
-    while let Some(name) = arguments.next() {
-        let value = arguments.next().ok_or_else(|| format!("{name} needs a value"))?;
-        match name.as_str() {
-            "--rows" => settings.rows = value.split(',').map(str::parse).collect::<Result<_, _>>()?,
-            "--rounds" => settings.rounds = value.parse()?,
-            "--batches" => settings.batches = value.parse()?,
-            "--parked" => settings.parked = value.parse()?,
-            "--flows" => settings.flows = value.parse()?,
-            "--watch" => settings.watch = if value == "cpu" { Watch::Cpu } else { Watch::Wall },
-            "--output" => settings.json = value == "json",
-            _ => return Err(format!("{name} is not known").into()),
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "this is a command")]
+fn main() -> Outcomes<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|argument| argument == "--help") {
+        println!("{USAGE}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let settings = match settings(&arguments) {
+        Ok(settings) => settings,
+        Err(error) => {
+            eprintln!("{error}\n\n{USAGE}");
+            return Ok(ExitCode::from(2));
         }
+    };
+    let directory = tempfile::tempdir()?;
+    println!("{}", run(&settings, directory.path())?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the arguments ask for, or the first that makes no sense.
+pub fn settings(arguments: &[String]) -> Result<Settings, String> {
+    let mut settings = Settings::default();
+    for pair in arguments.chunks(2) {
+        let name = pair[0].as_str();
+        let value = pair.get(1).map_or("", String::as_str);
+        let known = match name {
+            "--rows" => set(&mut settings.rows, value.split(',').map(|rows| rows.parse().ok()).collect()),
+            "--rounds" => set(&mut settings.rounds, value.parse().ok().filter(|rounds| *rounds > 0)),
+            "--batches" => set(&mut settings.batches, value.parse().ok().filter(|batches| *batches > 0)),
+            "--parked" => set(&mut settings.parked, value.parse().ok()),
+            "--flows" => set(&mut settings.flows, value.parse().ok()),
+            "--watch" => {
+                set(&mut settings.watch, choice(value, [("wall", Watch::Wall), ("cpu", Watch::Cpu)]))
+            }
+            "--output" => set(&mut settings.json, choice(value, [("table", false), ("json", true)])),
+            _ => return Err(format!("{name} is not known")),
+        };
+        known.ok_or_else(|| format!("{name} does not take `{value}`"))?;
     }
     Ok(settings)
+}
+
+fn set<T>(place: &mut T, value: Option<T>) -> Option<()> {
+    *place = value?;
+    Some(())
+}
+
+fn choice<T: Copy>(word: &str, choices: [(&str, T); 2]) -> Option<T> {
+    choices.into_iter().find(|(name, _)| *name == word).map(|(_, choice)| choice)
 }
 
 /// Runs every scenario and answers with the report.
@@ -127,45 +165,6 @@ pub fn run(settings: &Settings, directory: &Path) -> Outcomes<String> {
     }
     let resident = memory("VmRSS:");
     Ok(if settings.json { json(&sides, resident) } else { table(&sides, resident) })
-}
-
-/// What time is measured by.
-#[derive(Clone, Copy)]
-pub enum Watch {
-    /// What a caller waits.
-    Wall,
-    /// What the threads of this process were on a core: for comparing layouts on a machine that others use as well.
-    Cpu,
-}
-
-/// A moment by either watch.
-struct Moment(Instant, Duration);
-
-impl Watch {
-    fn start(self) -> Moment {
-        let cpu = match self {
-            Self::Wall => Duration::ZERO,
-            Self::Cpu => on_core(),
-        };
-        Moment(Instant::now(), cpu)
-    }
-
-    fn since(self, start: Moment) -> Duration {
-        match self {
-            Self::Wall => start.0.elapsed(),
-            Self::Cpu => on_core().saturating_sub(start.1),
-        }
-    }
-}
-
-/// How long the threads of this process were on a core, as Linux says.
-fn on_core() -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    let nanos = tasks.filter_map(|task| {
-        let stat = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        stat.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(nanos.sum())
 }
 
 /// One scenario: a store, a plain table, and what was measured.
@@ -300,8 +299,8 @@ impl Side {
         }
     }
 
-    /// As many quotas as there are flows, half of them a claim where they are many, and 0 for what is parked.
-    fn quotas(&mut self) -> Vec<Quota> {
+    /// A quota for each flow, all of them in every claim, and 0 for what is parked.
+    fn quotas(&self) -> Vec<Quota> {
         let quota = |flow, limit| {
             let bucket = Bucket { flow, lane: Lane::Main, priority: Priority::Normal };
             Quota { bucket, limit }
@@ -488,11 +487,4 @@ fn json(sides: &[Side], resident: u64) -> String {
     };
     let stores: Vec<_> = sides.iter().map(one).collect();
     serde_json::json!({ "batch": BATCH, "stores": stores, "residentKiB": resident }).to_string()
-}
-
-/// A line of what Linux says of this process, in KiB; 0 elsewhere.
-fn memory(line: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let found = status.lines().find_map(|text| text.strip_prefix(line));
-    found.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }

@@ -21,6 +21,7 @@ pub(super) const PROMISES: &[Promise] = list![
     acts_at_the_same_time_are_made_once,
     an_event_names_the_actor_and_what_was_seen,
     an_audit_row_is_written_with_the_act,
+    an_audit_row_says_how_much_of_what_was_asked_was_made,
 ];
 
 impl Scene {
@@ -162,7 +163,7 @@ async fn a_discarded_one_fails_and_keeps_its_dead_letter(mut scene: Scene) -> Ke
     scene.does(&notification, Act::Discard, Some(audit("discard")), at(20)).await?;
     let view = scene.view(notification.id).await?;
     let (reason, text) = (Some(Reason::Discarded), Some("discarded".to_owned()));
-    let end = End { at: at(20), reason, text, dead_letter: Some(dead.id) };
+    let end = End { at: dead.created_at, reason, text, dead_letter: Some(dead.id) };
     same("its state", view.state, State::Failed)?;
     same("its end", view.end, Some(end))?;
     same("its progress", view.progress, Progress::START)?;
@@ -182,9 +183,7 @@ async fn a_restored_one_is_as_it_was_when_it_died(mut scene: Scene) -> Kept {
     let (view, dead) = (scene.view(notification.id).await?, scene.letter(&notification).await?);
     scene.does(&notification, Act::Discard, Some(audit("discard")), at(20)).await?;
     scene.does(&notification, Act::Restore, Some(audit("restore")), at(30)).await?;
-    let end = view.end.clone().map(|end| End { at: at(30), ..end });
-    let restored = crate::store::View { end, ..view };
-    same("what is shown", scene.view(notification.id).await?, restored)?;
+    same("what is shown", scene.view(notification.id).await?, view)?;
     same("its dead letter", scene.store.dead_letter(dead.id).await?, Some(dead))?;
     scene.does(&notification, Act::Requeue, None, at(40)).await?;
     same("requeued in the end", scene.state(&notification).await?, State::Pending)
@@ -234,6 +233,24 @@ async fn an_audit_row_is_written_with_the_act(mut scene: Scene) -> Kept {
     same("without an audit", scene.store.audit(None, None, 9).await?.rows, [])?;
     let said = crate::store::Audit { tenant: None, ..audit("cancel") };
     scene.does(&two, Act::Cancel, Some(said.clone()), at(20)).await?;
-    let wanted = [AuditRow { number: 1, audit: said, count: 1 }];
+    let wanted = [AuditRow { number: 1, audit: said, asked: 1, count: 1 }];
     same("with an audit", scene.store.audit(None, None, 9).await?.rows, wanted)
+}
+
+async fn an_audit_row_says_how_much_of_what_was_asked_was_made(mut scene: Scene) -> Kept {
+    let mut waiting = vec![];
+    for _ in 0..4 {
+        let notification = scene.waiting().await?;
+        let seen = scene.facts(notification.id).await?.seen;
+        waiting.push(Change { id: notification.id, seen, act: Act::Cancel });
+    }
+    let cancel = async |changes: &[Change]| {
+        scene.store.transition(changes.to_vec(), Some(audit("cancel")), at(20)).await
+    };
+    same("all", cancel(&waiting[..2]).await?, [true, true])?;
+    same("some", cancel(&waiting[1..]).await?, [false, true, true])?;
+    same("none", cancel(&waiting).await?, [false; 4])?;
+    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let told: Vec<_> = rows.iter().map(|row| (row.number, row.asked, row.count, row.outcome())).collect();
+    same("the audit", told, [(2, 3, 2, "partly"), (1, 2, 2, "done")])
 }

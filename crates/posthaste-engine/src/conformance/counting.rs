@@ -15,6 +15,7 @@ pub(super) const PROMISES: &[Promise] = list![
     an_empty_store_counts_nothing,
     every_state_is_counted_where_it_stands,
     counters_follow_every_act,
+    discarding_and_restoring_leave_the_end_where_it_was,
     counters_follow_leases,
     ends_are_counted_for_a_day_by_whole_hours,
     counters_are_told_by_tenant_and_channel,
@@ -122,6 +123,26 @@ async fn counters_follow_every_act(mut scene: Scene) -> Kept {
                 scene.counts(&what, hour).await?;
             }
         }
+    }
+    Ok(())
+}
+
+async fn discarding_and_restoring_leave_the_end_where_it_was(mut scene: Scene) -> Kept {
+    // It dies in the first hour; each act comes in a later one, the last of them after more than a day.
+    let notification = scene.in_state(State::DeadLetter).await?;
+    let died = scene.view(notification.id).await?.end.map(|end| end.at);
+    let acts = [(2, Act::Discard, State::Failed, 0), (3, Act::Restore, State::DeadLetter, 1)];
+    let late = [(30, Act::Discard, State::Failed, 0)];
+    for (hour, act, state, in_dead_letter) in acts.into_iter().chain(late) {
+        let what = format!("{act:?}");
+        scene.does(&notification, act, Some(audit("act")), at(hour * 3_600)).await?;
+        let view = scene.view(notification.id).await?;
+        same(&what, (view.state, view.end.map(|end| end.at)), (state, died))?;
+        let first_hour = scene.webhooks(at(100)).await?;
+        same(&what, (first_hour.ended_24h, first_hour.in_dead_letter), (1, in_dead_letter))?;
+        // A day later only what ended after the first hour would still be counted.
+        let later = scene.webhooks(at(hour.max(24) * 3_600)).await?;
+        same(&what, later.ended_24h, 0)?;
     }
     Ok(())
 }

@@ -34,6 +34,6 @@ async fn each_change_of_a_setting_is_audited(scene: Scene) -> Kept {
         scene.store.put_setting("a", value, audit("set")).await?;
     }
     let rows = scene.store.audit(None, None, 9).await?.rows;
-    let wanted = [3, 2, 1].map(|number| AuditRow { number, audit: audit("set"), count: 1 });
+    let wanted = [3, 2, 1].map(|number| AuditRow { number, audit: audit("set"), asked: 1, count: 1 });
     same("the audit", rows, wanted)
 }

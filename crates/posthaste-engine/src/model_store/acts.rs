@@ -15,9 +15,6 @@ use crate::store::{
     Act, Audit, AuditRow, Change, DeadLetterView, Ending, Facts, HistoryEvent, Progress, Result, Seen,
 };
 
-/// Who resolved a dead letter where nobody was named.
-const NOBODY: &str = "posthaste";
-
 impl Tables {
     pub(super) fn facts(&self, ids: &[NotificationId]) -> Vec<Facts> {
         ids.iter().filter_map(|id| self.facts_of(*id)).collect()
@@ -46,6 +43,7 @@ impl Tables {
         now: Timestamp,
     ) -> Result<Vec<bool>> {
         let may_fail = self.any_taken(changes.iter().filter_map(buried_as));
+        let asked = changes.len();
         let actor = audit.as_ref().map(|audit| audit.actor.clone());
         let run = |tables: &mut Self| -> Result<Vec<bool>> {
             let one = |change| tables.act(change, actor.as_deref(), now);
@@ -54,7 +52,7 @@ impl Tables {
         let made = if may_fail { self.whole_or_nothing(run) } else { run(self) }?;
         let count = made.iter().filter(|made| **made).count();
         if let Some(audit) = audit.filter(|_| count > 0) {
-            self.write_audit(audit, count);
+            self.write_audit(audit, asked, count);
         }
         Ok(made)
     }
@@ -78,7 +76,7 @@ impl Tables {
             Act::Requeue => self.requeue(id, actor, now)?,
             Act::Retry => self.retry(id, actor, now)?,
             Act::Discard => self.discard(id, actor, now)?,
-            Act::Restore => self.restore(id, now)?,
+            Act::Restore => self.restore(id)?,
         };
         if let Some(word) = word.filter(|_| made) {
             let Seen { generation, attempt, .. } = seen;
@@ -136,9 +134,8 @@ impl Tables {
         let Some(ended) = self.ended_in(id, &[State::DeadLetter]) else { return Ok(false) };
         let given_up = Ended {
             state: State::Failed,
-            at: now,
             reason: Some(Reason::Discarded),
-            text: Some("discarded".to_owned()),
+            text: Some(Reason::Discarded.words().to_owned()),
             ..ended.clone()
         };
         self.amend(id, Event::Discard, given_up)?;
@@ -146,7 +143,7 @@ impl Tables {
         Ok(true)
     }
 
-    fn restore(&mut self, id: NotificationId, now: Timestamp) -> Result<bool> {
+    fn restore(&mut self, id: NotificationId) -> Result<bool> {
         let failed = self.ended_in(id, &[State::Failed]);
         let Some(ended) = failed.filter(|ended| ended.reason == Some(Reason::Discarded)) else {
             return Ok(false);
@@ -159,7 +156,7 @@ impl Tables {
         dead.resolved_at = None;
         dead.resolved_by = None;
         let (reason, text) = (Some(dead.reason), Some(dead.text.clone()));
-        self.amend(id, Event::Restore, Ended { state: State::DeadLetter, at: now, reason, text, ..ended })?;
+        self.amend(id, Event::Restore, Ended { state: State::DeadLetter, reason, text, ..ended })?;
         Ok(true)
     }
 
@@ -192,14 +189,15 @@ impl Tables {
         if let Some(dead) = ended.dead_letter.and_then(|name| self.dead_letters.get_mut(&name)) {
             dead.status = status;
             dead.resolved_at = Some(now);
-            dead.resolved_by = Some(actor.unwrap_or(NOBODY).to_owned());
+            dead.resolved_by = Some(actor.unwrap_or(Audit::ITSELF).to_owned());
         }
     }
 
-    fn write_audit(&mut self, audit: Audit, count: usize) {
+    fn write_audit(&mut self, audit: Audit, asked: usize, count: usize) {
         let number = i64::try_from(self.audit.len()).expect("fewer audit rows than i64::MAX") + 1;
-        let count = u64::try_from(count).expect("a count of changes fits 64 bits");
-        self.audit.push(AuditRow { number, audit, count });
+        let [asked, count] =
+            [asked, count].map(|n| u64::try_from(n).expect("a number of changes fits 64 bits"));
+        self.audit.push(AuditRow { number, audit, asked, count });
     }
 
     // ---- settings ----
@@ -218,7 +216,7 @@ impl Tables {
             None => self.settings.remove(name),
         };
         self.version += 1;
-        self.write_audit(audit, 1);
+        self.write_audit(audit, 1, 1);
         self.version
     }
 }

@@ -76,9 +76,10 @@ pub enum Act {
     /// A failed or dead one opens a new generation whose attempts go on counting; its pending dead letter, if there
     /// is one, is requeued.
     Retry,
-    /// A dead letter is given up: Failed, `DISCARDED`, its dead letter cancelled.
+    /// A dead letter is given up: Failed, `DISCARDED`, its dead letter cancelled and resolved now. The time of its end
+    /// stays that of its death, for nothing was tried since.
     Discard,
-    /// A discarded one comes back: DeadLetter with the reason it had, its dead letter pending.
+    /// A discarded one comes back: DeadLetter with the reason and the time that it had, its dead letter pending.
     Restore,
 }
 
@@ -126,6 +127,11 @@ pub struct Audit {
     pub at: Timestamp,
 }
 
+impl Audit {
+    /// Who resolved a dead letter where no audit names anybody.
+    pub const ITSELF: &str = "posthaste";
+}
+
 /// An audit row as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditRow {
@@ -133,6 +139,16 @@ pub struct AuditRow {
     pub number: i64,
     /// Who did what.
     pub audit: Audit,
-    /// To how many.
+    /// How many changes were asked for.
+    pub asked: u64,
+    /// How many of them were made.
     pub count: u64,
+}
+
+impl AuditRow {
+    /// What came of it: `done` where all that was asked for was made, else `partly`, because something had changed since
+    /// it was looked at. What came to nothing has no row.
+    pub const fn outcome(&self) -> &'static str {
+        if self.count == self.asked { "done" } else { "partly" }
+    }
 }

@@ -134,6 +134,8 @@ create table audit (
     action text not null,
     target text not null,
     at integer not null,
+    -- How many changes were asked for, and how many of them were made.
+    asked integer not null,
     count integer not null
 ) strict;
 

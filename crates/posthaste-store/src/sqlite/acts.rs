@@ -17,9 +17,6 @@ use super::reads::Standing;
 use super::rows::Queued;
 use super::writer::Tx;
 
-/// The name in a dead letter of whoever acts without an audit row.
-const ITSELF: &str = "posthaste";
-
 /// Makes each change that still fits, with one audit row for all of them.
 pub(super) fn transition(
     tx: &mut Tx<'_>,
@@ -35,16 +32,17 @@ pub(super) fn transition(
     if let Some(audit) = audit
         && count > 0
     {
-        record(tx.conn, audit, count)?;
+        let asked = i64::try_from(changes.len()).unwrap_or(i64::MAX);
+        record(tx.conn, audit, asked, count)?;
     }
     Ok(made)
 }
 
-/// Writes an audit row.
-pub(super) fn record(conn: &Connection, audit: &Audit, count: i64) -> Result<()> {
+/// Writes an audit row of so many changes asked for and made.
+pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -> Result<()> {
     let mut insert = conn.prepare_cached(
-        "insert into audit (tenant, actor, action, target, at, count)
-         values (?1, ?2, ?3, ?4, ?5, ?6)",
+        "insert into audit (tenant, actor, action, target, at, asked, count)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
     )?;
     insert.execute(params![
         audit.tenant.as_ref().map(posthaste_core::notification::Tenant::as_str),
@@ -52,6 +50,7 @@ pub(super) fn record(conn: &Connection, audit: &Audit, count: i64) -> Result<()>
         audit.action,
         audit.target,
         audit.at.as_micros(),
+        asked,
         count,
     ])?;
     Ok(())
@@ -62,13 +61,12 @@ fn apply(tx: &mut Tx<'_>, change: &Change, audit: Option<&Audit>, now: Timestamp
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
         return Ok(false);
     }
-    let by = (now, audit.map_or(ITSELF, |audit| audit.actor.as_str()));
-    let done = match (&standing, standing.seen().state) {
-        (Standing::Live(row), State::Pending | State::RetryScheduled) => {
-            waiting(tx, change.id, row, &change.act, now)?
-        }
-        (Standing::Live(_), _) => leased(tx, change.id, &change.act)?,
-        (Standing::Over(ended), _) => over(tx, change.id, ended, &change.act, by)?,
+    let Some(to) = arrow(standing.seen().state, &change.act) else { return Ok(false) };
+    let by = (now, audit.map_or(Audit::ITSELF, |audit| audit.actor.as_str()));
+    let done = match &standing {
+        Standing::Live(row) if row.lease.is_none() => waiting(tx, change.id, row, &change.act, to, now)?,
+        Standing::Live(_) => leased(tx, change.id, &change.act)?,
+        Standing::Over(ended) => over(tx, change.id, ended, &change.act, to, by)?,
     };
     if done && let Some(word) = change.act.word() {
         let Seen { generation, attempt, .. } = standing.seen();
@@ -78,11 +76,23 @@ fn apply(tx: &mut Tx<'_>, change: &Change, audit: Option<&Audit>, now: Timestamp
     Ok(done)
 }
 
+/// Where the act leads from a state (law 3), which is the same state if it takes no arrow; none if there is no such arrow.
+fn arrow(from: State, act: &Act) -> Option<State> {
+    act.event().map_or(Some(from), |event| from.next(event).ok())
+}
+
 /// An act on a row that nobody holds.
-fn waiting(tx: &mut Tx<'_>, id: NotificationId, row: &Queued, act: &Act, now: Timestamp) -> Result<bool> {
+fn waiting(
+    tx: &mut Tx<'_>,
+    id: NotificationId,
+    row: &Queued,
+    act: &Act,
+    to: State,
+    now: Timestamp,
+) -> Result<bool> {
     let last = row.progress.attempt.saturating_sub(1);
     let mut ended = Ended {
-        state: State::Cancelled,
+        state: to,
         at: now,
         progress: Progress { attempt: last, ..row.progress },
         reason: None,
@@ -90,10 +100,8 @@ fn waiting(tx: &mut Tx<'_>, id: NotificationId, row: &Queued, act: &Act, now: Ti
         dead_letter: None,
     };
     match act {
-        Act::Cancel => {}
-        Act::Expire => ended.state = State::Expired,
+        Act::Cancel | Act::Expire => {}
         Act::Bury { dead_letter, reason, text } => {
-            ended.state = State::DeadLetter;
             ended.reason = Some(*reason);
             ended.text = Some(text.clone());
             ended.dead_letter = Some(*dead_letter);
@@ -130,40 +138,43 @@ fn over(
     id: NotificationId,
     ended: &Ended,
     act: &Act,
+    to: State,
     by: (Timestamp, &str),
 ) -> Result<bool> {
     let letter = ended.dead_letter.map(|name| Letter::find(tx.conn, name)).transpose()?.flatten();
     let named = ended.dead_letter.zip(letter);
-    match (act, ended.state) {
-        (Act::Requeue, State::DeadLetter) => {
+    match act {
+        Act::Requeue => {
             if let Some((name, _)) = named {
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
             }
             reopen(tx, id, ended, 0, by.0)?;
         }
-        (Act::Retry, State::DeadLetter | State::Failed) => {
+        Act::Retry => {
             if let Some((name, Letter { status: DeadLetterStatus::Pending, .. })) = named {
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
             }
             reopen(tx, id, ended, ended.progress.attempt, by.0)?;
         }
-        (Act::Discard, State::DeadLetter) => {
+        Act::Discard => {
             if let Some((name, _)) = named {
                 Letter::resolve(tx.conn, name, DeadLetterStatus::Cancelled, Some(by))?;
             }
-            let (reason, text) = (Some(Reason::Discarded), Some("discarded".to_owned()));
-            replace(tx, id, ended, Ended { state: State::Failed, at: by.0, reason, text, ..ended.clone() })?;
+            let (reason, text) = (Some(Reason::Discarded), Some(Reason::Discarded.words().to_owned()));
+            replace(tx, id, ended, Ended { state: to, reason, text, ..ended.clone() })?;
         }
-        (Act::Restore, State::Failed) if ended.reason == Some(Reason::Discarded) => {
+        Act::Restore if ended.reason == Some(Reason::Discarded) => {
             let Some((name, letter)) = named else { return Ok(false) };
             if letter.status != DeadLetterStatus::Cancelled {
                 return Ok(false);
             }
             Letter::resolve(tx.conn, name, DeadLetterStatus::Pending, None)?;
-            let (state, text) = (State::DeadLetter, Some(letter.text));
-            replace(tx, id, ended, Ended { state, at: by.0, reason: letter.reason, text, ..ended.clone() })?;
+            let text = Some(letter.text);
+            replace(tx, id, ended, Ended { state: to, reason: letter.reason, text, ..ended.clone() })?;
         }
-        _ => return Ok(false),
+        Act::Restore | Act::Cancel | Act::RequestCancel | Act::RetryNow | Act::Expire | Act::Bury { .. } => {
+            return Ok(false);
+        }
     }
     Ok(true)
 }
@@ -186,7 +197,7 @@ fn reopen(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended, base: u32, now: Ti
     Ok(())
 }
 
-/// Another end in place of the one before; the counters move with it.
+/// Another end in place of the one before, at the same time; the counters move with it.
 fn replace(tx: &mut Tx<'_>, id: NotificationId, before: &Ended, after: Ended) -> Result<()> {
     let flow = flow_of(tx.conn, id)?;
     Ended::delete(tx.conn, id)?;

@@ -1,30 +1,44 @@
 //! Leasing what is due, and giving it back.
 
-use posthaste_core::flow::Quota;
+use posthaste_core::flow::{Bucket, Quota};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::Lease;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::Job;
 use rusqlite::{Connection, params};
 
-use super::fault::Result;
+use super::fault::{Result, unless_damaged};
 use super::nodes::may_hold;
 use super::planted::Planted;
 use super::rows::{Queued, Wide, notification_id};
 use super::writer::Tx;
 
-/// A leased row whose content is still text.
+/// A leased row whose content is still text. What is damaged is leased as well: so it is set aside, and nobody meets it
+/// again before the node is gone.
 pub(super) struct Leased {
     id: NotificationId,
-    row: Queued,
-    wide: Wide,
+    bucket: Bucket,
+    read: Result<(Queued, Wide)>,
     lease: Lease,
 }
 
+/// What a node works on, and a quota for each place that went to a row that cannot be read.
+pub(super) fn jobs(leased: Vec<Leased>) -> Result<(Vec<Job>, Vec<Quota>)> {
+    let (mut jobs, mut lost) = (Vec::with_capacity(leased.len()), vec![]);
+    for one in leased {
+        let (id, bucket) = (one.id, one.bucket);
+        match unless_damaged(&id, one.job())? {
+            Some(job) => jobs.push(job),
+            None => lost.push(Quota { bucket, limit: 1 }),
+        }
+    }
+    Ok((jobs, lost))
+}
+
 impl Leased {
-    /// What a node works on.
-    pub(super) fn job(self) -> Result<Job> {
-        let Self { row, wide, lease, .. } = self;
+    fn job(self) -> Result<Job> {
+        let Self { read, lease, .. } = self;
+        let (row, wide) = read?;
         Ok(Job {
             notification: wide.notification()?,
             flow: row.bucket.flow,
@@ -61,7 +75,8 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
         while let Some(row) = rows.next()? {
             let id = notification_id(row, 13)?;
             let key = tx.flows.need(tx.conn, bucket.flow)?;
-            jobs.push(Leased { id, row: Queued::read(row, 0)?, wide: Wide::read(id, key, row, 14)?, lease });
+            let read = Queued::read(row, 0).and_then(|queued| Ok((queued, Wide::read(id, key, row, 14)?)));
+            jobs.push(Leased { id, bucket: *bucket, read, lease });
         }
         for job in &jobs[first..] {
             update.execute(params![job.id.to_bytes(), lease.node.0, lease.fence.0])?;

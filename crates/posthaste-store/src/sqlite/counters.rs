@@ -8,7 +8,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{ChannelStats, Stats};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, params};
 
 use super::fault::{Fault, Result};
 use super::flows::Flows;
@@ -106,26 +106,45 @@ pub(super) fn stats(reader: &mut Reader, tenant: Option<&Tenant>, now: Timestamp
     Ok(Stats { channels: channels.into_iter().collect(), oldest_due })
 }
 
+/// Where the notifications of a tenant and channel stand now: the kinds that have no hour.
+const STANDING: &str = "
+    select kind, n
+    from counter
+    where tenant = ?1
+    and channel = ?2
+    and kind in (0, 1, 2)
+    and hour = 0";
+
+/// How many ended in a stretch of hours. Each kind is a seek to its first hour, however long the history is.
+const ENDS: &str = "
+    select kind, sum(n)
+    from counter
+    where tenant = ?1
+    and channel = ?2
+    and kind in (3, 4)
+    and hour > ?3
+    and hour <= ?4
+    group by kind";
+
 fn kept(
     conn: &Connection,
     tenant: Option<&Tenant>,
     now: Timestamp,
     channels: &mut BTreeMap<Channel, ChannelStats>,
 ) -> Result<()> {
-    // The first three kinds have no hour.
-    let mut select = conn.prepare_cached(
-        "select channel, kind, sum(n)
-         from counter
-         where tenant = ?1
-         and (kind <= 2 or hour > ?2 and hour <= ?3)
-         group by channel, kind",
-    )?;
-    let hour = now.as_hours();
-    let name = tenant.map_or(ALL, Tenant::as_str);
-    let mut rows = select.query(params![name, hour - 24, hour])?;
+    let (mut standing, mut ends) = (conn.prepare_cached(STANDING)?, conn.prepare_cached(ENDS)?);
+    let (name, hour) = (tenant.map_or(ALL, Tenant::as_str), now.as_hours());
+    for channel in Channel::ALL {
+        let stats = channels.entry(channel).or_default();
+        add(stats, standing.query(params![name, channel.code()])?)?;
+        add(stats, ends.query(params![name, channel.code(), hour - 24, hour])?)?;
+    }
+    Ok(())
+}
+
+fn add(stats: &mut ChannelStats, mut rows: Rows<'_>) -> Result<()> {
     while let Some(row) = rows.next()? {
-        let (kind, n): (u8, i64) = (row.get(1)?, row.get(2)?);
-        let stats = channels.entry(channel(row, 0)?).or_default();
+        let (kind, n): (u8, i64) = (row.get(0)?, row.get(1)?);
         let n = u64::try_from(n).unwrap_or(0);
         match kind {
             0 => stats.queued = n,
@@ -198,10 +217,6 @@ fn oldest_due(conn: &Connection, tenant: Option<&Tenant>, now: Timestamp) -> Res
     Ok(due.flatten().map(Timestamp::from_micros))
 }
 
-fn channel(row: &Row<'_>, column: usize) -> Result<Channel> {
-    Channel::from_code(row.get(column)?).map_err(|error| Fault::nonsense(error.to_string()))
-}
-
 /// The kept sums and the same sums counted anew over all rows: they must be equal.
 #[cfg(feature = "planted")]
 pub(super) type Sums = BTreeMap<(String, u8, u8, i64), i64>;
@@ -254,4 +269,26 @@ fn sums(conn: &Connection, sql: &str) -> Result<Sums> {
     let read = |row: &Row<'_>| Ok(((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?), row.get(4)?));
     let all = select.query_map([], read)?.collect::<rusqlite::Result<_>>()?;
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How SQLite means to run a statement, in its words.
+    fn plan(sql: &str) -> Vec<String> {
+        let conn = Connection::open_in_memory().unwrap();
+        conn.execute_batch(include_str!("../../migrations/sqlite/0001_first.sql")).unwrap();
+        let mut select = conn.prepare(&format!("explain query plan {sql}")).unwrap();
+        let bound = (1..=select.parameter_count()).map(|_| 0);
+        let steps = select.query_map(rusqlite::params_from_iter(bound), |row| row.get(3)).unwrap();
+        steps.map(|step| step.unwrap()).collect()
+    }
+
+    #[test]
+    fn the_counters_are_found_by_their_whole_key() {
+        let by = "SEARCH counter USING PRIMARY KEY (tenant=? AND channel=? AND kind=? AND";
+        assert_eq!(plan(STANDING), [format!("{by} hour=?)")]);
+        assert_eq!(plan(ENDS), [format!("{by} hour>? AND hour<?)")]);
+    }
 }

@@ -1,6 +1,9 @@
 //! What can go wrong inside the store, before it is told to the caller.
 
+use std::fmt;
+
 use posthaste_engine::store::StoreError;
+use rusqlite::Error;
 
 /// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
@@ -21,11 +24,43 @@ impl Fault {
     pub(super) fn nonsense(what: impl Into<String>) -> Self {
         Self::Nonsense(what.into())
     }
+
+    /// Whether it lies in what one row holds, so that every other row can still be read.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Nonsense(_) => true,
+            Self::Sqlite(error) => matches!(
+                error,
+                Error::FromSqlConversionFailure(..)
+                    | Error::IntegralValueOutOfRange(..)
+                    | Error::InvalidColumnType(..)
+                    | Error::Utf8Error(..)
+            ),
+        }
+    }
+
+    /// The same fault; damage is told with the name of the row.
+    pub(super) fn of(self, id: impl fmt::Display) -> Self {
+        if self.is_damage() { Self::Nonsense(format!("{id} cannot be read: {self}")) } else { self }
+    }
+}
+
+/// What was read of a row; none, and a word in the log, where the row is damaged, so that it stops nobody but itself.
+pub(super) fn unless_damaged<T>(row: &impl fmt::Debug, read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(fault) if fault.is_damage() => {
+            tracing::error!(?row, %fault, "a row cannot be read and is left out");
+            Ok(None)
+        }
+        Err(fault) => Err(fault),
+    }
 }
 
 impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
         match fault {
+            fault if fault.is_damage() => Self::Corrupt { what: fault.to_string() },
             Fault::Sqlite(error) => {
                 Self::Unavailable { what: "SQLite refused".to_owned(), source: Some(Box::new(error)) }
             }

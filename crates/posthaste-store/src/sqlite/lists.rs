@@ -1,5 +1,7 @@
 //! Lists: a bounded number of rows is looked at for a page, and the last of them is where the next page begins.
 
+use std::fmt;
+
 use posthaste_core::flow::FlowKey;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
@@ -7,7 +9,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, View};
 use rusqlite::{Row, Rows, params};
 
-use super::fault::{Fault, Result};
+use super::fault::{Fault, Result, unless_damaged};
 use super::readers::Reader;
 use super::reads::Standing;
 use super::rows::{
@@ -22,8 +24,8 @@ const MOST_LOOKED_AT: usize = 5_000;
 const LAST: [u8; 16] = [0xff; 16];
 
 /// Looks at rows until the page is full, the bound is reached or none are left. `cursor` names a row, `keep` answers
-/// with what the page shows of it, if anything.
-fn walk<T, C>(
+/// with what the page shows of it, if anything. A damaged row is passed over.
+fn walk<T, C: fmt::Debug>(
     mut rows: Rows<'_>,
     limit: usize,
     cursor: impl Fn(&Row<'_>) -> Result<C>,
@@ -38,8 +40,9 @@ fn walk<T, C>(
             break;
         }
         looked_at += 1;
-        last = Some(cursor(row)?);
-        page.rows.extend(keep(row)?);
+        let at = cursor(row)?;
+        page.rows.extend(unless_damaged(&at, keep(row))?.flatten());
+        last = Some(at);
     }
     Ok(page)
 }
@@ -167,8 +170,8 @@ pub(super) fn dead_letter(reader: &mut Reader, id: DeadLetterId) -> Result<Optio
     let mut rows = select.query([id.to_bytes()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
     let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
-    let wide = Wide::read(notification_id(row, 11)?, key, row, 0)?;
-    letter(row, wide).map(Some)
+    let wide = Wide::read(notification_id(row, 11)?, key, row, 0);
+    wide.and_then(|wide| letter(row, wide)).map(Some).map_err(|fault| fault.of(id))
 }
 
 /// Dead letters, newest first.
@@ -227,7 +230,7 @@ pub(super) fn audit(
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
     let mut select = reader.conn.prepare_cached(
-        "select number, tenant, actor, action, target, at, count
+        "select number, tenant, actor, action, target, at, asked, count
          from audit
          where number < ?1
          order by number desc",
@@ -244,7 +247,8 @@ pub(super) fn audit(
             }
             let (actor, action, target) = (row.get(2)?, row.get(3)?, row.get(4)?);
             let audit = Audit { tenant: of, actor, action, target, at: time(row, 5)? };
-            Ok(Some(AuditRow { number: row.get(0)?, audit, count: row.get::<_, i64>(6)?.unsigned_abs() }))
+            let (asked, count) = (row.get::<_, i64>(6)?.unsigned_abs(), row.get::<_, i64>(7)?.unsigned_abs());
+            Ok(Some(AuditRow { number: row.get(0)?, audit, asked, count }))
         },
     )
 }

@@ -1,6 +1,7 @@
 //! Opening a file: exclusive use, durability that is checked and not assumed, and the schema.
 
 use std::fs::{File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -134,6 +135,24 @@ pub enum OpenError {
         #[source]
         source: rusqlite::Error,
     },
+}
+
+/// The one name of a file, however it is spelled and whatever links lead to it, so that two who mean the same file ask
+/// for the same lock. The file is not opened for that: closing it would end the locks that SQLite may hold on it
+/// elsewhere in this process.
+pub(super) fn only_name(path: &Path) -> Result<PathBuf, OpenError> {
+    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    match path.canonicalize() {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        known => return known.map_err(io),
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A link to a file that is still to be made. Links that lead in a circle are another error above.
+    if let Ok(target) = path.read_link() {
+        return only_name(&directory.join(target));
+    }
+    let name = path.file_name().ok_or_else(|| io(ErrorKind::InvalidInput.into()))?;
+    Ok(directory.canonicalize().map_err(io)?.join(name))
 }
 
 /// Takes the file for this store alone. The lock ends with the process, however that ends.

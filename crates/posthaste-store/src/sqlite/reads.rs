@@ -68,8 +68,8 @@ impl Standing {
 /// A notification as it stands.
 pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View>> {
     let Reader { conn, flows } = reader;
-    let Some(wide) = Wide::find(conn, flows, id)? else { return Ok(None) };
-    Standing::need(conn, id)?.view(wide).map(Some)
+    let view = |wide| Standing::need(conn, id)?.view(wide);
+    Wide::find(conn, flows, id).and_then(|wide| wide.map(view).transpose()).map_err(|fault| fault.of(id))
 }
 
 /// What an act has to know of each id that exists.

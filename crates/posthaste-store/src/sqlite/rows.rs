@@ -131,8 +131,11 @@ impl Wide {
 
     /// The notification as it was accepted.
     pub(super) fn notification(self) -> Result<Arc<Notification>> {
-        let content: Content = serde_json::from_str(&self.content)
-            .map_err(|error| Fault::nonsense(format!("the content of {} is no content: {error}", self.id)))?;
+        let content: Content = serde_json::from_str(&self.content).map_err(|error| {
+            // The error's own words may quote the message, which belongs in no log.
+            let (kind, column) = (error.classify(), error.column());
+            Fault::nonsense(format!("the content is no content ({kind:?} error at column {column})"))
+        })?;
         Ok(Arc::new(Notification {
             id: self.id,
             tenant: self.key.tenant.clone(),

@@ -38,7 +38,7 @@ pub(super) fn put(tx: &mut Tx<'_>, name: &str, value: Option<&str>, audit: &Audi
         None => tx.conn.execute("delete from setting where name = ?1", [name])?,
     };
     tx.conn.execute("update setting_version set version = version + 1", [])?;
-    record(tx.conn, audit, 1)?;
+    record(tx.conn, audit, 1, 1)?;
     version(tx.conn)
 }
 

@@ -6,9 +6,9 @@ use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Expiring, Overdue, Wakes};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 
-use super::fault::Result;
+use super::fault::{Result, unless_damaged};
 use super::readers::Reader;
 use super::rows::{Queued, Wide, bucket, maybe_time, notification_id, queue_columns, time};
 
@@ -109,19 +109,22 @@ pub(super) fn overdue(
          and (due, id) > (?1, ?2)
          and due < ?3
          and first_due < ?4
-         order by due, id
-         limit ?5"
+         order by due, id"
     ))?;
     let (due, id) = after.map_or((i64::MIN, [0; 16]), |(due, id)| (due.as_micros(), id.to_bytes()));
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows =
-        select.query(params![due, id, due_before.as_micros(), first_due_before.as_micros(), limit])?;
-    let mut found = vec![];
-    while let Some(row) = rows.next()? {
-        let (id, queued) = (notification_id(row, 13)?, Queued::read(row, 0)?);
+    let mut rows = select.query(params![due, id, due_before.as_micros(), first_due_before.as_micros()])?;
+    let mut read = |id, row: &Row<'_>| {
+        let queued = Queued::read(row, 0)?;
         let notification = Wide::need(conn, flows, id)?.notification()?;
-        let (due, first_due) = (queued.due, queued.first_due);
-        found.push(Overdue { notification, seen: queued.seen(), due, first_due });
+        Ok(Overdue { notification, seen: queued.seen(), due: queued.due, first_due: queued.first_due })
+    };
+    let mut found = vec![];
+    // A damaged row takes no place: a short answer would mean that there are no more.
+    while found.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        let id = notification_id(row, 13)?;
+        found.extend(unless_damaged(&id, read(id, row))?);
     }
     Ok(found)
 }

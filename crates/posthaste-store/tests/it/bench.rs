@@ -25,3 +25,27 @@ fn the_bench_measures_every_scenario() {
         }
     }
 }
+
+#[test]
+fn the_bench_takes_only_what_it_knows() {
+    let asked = |line: &str| {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        program::settings(&words)
+    };
+    let settings = asked("--rows 0,20 --rounds 2 --flows 0 --watch cpu --output json").unwrap();
+    assert_eq!((settings.rows, settings.rounds, settings.flows), (vec![0, 20], 2, 0));
+    assert!(settings.json && matches!(settings.watch, Watch::Cpu));
+    for bad in [
+        "--colour red",
+        "--rows",
+        "--rows 0,x",
+        "--rounds 0",
+        "--batches -1",
+        "--watch sundial",
+        "--output xml",
+        "7",
+    ] {
+        let refused = asked(bad).err().unwrap();
+        assert!(refused.starts_with(bad.split(' ').next().unwrap()), "{refused}");
+    }
+}

@@ -1,5 +1,7 @@
 //! The file: whose it is, what it survives, and which ones are refused.
 
+use std::path::PathBuf;
+
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
 use posthaste_engine::store::{Audit, Pulse, Store};
@@ -60,6 +62,45 @@ async fn a_second_opener_is_told_which_file_is_in_use_and_what_to_do() {
     let text = refused.to_string();
     assert!(text.contains("posthaste.db") && text.contains("stop that one"), "{text}");
     scene.reopen();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_is_in_use_under_every_name_that_leads_to_it() {
+    use std::os::unix::fs::symlink;
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("data")).unwrap();
+    let path = root.join("data/x.db");
+    symlink("data/x.db", root.join("link.db")).unwrap();
+    symlink("link.db", root.join("link of a link.db")).unwrap();
+    symlink("data", root.join("elsewhere")).unwrap();
+    let from_here = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect::<PathBuf>();
+    let names = [
+        path.clone(),
+        root.join("data/./x.db"),
+        root.join("data/../data/x.db"),
+        root.join("link.db"),
+        root.join("link of a link.db"),
+        root.join("elsewhere/x.db"),
+        from_here.join(path.strip_prefix("/").unwrap()),
+    ];
+    // The file does not exist at first, so each link once leads to nothing.
+    for first in &names {
+        let store = SqliteStore::open(first, Options::default()).unwrap();
+        for second in &names {
+            let refused = SqliteStore::open(second, Options::default()).err();
+            let is_refused = matches!(refused, Some(OpenError::InUse { .. }));
+            assert!(is_refused, "{} beside {}: {refused:?}", second.display(), first.display());
+        }
+        drop(store);
+        std::fs::remove_file(&path).unwrap();
+    }
+    symlink("circle.db", root.join("circle.db")).unwrap();
+    for nowhere in ["circle.db", "missing/x.db"] {
+        let refused = SqliteStore::open(root.join(nowhere), Options::default()).err().unwrap();
+        assert!(matches!(refused, OpenError::Io { .. }), "{refused:?}");
+    }
 }
 
 #[test]

@@ -40,8 +40,15 @@ impl Scene {
 
     /// The same file, opened anew.
     pub(crate) fn reopen(self) -> Self {
+        self.reopen_after(|_| ())
+    }
+
+    /// The same file, opened anew after something else wrote to it.
+    pub(crate) fn reopen_after(self, write: impl FnOnce(&rusqlite::Connection)) -> Self {
+        let path = self.path();
         let Self { store, directory } = self;
         drop(store);
+        beside(&path, write);
         let store = SqliteStore::open(directory.path().join("posthaste.db"), Options::default()).unwrap();
         Self { store, directory }
     }
