@@ -23,9 +23,7 @@ pub use check::{
     LONGEST_QUICK_LIMIT, LONGEST_TIMEOUT, MOST_ATTEMPTS, MOST_QUICK_TRIES, MOST_SCHEDULE_ENTRIES,
     MOST_STATUS_CODES, MOST_TEMPLATE_ATTEMPTS,
 };
-pub use decide::{
-    BeforeSend, Decision, MOST_INTERRUPTIONS, Situation, decide, decide_before_send, is_past, is_retryable,
-};
+pub use decide::{BeforeSend, Decision, MOST_INTERRUPTIONS, Situation, decide, decide_before_send, is_past};
 pub use layer::{PolicyLayer, QuickLayer};
 pub use preset::Preset;
 pub use preview::{Preview, PreviewedAttempt, preview};

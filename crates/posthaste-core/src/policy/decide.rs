@@ -114,11 +114,6 @@ pub fn decide_before_send(policy: &Policy, facts: &BeforeSend) -> Option<Decisio
     is_too_old(policy, facts.first_due, facts.now).then(|| give_up(policy, Reason::MaxAgeExceeded))
 }
 
-/// Whether the policy ever retries a failure of that type.
-pub fn is_retryable(policy: &Policy, failure_type: FailureType) -> bool {
-    policy.backoff.strategy != Strategy::None && policy.retry_on.allows(failure_type)
-}
-
 /// The policy's delay, or what the receiver asked for where that is longer and the policy listens.
 fn retry_delay(policy: &Policy, situation: &Situation, failure: &Failure) -> Option<Duration> {
     let drawn = policy.delay_after(situation.attempt, situation.previous_delay, situation.draw)?;
