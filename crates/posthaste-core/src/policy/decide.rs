@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Policy;
 use crate::classify::{Failure, Verdict};
-use crate::failure::FailureType;
 use crate::reason::Reason;
 use crate::strategy::Strategy;
 use crate::time::Timestamp;
@@ -141,6 +140,7 @@ fn is_too_old(policy: &Policy, first_due: Timestamp, now: Timestamp) -> bool {
 mod tests {
     use super::Strategy;
     use super::*;
+    use crate::failure::FailureType;
     use crate::policy::Preset;
     use crate::reply::RetryAfter;
     use proptest::prelude::*;
