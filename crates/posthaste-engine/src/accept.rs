@@ -88,13 +88,23 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
 }
 
 async fn take(shared: &Shared, batch: Vec<Incoming>) {
+    let alone = batch.len() == 1;
     let mut answers = Vec::with_capacity(batch.len());
     let mut contents = Vec::with_capacity(batch.len());
     for incoming in batch {
         answers.push(incoming.answer);
         contents.push((incoming.idempotency, incoming.notifications));
     }
+    let again = contents.clone();
     match store(shared, contents).await {
+        // Nothing of it was stored and never will be together: whoever is at fault is refused alone.
+        Err(StoreError::Corrupt { .. }) if !alone => {
+            for (answer, content) in answers.into_iter().zip(again) {
+                let stored = store(shared, vec![content]).await;
+                let stored = stored.map_err(|error| AcceptError::Store(Arc::new(error)));
+                let _ = answer.send(stored.map(|mut accepted| accepted.pop().unwrap_or(Accepted::New)));
+            }
+        }
         Ok(accepted) => {
             for (answer, accepted) in answers.into_iter().zip(accepted) {
                 let _ = answer.send(Ok(accepted));

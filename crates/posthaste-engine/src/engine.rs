@@ -41,11 +41,12 @@ pub struct Parts {
     pub policies: PolicySet,
     /// What single status codes mean on a channel, where that differs from the table.
     pub overrides: BTreeMap<ChannelName, Overrides>,
-    /// Where chance starts. The same seed on the same events makes the same choices.
+    /// Where chance starts: another number for each process, or two of them make the same ids. The same seed on the same
+    /// events makes the same choices.
     pub seed: u64,
 }
 
-/// How an engine works.
+/// How an engine works. Figures that the loops could not work with are held to the nearest that they can.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// The node's name, for people.
@@ -65,6 +66,24 @@ pub struct Settings {
     /// A bug, for a test to find.
     #[cfg(feature = "testing")]
     pub planted: Option<Planted>,
+}
+
+impl Settings {
+    /// The same, held to what the loops can work with: no figure makes them turn on the spot, stand still or overflow.
+    #[must_use]
+    fn within_bounds(self) -> Self {
+        let hold = self.hold.clamp(Duration::from_secs(2), Duration::from_secs(3_600));
+        let pause = |wanted: Duration| wanted.clamp(Duration::from_millis(10), Duration::from_secs(86_400));
+        Self {
+            concurrency: self.concurrency.clamp(1, 100_000),
+            batch: self.batch.clamp(1, 10_000),
+            hold,
+            beat: self.beat.clamp(Duration::from_millis(10), hold / 4),
+            sweep: pause(self.sweep),
+            age_check: pause(self.age_check),
+            ..self
+        }
+    }
 }
 
 impl Default for Settings {
@@ -113,10 +132,8 @@ const INBOX: usize = 1_024;
 
 impl Engine {
     /// Joins the cluster and starts the loops on the current runtime.
-    pub async fn start(parts: Parts, mut settings: Settings) -> Result<Self, StoreError> {
-        // With none of these the loops would turn on the spot.
-        settings.batch = settings.batch.max(1);
-        settings.concurrency = settings.concurrency.max(1);
+    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
+        let settings = settings.within_bounds();
         let asked = Instant::now();
         let (id, now) = parts.store.join(&settings.name, settings.hold, parts.clock.now()).await?;
         let node = Node::joined(id, now, asked, settings.hold);
@@ -182,7 +199,7 @@ impl Engine {
     pub async fn drain(&self, patience: Duration) -> Result<u32, StoreError> {
         self.shared.draining.store(true, Ordering::SeqCst);
         self.shared.recording.ring();
-        let until = Instant::now() + patience;
+        let until = Instant::now() + patience.min(Duration::from_secs(86_400));
         // Whoever came before is told the truth about what is stored.
         let _ = tokio::time::timeout_at(until, self.let_in()).await;
         while self.shared.floor.busy() > 0 {

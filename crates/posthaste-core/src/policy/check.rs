@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::preset::attempts_of;
 use super::quick::QuickBackoff;
 use super::{Policy, PolicyLayer, QuickLayer, Scope};
-use crate::duration::show;
+use crate::duration::{MAXIMUM, show};
 use crate::fields::BadField;
 use crate::jitter::Jitter;
 use crate::strategy::Strategy;
@@ -31,6 +31,7 @@ pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
 impl PolicyLayer {
     /// Checks what can be checked without knowing the other scopes.
     pub fn check(&self) -> Result<(), BadField> {
+        self.check_lengths()?;
         self.check_delays()?;
         self.check_budget()?;
         match &self.quick {
@@ -45,6 +46,30 @@ impl PolicyLayer {
         match scope {
             Scope::Template(_) => self.check_template(),
             Scope::Global | Scope::Channel(_) | Scope::Tenant(_) => Ok(()),
+        }
+    }
+
+    /// What is longer than any duration that can be read would be lost when the layer is read back.
+    fn check_lengths(&self) -> Result<(), BadField> {
+        let plus = match self.jitter {
+            Some(Jitter::Plus(most)) => Some(most),
+            Some(_) | None => None,
+        };
+        let quick = self.quick.as_ref();
+        let longest_entry = self.schedule.as_ref().and_then(|schedule| schedule.iter().max().copied());
+        let lengths = [
+            ("initialDelay", self.initial_delay),
+            ("maximumDelay", self.maximum_delay),
+            ("schedule", longest_entry),
+            ("jitter.plus", plus),
+            ("timeout", self.timeout),
+            ("maxAge", self.max_age),
+            ("maximumRetryAfter", self.maximum_retry_after),
+            ("quick.delay", quick.and_then(|quick| quick.delay)),
+        ];
+        match lengths.into_iter().find(|(_, length)| length.is_some_and(|length| length > MAXIMUM)) {
+            Some((field, _)) => Err(BadField::new(field, format!("must be at most {}", show(MAXIMUM)))),
+            None => Ok(()),
         }
     }
 

@@ -45,6 +45,7 @@ fn no_promise_is_broken_whatever_goes_wrong() {
         }
         runs += 1;
     }
+    assert!(runs > 0, "no seed was run");
     let seconds = began.elapsed().as_secs_f64();
     let speed = steps as f64 / seconds;
     let [accepted, delivered, duplicates, interruptions] = sum;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use posthaste_engine::store::StoreError;
-use rusqlite::Error;
+use rusqlite::{Error, ErrorCode};
 
 /// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +61,10 @@ impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
         match fault {
             fault if fault.is_damage() => Self::Corrupt { what: fault.to_string() },
+            // What breaks a constraint is refused for good: asking again cannot help.
+            Fault::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
+                Self::Corrupt { what: error.to_string() }
+            }
             Fault::Sqlite(error) => {
                 Self::Unavailable { what: "SQLite refused".to_owned(), source: Some(Box::new(error)) }
             }

@@ -126,6 +126,12 @@ pub enum OpenError {
         /// The newest schema known here.
         known: usize,
     },
+    /// Another program has written the file.
+    #[error("{} is an SQLite file of another program: give Posthaste a file of its own", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
     /// SQLite refused.
     #[error("{} cannot be used as a store", path.display())]
     Sqlite {
@@ -173,6 +179,7 @@ pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
 pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+    ours_or_empty(&conn, path)?;
     // Has to come before the first table.
     conn.pragma_update(None, "page_size", PAGE_SIZE).map_err(sqlite)?;
     let mode: String =
@@ -191,6 +198,22 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenE
     // The lock proves that whoever held leases here is gone.
     conn.execute("update node set dead = 1", []).map_err(sqlite)?;
     Ok(conn)
+}
+
+/// What SQLite calls the program that a file belongs to: "post".
+const APPLICATION: i64 = 0x706f_7374;
+
+/// Refuses a file with somebody else's tables before anything in it is changed.
+fn ours_or_empty(conn: &Connection, path: &Path) -> Result<(), OpenError> {
+    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let application: i64 =
+        conn.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
+    let count = "select count(*) from sqlite_schema";
+    let tables: i64 = conn.query_row(count, [], |row| row.get(0)).map_err(sqlite)?;
+    if tables > 0 && application != APPLICATION {
+        return Err(OpenError::Foreign { path: path.to_owned() });
+    }
+    Ok(())
 }
 
 /// A connection for one thread.
@@ -233,7 +256,9 @@ fn migrate(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     }
     for (index, step) in MIGRATIONS.iter().enumerate().skip(found) {
         let done = index + 1;
-        let batch = format!("begin immediate;\n{step}\npragma user_version = {done};\ncommit;");
+        let batch = format!(
+            "begin immediate;\n{step}\npragma application_id = {APPLICATION};\npragma user_version = {done};\ncommit;"
+        );
         conn.execute_batch(&batch).map_err(sqlite)?;
     }
     Ok(())

@@ -176,3 +176,18 @@ async fn a_closed_store_leaves_no_log_behind() {
     let log = path.with_extension("db-wal");
     assert!(!log.exists() || std::fs::metadata(&log).unwrap().len() == 0);
 }
+
+#[test]
+fn a_file_of_another_program_is_refused_and_left_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("theirs.db");
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute_batch("create table customers (name text); insert into customers values ('ada');").unwrap();
+    drop(conn);
+    let before = std::fs::read(&path).unwrap();
+    let error = SqliteStore::open(&path, Options::default()).err().unwrap();
+    assert!(
+        error.to_string().ends_with("is an SQLite file of another program: give Posthaste a file of its own")
+    );
+    assert!(std::fs::read(&path).unwrap() == before);
+}

@@ -243,3 +243,22 @@ async fn what_is_due_later_than_the_next_look_does_not_wake_the_loop() {
     }
     assert_eq!(store.calls("wakes"), before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_uses_an_id_twice_is_refused_alone() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let taken = notification(&engine, "a", PLAIN);
+    send(&engine, taken.clone()).await;
+    let good: Vec<_> = (0..3).map(|_| notification(&engine, "b", PLAIN)).collect();
+    let ids: Vec<_> = good.iter().map(|one| one.id).collect();
+    let accept = |one| engine.accept(None, vec![one]);
+    let [a, b, c] = <[_; 3]>::try_from(good).unwrap();
+    let (a, bad, b, c) = tokio::join!(accept(a), accept(taken), accept(b), accept(c));
+    assert!(matches!(bad, Err(AcceptError::Store(_))));
+    assert_eq!([a.unwrap(), b.unwrap(), c.unwrap()], [Accepted::New, Accepted::New, Accepted::New]);
+    pass(ms(100)).await;
+    for id in ids {
+        assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
+    }
+}

@@ -1,6 +1,7 @@
 //! Which policy is in force when something is decided.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::{PolicyLayer, Scope};
@@ -148,4 +149,35 @@ async fn an_old_answer_about_policies_does_not_undo_a_newer_one() {
     let set = engine.policies().set();
     assert_eq!(set.layer(&Scope::Global), Some(&plain(60, 1)));
     assert_eq!(set.layer(&"tenant:default".parse().unwrap()), Some(&plain(10, 1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_could_not_be_read_back_is_refused() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let layer = PolicyLayer { initial_delay: Some(secs(86_400 * 40_000)), ..PolicyLayer::default() };
+    let refused = engine.put_policy(&Scope::Global, Some(layer), &ada()).await;
+    assert!(matches!(refused, Err(ActError::Policy(bad)) if bad.field == "initialDelay"));
+    let layer = PolicyLayer { max_attempts: Some(3), ..PolicyLayer::default() };
+    let refused = engine.put_policy(&Scope::Tenant("a\nb".to_owned()), Some(layer), &ada()).await;
+    assert!(matches!(refused, Err(ActError::Policy(bad)) if bad.field == "scope"));
+    assert!(rig.audit().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_with_impossible_settings_still_works() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 0;
+    rig.settings.batch = 0;
+    rig.settings.hold = Duration::MAX;
+    rig.settings.beat = Duration::MAX;
+    rig.settings.sweep = Duration::MAX;
+    rig.settings.age_check = Duration::ZERO;
+    let engine = rig.start().await;
+    let mut later = notification(&engine, "a", PLAIN);
+    later.not_before = Some(engine.now().later(ms(400)));
+    let id = send(&engine, later).await;
+    pass(secs(1)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    assert_eq!(engine.drain(Duration::MAX).await.unwrap(), 0);
 }
