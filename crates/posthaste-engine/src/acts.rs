@@ -45,7 +45,7 @@ pub enum ActError {
         wanted: &'static str,
     },
     /// A dead letter was acted on before.
-    #[error("{id} is already {status:?}")]
+    #[error("{id} {}", stands(*status))]
     Resolved {
         /// Which dead letter.
         id: DeadLetterId,
@@ -72,6 +72,15 @@ pub enum ActError {
     /// The store could not do it, or did not say whether it did.
     #[error("the change could not be stored")]
     Store(#[from] StoreError),
+}
+
+/// How a dead letter stands that cannot be acted on as asked, and what can be done.
+const fn stands(status: DeadLetterStatus) -> &'static str {
+    match status {
+        DeadLetterStatus::Pending => "is pending: only a discarded one can be restored",
+        DeadLetterStatus::Requeued => "was already sent on its way again",
+        DeadLetterStatus::Cancelled => "was already discarded: restore it first",
+    }
 }
 
 /// How often an act looks again when its notification changed meanwhile.
