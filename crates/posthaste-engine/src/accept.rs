@@ -88,51 +88,40 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
 }
 
 async fn take(shared: &Shared, batch: Vec<Incoming>) {
-    let alone = batch.len() == 1;
-    let mut answers = Vec::with_capacity(batch.len());
-    let mut contents = Vec::with_capacity(batch.len());
-    for incoming in batch {
-        answers.push(incoming.answer);
-        contents.push((incoming.idempotency, incoming.notifications));
-    }
-    let again = contents.clone();
-    match store(shared, contents).await {
-        // Nothing of it was stored and never will be together: whoever is at fault is refused alone.
-        Err(StoreError::Corrupt { .. }) if !alone => {
-            for (answer, content) in answers.into_iter().zip(again) {
-                let stored = store(shared, vec![content]).await;
-                let stored = stored.map_err(|error| AcceptError::Store(Arc::new(error)));
-                let _ = answer.send(stored.map(|mut accepted| accepted.pop().unwrap_or(Accepted::New)));
+    match store(shared, &batch).await {
+        // Nothing of it was stored, nor ever will be together: whoever is at fault is refused alone.
+        Err(StoreError::Corrupt { .. }) if batch.len() > 1 => {
+            for incoming in batch {
+                Box::pin(take(shared, vec![incoming])).await;
             }
         }
         Ok(accepted) => {
-            for (answer, accepted) in answers.into_iter().zip(accepted) {
-                let _ = answer.send(Ok(accepted));
+            for (incoming, accepted) in batch.into_iter().zip(accepted) {
+                let _ = incoming.answer.send(Ok(accepted));
             }
         }
         Err(error) => {
             let error = Arc::new(error);
-            for answer in answers {
-                let _ = answer.send(Err(AcceptError::Store(error.clone())));
+            for incoming in batch {
+                let _ = incoming.answer.send(Err(AcceptError::Store(error.clone())));
             }
         }
     }
 }
 
-type Contents = Vec<(Option<Idempotency>, Vec<Arc<Notification>>)>;
-
-async fn store(shared: &Shared, contents: Contents) -> Result<Vec<Accepted>, StoreError> {
-    let flows = flows(shared, &contents).await?;
+async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, StoreError> {
+    let flows = flows(shared, batch).await?;
     let now = shared.node.now();
     let lease = shared.node.grant();
     let mut places = Vec::new();
-    let mut requests = Vec::with_capacity(contents.len());
-    for (idempotency, notifications) in contents {
-        let prepare = |notification: Arc<Notification>| {
-            let flow = flows[&FlowKey::of(&notification)];
-            arrival(shared, notification, flow, lease, now, &mut places)
+    let mut requests = Vec::with_capacity(batch.len());
+    for incoming in batch {
+        let prepare = |notification: &Arc<Notification>| {
+            let flow = flows[&FlowKey::of(notification)];
+            arrival(shared, notification.clone(), flow, lease, now, &mut places)
         };
-        requests.push(Request { idempotency, arrivals: notifications.into_iter().map(prepare).collect() });
+        let arrivals = incoming.notifications.iter().map(prepare).collect();
+        requests.push(Request { idempotency: incoming.idempotency.clone(), arrivals });
     }
     let arrivals: Vec<Vec<Arrival>> = requests.iter().map(|request| request.arrivals.clone()).collect();
     match shared.store.accept(requests, now).await {
@@ -155,10 +144,10 @@ async fn store(shared: &Shared, contents: Contents) -> Result<Vec<Accepted>, Sto
 }
 
 /// The number of every flow among the arrivals; new ones are made.
-async fn flows(shared: &Shared, contents: &Contents) -> Result<HashMap<FlowKey, FlowId>, StoreError> {
+async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<HashMap<FlowKey, FlowId>, StoreError> {
     let mut known = HashMap::new();
     let mut unknown = Vec::new();
-    for notification in contents.iter().flat_map(|(_, notifications)| notifications) {
+    for notification in batch.iter().flat_map(|incoming| &incoming.notifications) {
         let key = FlowKey::of(notification);
         match shared.floor.flow_id(&key) {
             Some(id) => drop(known.insert(key, id)),
