@@ -1,1 +1,13 @@
-//! What people touch: HTTP API, CLI, configuration and wiring. Empty until the first product lands.
+//! What people touch: HTTP API, command line, configuration and wiring.
+//!
+//! Invariant: no rule of delivery lives here. API, page and command for one act call the same function of the engine.
+
+pub mod cli;
+pub mod client;
+pub mod clock;
+pub mod config;
+pub mod http;
+pub mod keys;
+pub mod shutdown;
+pub mod telemetry;
+pub mod wiring;

@@ -1,0 +1,1 @@
+//! A small HTTP client for the commands that speak the API.

@@ -1,0 +1,1 @@
+//! Settings: flags over variables over a file over what is built in.

@@ -1,0 +1,1 @@
+//! API keys: who calls, and whose notifications they may touch.
