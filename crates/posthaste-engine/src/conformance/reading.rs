@@ -2,27 +2,33 @@
 
 use std::fmt::Debug;
 
+use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
+use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
-use super::scene::{Scene, at, audit, burial, retry_at, tenant};
+use super::scene::{Scene, at, audit, burial, failed_attempt, good_attempt, retry_at, tenant};
 use super::{Broken, Kept, Promise, list, same};
 use crate::store::{
-    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, Request, View,
+    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterFilter, DeadLetterView, Ending, Filter, Next, Page,
+    Request, View,
 };
 
 pub(super) const PROMISES: &[Promise] = list![
     notifications_are_listed_newest_first_and_each_once,
     a_filter_shows_what_fits_it,
     a_filter_finds_every_state,
+    a_filter_finds_how_the_last_attempt_failed,
     a_text_is_found_in_any_case,
     a_page_looks_at_a_bounded_number_of_rows,
     the_retry_queue_shows_the_soonest_first,
     dead_letters_are_listed_newest_first_and_by_filter,
+    a_filter_of_dead_letters_shows_what_fits_it,
     the_audit_is_listed_newest_first_and_by_tenant,
 ];
 
@@ -99,14 +105,60 @@ async fn a_filter_finds_every_state(mut scene: Scene) -> Kept {
     }
     let discarded = scene.discarded().await?;
     for state in State::ALL {
-        let filter = Filter { state: Some(state), ..Filter::default() };
+        let filter = Filter { states: vec![state], ..Filter::default() };
         let rows = scene.store.page(filter, None, 99).await?.rows;
         same(state.name(), rows.iter().all(|row| row.state == state), true)?;
         same(state.name(), rows.len(), if state == State::Failed { 2 } else { 1 })?;
         let shown = rows.iter().any(|row| row.notification.id == discarded.id);
         same("the discarded one", shown, state == State::Failed)?;
     }
-    Ok(())
+    let several = [State::Failed, State::Succeeded, State::Retrying, State::Failed];
+    let filter = Filter { states: several.to_vec(), ..Filter::default() };
+    let rows = scene.store.page(filter, None, 99).await?.rows;
+    same("any of several", rows.iter().all(|row| several.contains(&row.state)), true)?;
+    same("any of several", rows.len(), 4)?;
+    let every = Filter { states: State::ALL.to_vec(), ..Filter::default() };
+    same("all of them", scene.store.page(every, None, 99).await?.rows.len(), State::ALL.len() + 1)
+}
+
+/// An attempt that failed in that way.
+fn failed_as(generation: u32, number: u32, failure_type: FailureType) -> Attempt {
+    Attempt { outcome: Outcome::Failed(failure_type), ..failed_attempt(generation, number) }
+}
+
+async fn a_filter_finds_how_the_last_attempt_failed(mut scene: Scene) -> Kept {
+    use FailureType::{Permanent, Temporary, Timeout};
+    scene.waiting().await?;
+    scene.in_state(State::Processing).await?;
+    scene.in_state(State::Succeeded).await?;
+    let waits = scene.in_state(State::RetryScheduled).await?;
+    let dead = scene.in_state(State::DeadLetter).await?;
+    let mended = scene.in_state(State::RetryScheduled).await?;
+    let lease = scene.lease().await?;
+    scene.claim(&mended, Lane::Retry, lease, at(60)).await?;
+    scene.settle(mended.id, lease, Some(good_attempt(1, 2)), Next::End(Ending::Delivered)).await?;
+    // Two attempts in the first generation and one in the second, which is the last one made.
+    let again = scene.in_state(State::RetryScheduled).await?;
+    let (lease, name) = (scene.lease().await?, scene.grave());
+    scene.claim(&again, Lane::Retry, lease, at(60)).await?;
+    scene.settle(again.id, lease, Some(failed_as(1, 2, Timeout)), burial(name)).await?;
+    scene.does(&again, Act::Requeue, None, at(70)).await?;
+    let store = scene.store.clone();
+    let list = async |failure_type| {
+        let filter = Filter { failure_type: Some(failure_type), ..Filter::default() };
+        store.page(filter, None, 99).await
+    };
+    let is = |what, page, rows: &[NotificationId]| {
+        page_is(what, page, |row: &View| row.notification.id, rows, None)
+    };
+    is("of an earlier generation", list(Timeout).await?, &[again.id])?;
+    let lease = scene.lease().await?;
+    scene.claim(&again, Lane::Main, lease, at(70)).await?;
+    is("none made since", list(Timeout).await?, &[again.id])?;
+    scene.settle(again.id, lease, Some(failed_as(2, 1, Permanent)), retry_at(at(90))).await?;
+    is("the newest generation", list(Permanent).await?, &[again.id])?;
+    is("no longer the last", list(Timeout).await?, &[])?;
+    is("the others", list(Temporary).await?, &[dead.id, waits.id])
 }
 
 async fn a_text_is_found_in_any_case(mut scene: Scene) -> Kept {
@@ -220,6 +272,52 @@ async fn dead_letters_are_listed_newest_first_and_by_filter(mut scene: Scene) ->
     is("of a channel", list(mail, None, 9).await?, &names[2..3], None)?;
     let row = list(any(), None, 1).await?.rows.into_iter().next();
     same("what a row says", row, scene.store.dead_letter(newest[0]).await?)
+}
+
+async fn a_filter_of_dead_letters_shows_what_fits_it(mut scene: Scene) -> Kept {
+    let buried_at =
+        |name| Act::Bury { dead_letter: name, reason: Reason::MaxAgeExceeded, text: "too old".to_owned() };
+    let (plain, full, unsent) =
+        (scene.in_state(State::RetryScheduled).await?, scene.full_draft(), scene.draft());
+    let (first, second, third) = (scene.grave(), scene.grave(), scene.grave());
+    let lease = scene.lease().await?;
+    scene.claim(&plain, Lane::Retry, lease, at(60)).await?;
+    scene.settle(plain.id, lease, Some(failed_as(1, 2, FailureType::Permanent)), burial(first)).await?;
+    let lease = scene.lease().await?;
+    scene.accept(&full, at(0), Some(lease)).await?;
+    scene.fail(&full, lease, burial(second)).await?;
+    scene.accept(&unsent, at(0), None).await?;
+    scene.does(&unsent, buried_at(third), None, at(30)).await?;
+    let any = DeadLetterFilter::default;
+    let a_tick_later = |time: Timestamp| Timestamp::from_micros(time.as_micros() + 1);
+    let failed = |failure_type| DeadLetterFilter { failure_type: Some(failure_type), ..any() };
+    let text = |text: &str| DeadLetterFilter { text: Some(text.to_owned()), ..any() };
+    let table = [
+        (any(), vec![third, second, first]),
+        (DeadLetterFilter { template: Some("welcome".to_owned()), ..any() }, vec![second]),
+        (DeadLetterFilter { template: Some("wel".to_owned()), ..any() }, vec![]),
+        (DeadLetterFilter { destination: Some(plain.destination.to_string()), ..any() }, vec![first]),
+        (DeadLetterFilter { destination: Some("https://d".to_owned()), ..any() }, vec![]),
+        (failed(FailureType::Permanent), vec![first]),
+        (failed(FailureType::Temporary), vec![second]),
+        (failed(FailureType::Timeout), vec![]),
+        (DeadLetterFilter { since: Some(at(10)), ..any() }, vec![third, second, first]),
+        (DeadLetterFilter { since: Some(a_tick_later(at(10))), ..any() }, vec![third]),
+        (DeadLetterFilter { until: Some(at(10)), ..any() }, vec![]),
+        (DeadLetterFilter { until: Some(a_tick_later(at(10))), ..any() }, vec![second, first]),
+        (DeadLetterFilter { until: Some(at(30)), ..any() }, vec![second, first]),
+        (text("HäLLO"), vec![second]),
+        (text("USER.created"), vec![second]),
+        (text("C-1"), vec![second]),
+        (text("/HOOK"), vec![third, second, first]),
+        (text("welcome"), vec![]),
+        (DeadLetterFilter { since: Some(at(20)), ..text("user.created") }, vec![]),
+    ];
+    for (filter, wanted) in table {
+        let what = format!("{filter:?}");
+        page_is(&what, scene.store.dead_letters(filter, None, 9).await?, |row| row.id, &wanted, None)?;
+    }
+    Ok(())
 }
 
 async fn the_audit_is_listed_newest_first_and_by_tenant(mut scene: Scene) -> Kept {

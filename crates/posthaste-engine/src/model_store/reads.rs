@@ -2,6 +2,8 @@
 
 use std::ops::Bound::{Excluded, Unbounded};
 
+use posthaste_core::attempt::{Attempt, Outcome};
+use posthaste_core::failure::FailureType;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::time::Timestamp;
@@ -57,7 +59,9 @@ impl Tables {
         limit: usize,
     ) -> Page<View, NotificationId> {
         let older = self.notifications.range((Unbounded, before.map_or(Unbounded, Excluded)));
-        scan(older.map(|(id, _)| *id).rev(), limit, |id| self.view(*id).filter(|view| shows(filter, view)))
+        scan(older.map(|(id, _)| *id).rev(), limit, |id| {
+            self.view(*id).filter(|view| self.shows(filter, view))
+        })
     }
 
     pub(super) fn retry_queue(
@@ -79,12 +83,21 @@ impl Tables {
         limit: usize,
     ) -> Page<DeadLetterView, DeadLetterId> {
         let older = self.dead_letters.range((Unbounded, before.map_or(Unbounded, Excluded)));
-        let is_shown = |dead: &&DeadLetterView| {
-            matches(filter.tenant.as_ref(), Some(&dead.notification.tenant))
-                && matches(filter.status.as_ref(), Some(&dead.status))
-                && matches(filter.channel.as_ref(), Some(&dead.notification.channel))
-        };
+        let is_shown = |dead: &&DeadLetterView| shows_letter(filter, dead);
         scan(older.map(|(id, _)| *id).rev(), limit, |id| self.dead_letters.get(id).filter(is_shown).cloned())
+    }
+
+    fn shows(&self, filter: &Filter, view: &View) -> bool {
+        let notification = &view.notification;
+        let last = || self.attempts.get(&notification.id).and_then(|made| made.values().next_back());
+        matches(filter.tenant.as_ref(), Some(&notification.tenant))
+            && (filter.states.is_empty() || filter.states.contains(&view.state))
+            && matches(filter.channel.as_ref(), Some(&notification.channel))
+            && matches(filter.template.as_ref(), notification.template.as_ref())
+            && matches(filter.destination.as_deref(), Some(&*notification.destination))
+            && falls_between(filter.since, filter.until, notification.created_at())
+            && filter.text.as_deref().is_none_or(|text| mentions(notification, text))
+            && filter.failure_type.is_none_or(|wanted| failed_as(last(), wanted))
     }
 
     pub(super) fn audit_page(
@@ -128,17 +141,24 @@ fn scan<T, C: Copy>(
     page
 }
 
-fn shows(filter: &Filter, view: &View) -> bool {
-    let notification = &view.notification;
-    let accepted = notification.created_at();
+fn shows_letter(filter: &DeadLetterFilter, dead: &DeadLetterView) -> bool {
+    let notification = &dead.notification;
     matches(filter.tenant.as_ref(), Some(&notification.tenant))
-        && matches(filter.state.as_ref(), Some(&view.state))
+        && matches(filter.status.as_ref(), Some(&dead.status))
         && matches(filter.channel.as_ref(), Some(&notification.channel))
         && matches(filter.template.as_ref(), notification.template.as_ref())
         && matches(filter.destination.as_deref(), Some(&*notification.destination))
-        && filter.since.is_none_or(|since| since <= accepted)
-        && filter.until.is_none_or(|until| accepted < until)
+        && falls_between(filter.since, filter.until, dead.created_at)
         && filter.text.as_deref().is_none_or(|text| mentions(notification, text))
+        && filter.failure_type.is_none_or(|wanted| failed_as(dead.attempts.last(), wanted))
+}
+
+fn falls_between(since: Option<Timestamp>, until: Option<Timestamp>, time: Timestamp) -> bool {
+    since.is_none_or(|since| since <= time) && until.is_none_or(|until| time < until)
+}
+
+fn failed_as(last: Option<&Attempt>, wanted: FailureType) -> bool {
+    last.is_some_and(|attempt| attempt.outcome == Outcome::Failed(wanted))
 }
 
 /// Nothing wanted matches everything.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use posthaste_core::attempt::Attempt;
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
@@ -76,19 +77,21 @@ pub struct HistoryEvent {
     pub attempt: u32,
 }
 
-/// Which notifications a list shows. What is none matches everything.
+/// Which notifications a list shows. What is none or empty matches everything.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
     /// Whose.
     pub tenant: Option<Tenant>,
-    /// In which state.
-    pub state: Option<State>,
+    /// In one of which states; none named for every state.
+    pub states: Vec<State>,
     /// Over which channel.
     pub channel: Option<Channel>,
     /// Made from which template.
     pub template: Option<String>,
     /// To which destination.
     pub destination: Option<String>,
+    /// How the last attempt made failed. What was never attempted, or was delivered by its last attempt, does not match.
+    pub failure_type: Option<FailureType>,
     /// Accepted at or after.
     pub since: Option<Timestamp>,
     /// Accepted before.
@@ -106,6 +109,18 @@ pub struct DeadLetterFilter {
     pub status: Option<DeadLetterStatus>,
     /// Over which channel.
     pub channel: Option<Channel>,
+    /// Made from which template.
+    pub template: Option<String>,
+    /// To which destination.
+    pub destination: Option<String>,
+    /// How the last attempt of the generation that died failed; what died without one does not match.
+    pub failure_type: Option<FailureType>,
+    /// Died at or after.
+    pub since: Option<Timestamp>,
+    /// Died before.
+    pub until: Option<Timestamp>,
+    /// Text that recipient, subject, event key or correlation id hold, in any case of ASCII letters.
+    pub text: Option<String>,
 }
 
 /// A dead letter with its own snapshot of what was to be sent.

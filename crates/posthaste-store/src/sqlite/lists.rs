@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use posthaste_core::attempt::Outcome;
+use posthaste_core::channel::Channel;
 use posthaste_core::flow::FlowKey;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
@@ -11,7 +13,7 @@ use rusqlite::{Row, Rows, params};
 
 use super::fault::{Fault, Result, unless_damaged};
 use super::readers::Reader;
-use super::reads::Standing;
+use super::reads::{Standing, last_outcome};
 use super::rows::{
     Queued, Wide, attempts_from, dead_letter_id, maybe_reason, maybe_tenant, maybe_time, notification_id,
     queue_columns, status, time, wide_columns,
@@ -71,11 +73,18 @@ pub(super) fn page(
         |row| {
             let id = notification_id(row, 10)?;
             let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
-            if !fits(filter, id, &key, row)? {
+            if !falls_between(filter.since, filter.until, id.made_at())
+                || !Wanted::of(filter).fits(&key, row)?
+            {
                 return Ok(None);
             }
             let standing = Standing::need(conn, id)?;
-            if filter.state.is_some_and(|state| state != standing.seen().state) {
+            if !filter.states.is_empty() && !filter.states.contains(&standing.seen().state) {
+                return Ok(None);
+            }
+            if let Some(wanted) = filter.failure_type
+                && last_outcome(conn, id)? != Some(Outcome::Failed(wanted))
+            {
                 return Ok(None);
             }
             standing.view(Wide::read(id, key, row, 0)?).map(Some)
@@ -83,29 +92,57 @@ pub(super) fn page(
     )
 }
 
-/// Whether the wide row is one that the filter wants; the state is not known here.
-fn fits(filter: &Filter, id: NotificationId, key: &FlowKey, row: &Row<'_>) -> Result<bool> {
-    let made_at = id.made_at();
-    let plain = filter.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant)
-        && filter.channel.is_none_or(|channel| channel == key.channel)
-        && filter.destination.as_deref().is_none_or(|destination| *destination == *key.destination)
-        && filter.since.is_none_or(|since| made_at >= since)
-        && filter.until.is_none_or(|until| made_at < until);
-    if !plain {
-        return Ok(false);
-    }
-    if let Some(template) = &filter.template
-        && text(row, 3)? != Some(template.as_str())
-    {
-        return Ok(false);
-    }
-    let Some(wanted) = &filter.text else { return Ok(true) };
-    for column in [1, 4, 5, 6] {
-        if text(row, column)?.is_some_and(|text| holds(text, wanted)) {
-            return Ok(true);
+/// What filters ask of the wide row, which a notification and its dead letter both have.
+#[derive(Clone, Copy)]
+struct Wanted<'f> {
+    tenant: Option<&'f Tenant>,
+    channel: Option<Channel>,
+    template: Option<&'f str>,
+    destination: Option<&'f str>,
+    text: Option<&'f str>,
+}
+
+impl<'f> Wanted<'f> {
+    fn of(filter: &'f Filter) -> Self {
+        Self {
+            tenant: filter.tenant.as_ref(),
+            channel: filter.channel,
+            template: filter.template.as_deref(),
+            destination: filter.destination.as_deref(),
+            text: filter.text.as_deref(),
         }
     }
-    Ok(false)
+
+    fn of_letters(filter: &'f DeadLetterFilter) -> Self {
+        Self {
+            tenant: filter.tenant.as_ref(),
+            channel: filter.channel,
+            template: filter.template.as_deref(),
+            destination: filter.destination.as_deref(),
+            text: filter.text.as_deref(),
+        }
+    }
+
+    /// Whether a row that begins with `wide_columns` is one that is wanted.
+    fn fits(self, key: &FlowKey, row: &Row<'_>) -> Result<bool> {
+        let of_flow = self.tenant.is_none_or(|tenant| *tenant == key.tenant)
+            && self.channel.is_none_or(|channel| channel == key.channel)
+            && self.destination.is_none_or(|destination| *destination == *key.destination);
+        if !of_flow || (self.template.is_some() && text(row, 3)? != self.template) {
+            return Ok(false);
+        }
+        let Some(wanted) = self.text else { return Ok(true) };
+        for column in [1, 4, 5, 6] {
+            if text(row, column)?.is_some_and(|text| holds(text, wanted)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn falls_between(since: Option<Timestamp>, until: Option<Timestamp>, time: Timestamp) -> bool {
+    since.is_none_or(|since| since <= time) && until.is_none_or(|until| time < until)
 }
 
 fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
@@ -197,12 +234,16 @@ pub(super) fn dead_letters(
         |row| dead_letter_id(row, 10),
         |row| {
             let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
-            let fits = filter.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant)
-                && filter.channel.is_none_or(|channel| channel == key.channel);
-            if !fits || filter.status.is_some_and(|wanted| status(row, 15).is_ok_and(|is| is != wanted)) {
+            if !Wanted::of_letters(filter).fits(&key, row)?
+                || !falls_between(filter.since, filter.until, time(row, 16)?)
+                || filter.status.is_some_and(|wanted| status(row, 15).is_ok_and(|is| is != wanted))
+            {
                 return Ok(None);
             }
-            letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?).map(Some)
+            let letter = letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?)?;
+            let last = letter.attempts.last().map(|attempt| attempt.outcome);
+            let is_wanted = filter.failure_type.is_none_or(|wanted| last == Some(Outcome::Failed(wanted)));
+            Ok(is_wanted.then_some(letter))
         },
     )
 }

@@ -1,5 +1,6 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
+use posthaste_core::attempt::Outcome;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::Lane;
@@ -9,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::ends::{Ended, Letter};
 use super::fault::{Fault, Result};
 use super::readers::Reader;
-use super::rows::{Queued, Wide, maybe_time, notification_id, priority, time};
+use super::rows::{Queued, Wide, maybe_time, notification_id, outcome, priority, time};
 use super::settle::{attempts, queued};
 
 /// Where a notification is: in the queue or among what ended.
@@ -133,6 +134,19 @@ pub(super) fn notification_of(conn: &Connection, letter: DeadLetterId) -> Result
     )?;
     let found = select.query_row([letter.to_bytes()], |row| Ok(notification_id(row, 0))).optional()?;
     found.transpose()
+}
+
+/// How the last attempt made came out; none if there was none.
+pub(super) fn last_outcome(conn: &Connection, id: NotificationId) -> Result<Option<Outcome>> {
+    let mut select = conn.prepare_cached(
+        "select failure
+         from attempt
+         where notification = ?1
+         order by generation desc, number desc
+         limit 1",
+    )?;
+    let found: Option<Option<u8>> = select.query_row([id.to_bytes()], |row| row.get(0)).optional()?;
+    found.map(outcome).transpose()
 }
 
 /// The attempts and events of a notification, oldest first.

@@ -1,6 +1,7 @@
 //! Everything that a store shows.
 
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
 use posthaste_core::id::NotificationId;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -53,8 +54,14 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         all.push(Read::Audit { tenant: Some(tenant), before: None, limit });
     }
     for state in State::ALL {
-        let filter = Filter { state: Some(state), ..Filter::default() };
+        let filter = Filter { states: vec![state], ..Filter::default() };
         all.push(Read::Page { filter, before: None, limit });
+    }
+    for failure_type in FailureType::ALL.map(Some) {
+        let filter = Filter { failure_type, ..Filter::default() };
+        all.push(Read::Page { filter, before: None, limit });
+        let filter = DeadLetterFilter { failure_type, ..DeadLetterFilter::default() };
+        all.push(Read::DeadLetters { filter, before: None, limit });
     }
     for status in [DeadLetterStatus::Pending, DeadLetterStatus::Requeued, DeadLetterStatus::Cancelled] {
         let filter = DeadLetterFilter { status: Some(status), ..DeadLetterFilter::default() };

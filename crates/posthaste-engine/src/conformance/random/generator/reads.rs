@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::state::State;
@@ -54,17 +55,18 @@ impl Generator {
     fn filter(&mut self) -> Filter {
         let number = self.rng.usize(..=self.notifications.len());
         let mut filter = Filter { tenant: self.some_tenant(), ..Filter::default() };
-        match self.rng.u32(0..8) {
-            0 => filter.state = Some(State::ALL[self.rng.usize(0..9)]),
+        match self.rng.u32(0..9) {
+            0 => {
+                let count = self.rng.usize(0..4);
+                filter.states = (0..count).map(|_| State::ALL[self.rng.usize(0..9)]).collect();
+            }
             1 => filter.channel = Some([Channel::Webhook, Channel::Email][self.rng.usize(0..2)]),
             2 => filter.template = Some(format!("template {number}")),
             3 => filter.destination = Some("https://example.org".to_owned()),
             4 => filter.since = Some(self.some_time()),
             5 => filter.until = Some(self.some_time()),
-            6 => {
-                filter.text =
-                    Some(["tO-1", "SUBJECT 2", "event", "correlation 3"][self.rng.usize(0..4)].to_owned())
-            }
+            6 => filter.text = Some(self.some_text()),
+            7 => filter.failure_type = Some(self.some_failure()),
             _ => {}
         }
         filter
@@ -72,11 +74,31 @@ impl Generator {
 
     fn dead_letter_filter(&mut self) -> DeadLetterFilter {
         let statuses = [DeadLetterStatus::Pending, DeadLetterStatus::Requeued, DeadLetterStatus::Cancelled];
-        DeadLetterFilter {
+        let number = self.rng.usize(..=self.notifications.len());
+        let mut filter = DeadLetterFilter {
             tenant: self.some_tenant(),
             status: self.rng.bool().then(|| statuses[self.rng.usize(0..3)]),
-            channel: self.rng.bool().then_some(Channel::Email),
+            ..DeadLetterFilter::default()
+        };
+        match self.rng.u32(0..8) {
+            0 => filter.channel = Some(Channel::Email),
+            1 => filter.template = Some(format!("template {number}")),
+            2 => filter.destination = Some("https://example.org".to_owned()),
+            3 => filter.since = Some(self.some_time()),
+            4 => filter.until = Some(self.some_time()),
+            5 => filter.text = Some(self.some_text()),
+            6 => filter.failure_type = Some(self.some_failure()),
+            _ => {}
         }
+        filter
+    }
+
+    fn some_text(&mut self) -> String {
+        ["tO-1", "SUBJECT 2", "event", "correlation 3"][self.rng.usize(0..4)].to_owned()
+    }
+
+    fn some_failure(&mut self) -> FailureType {
+        FailureType::ALL[self.rng.usize(..FailureType::ALL.len())]
     }
 
     fn some_tenant(&mut self) -> Option<Tenant> {
