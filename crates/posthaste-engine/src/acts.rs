@@ -146,9 +146,8 @@ impl Engine {
             }
             None => None,
         };
-        let audit = self.audit(actor, action, &scope.to_string());
-        self.shared.store.put_setting(&format!("{}{scope}", policies::PREFIX), value, audit).await?;
-        Ok(self.shared.policies.refresh(&*self.shared.store).await?)
+        let name = format!("{}{scope}", policies::PREFIX);
+        self.put_setting(&name, value, action, &scope.to_string(), actor).await
     }
 
     async fn act_on_dead_letter(
@@ -231,7 +230,7 @@ impl Engine {
         }
     }
 
-    fn audit(&self, actor: &Actor, action: &str, target: &str) -> Audit {
+    pub(crate) fn audit(&self, actor: &Actor, action: &str, target: &str) -> Audit {
         Audit {
             tenant: actor.tenant.clone(),
             actor: actor.name.clone(),

@@ -137,8 +137,7 @@ impl Engine {
         let asked = Instant::now();
         let (id, now) = parts.store.join(&settings.name, settings.hold, parts.clock.now()).await?;
         let node = Node::joined(id, now, asked, settings.hold);
-        let policies = Policies::new(parts.policies);
-        policies.refresh(&*parts.store).await?;
+        let policies = Policies::load(parts.policies, &*parts.store).await?;
         let (inbox, arrivals) = mpsc::channel(INBOX);
         let (jobs, to_send) = mpsc::unbounded_channel();
         let (reports, to_settle) = mpsc::unbounded_channel();

@@ -19,6 +19,7 @@ mod outcome;
 pub mod planted;
 pub mod policies;
 mod reclaim;
+pub mod settings;
 mod settle;
 mod signal;
 pub mod store;

@@ -1,12 +1,13 @@
 //! The policies in force: a snapshot in memory, so that no decision has to ask the store.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use posthaste_core::channel::Channel;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::policy::{Policy, PolicyLayer, PolicySet, Scope, Source};
 
+use crate::settings::Kept;
 use crate::store::{Result, Store};
 
 /// What the names of policy settings in the store begin with; the scope follows.
@@ -19,27 +20,59 @@ const MOST_RESOLVED: usize = 10_000;
 #[derive(Debug)]
 pub struct Policies {
     file: PolicySet,
-    current: RwLock<Arc<Snapshot>>,
+    current: RwLock<Snapshot>,
 }
 
-type Key = (Channel, Tenant, Option<String>);
-
+/// What one version of the settings makes of the policies.
 #[derive(Debug)]
 struct Snapshot {
-    version: Option<i64>,
+    kept: Arc<Kept>,
     set: PolicySet,
-    resolved: Mutex<HashMap<Key, Arc<Policy>>>,
+    resolved: RwLock<Resolved>,
 }
 
-impl Snapshot {
-    fn new(version: Option<i64>, set: PolicySet) -> Arc<Self> {
-        Arc::new(Self { version, set, resolved: Mutex::default() })
+/// Policies that were resolved before, by what they hang on. The maps are nested so that a look clones no name.
+#[derive(Debug, Default)]
+struct Resolved {
+    by_channel: BTreeMap<Channel, HashMap<Tenant, OfTenant>>,
+    count: usize,
+}
+
+#[derive(Debug, Default)]
+struct OfTenant {
+    plain: Option<Arc<Policy>>,
+    by_template: HashMap<String, Arc<Policy>>,
+}
+
+impl Resolved {
+    fn get(&self, notification: &Notification) -> Option<&Arc<Policy>> {
+        let of_tenant = self.by_channel.get(&notification.channel)?.get(&notification.tenant)?;
+        match &notification.template {
+            None => of_tenant.plain.as_ref(),
+            Some(template) => of_tenant.by_template.get(template),
+        }
+    }
+
+    fn put(&mut self, notification: &Notification, policy: Arc<Policy>) {
+        if self.count >= MOST_RESOLVED {
+            *self = Self::default();
+        }
+        let of_channel = self.by_channel.entry(notification.channel).or_default();
+        let of_tenant = of_channel.entry(notification.tenant.clone()).or_default();
+        let known = match &notification.template {
+            None => of_tenant.plain.replace(policy),
+            Some(template) => of_tenant.by_template.insert(template.clone(), policy),
+        };
+        self.count += usize::from(known.is_none());
     }
 }
 
 impl Policies {
-    pub(crate) fn new(file: PolicySet) -> Self {
-        Self { current: RwLock::new(Snapshot::new(None, file.clone())), file }
+    /// Reads what the store has.
+    pub(crate) async fn load(file: PolicySet, store: &dyn Store) -> Result<Self> {
+        let kept = Kept::read(store, None).await?.unwrap_or_default();
+        let current = RwLock::new(Snapshot::new(&file, kept));
+        Ok(Self { file, current })
     }
 
     /// The layers in force.
@@ -53,45 +86,54 @@ impl Policies {
         if let Some(message) = &notification.content.policy {
             return Arc::new(snapshot.resolve(notification, Some(message)));
         }
-        let key = (notification.channel, notification.tenant.clone(), notification.template.clone());
-        let mut resolved = snapshot.resolved.lock().expect("no code panics while it resolves");
-        if let Some(policy) = resolved.get(&key) {
+        let known = snapshot.resolved.read().expect("no code panics while it resolves");
+        if let Some(policy) = known.get(notification) {
             return policy.clone();
         }
-        if resolved.len() >= MOST_RESOLVED {
-            resolved.clear();
-        }
+        drop(known);
         let policy = Arc::new(snapshot.resolve(notification, None));
-        resolved.insert(key, policy.clone());
+        let mut known = snapshot.resolved.write().expect("no code panics while it resolves");
+        known.put(notification, policy.clone());
         policy
     }
 
-    /// Takes over what the store has that is new. A setting that cannot be understood leaves its scope as the file has
-    /// it: it was checked when it was put, so only a newer version can have written it.
+    /// Every setting of the store that these policies were read from.
+    pub(crate) fn kept(&self) -> Arc<Kept> {
+        self.snapshot().kept.clone()
+    }
+
+    /// Takes over what the store has that is new.
     pub(crate) async fn refresh(&self, store: &dyn Store) -> Result<()> {
-        let known = self.snapshot().version;
-        let Some((version, settings)) = store.settings(known).await? else { return Ok(()) };
-        let mut set = self.file.clone();
-        for (name, value) in settings {
-            let Some(scope) = name.strip_prefix(PREFIX) else { continue };
-            if let Err(error) = put(&mut set, scope, &value) {
-                tracing::error!(name, error, "a policy in the store cannot be understood");
-            }
-        }
+        let known = self.snapshot().kept.version;
+        let Some(kept) = Kept::read(store, Some(known)).await? else { return Ok(()) };
+        let fresh = Snapshot::new(&self.file, kept);
         let mut current = self.current.write().expect("no code panics while it replaces the policies");
         // Two refreshes can overtake each other; the older answer must not undo the newer one.
-        if current.version.is_none_or(|known| known < version) {
-            *current = Snapshot::new(Some(version), set);
+        if current.kept.version < fresh.kept.version {
+            *current = fresh;
         }
         Ok(())
     }
 
-    fn snapshot(&self) -> Arc<Snapshot> {
-        self.current.read().expect("no code panics while it replaces the policies").clone()
+    fn snapshot(&self) -> RwLockReadGuard<'_, Snapshot> {
+        self.current.read().expect("no code panics while it replaces the policies")
     }
 }
 
 impl Snapshot {
+    /// A setting that cannot be understood leaves its scope as the file has it: it was checked when it was put, so only
+    /// a newer version can have written it.
+    fn new(file: &PolicySet, kept: Kept) -> Self {
+        let mut set = file.clone();
+        for (name, value) in &kept.values {
+            let Some(scope) = name.strip_prefix(PREFIX) else { continue };
+            if let Err(error) = put(&mut set, scope, value) {
+                tracing::error!(name, error, "a policy in the store cannot be understood");
+            }
+        }
+        Self { kept: Arc::new(kept), set, resolved: RwLock::default() }
+    }
+
     fn resolve(&self, notification: &Notification, message: Option<&PolicyLayer>) -> Policy {
         let template = notification.template.as_deref();
         self.set.resolve(notification.channel, notification.tenant.as_str(), template, message)

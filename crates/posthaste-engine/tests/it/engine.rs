@@ -9,6 +9,7 @@ mod faults;
 mod nodes;
 mod policies;
 mod retries;
+mod settings;
 mod tries;
 mod turns;
 
