@@ -138,6 +138,7 @@ macro_rules! id {
 
 id!(NotificationId, "ntf_", "notificationId", "The name of a notification.");
 id!(DeadLetterId, "dl_", "deadLetterId", "The name of a dead letter.");
+id!(KeyId, "key_", "keyId", "The name of an API key.");
 
 #[cfg(test)]
 mod tests {

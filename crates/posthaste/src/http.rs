@@ -1,1 +1,215 @@
-//! The HTTP API.
+//! The HTTP API: from a request to the function of the engine that does it, and back.
+//!
+//! One file a resource. `route` lists every address, `problem` every way to be refused, `server` holds the connections.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use posthaste_engine::engine::Engine;
+use posthaste_engine::store::Store;
+use posthaste_wire::guard::Guard;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use self::cursor::Cursors;
+pub(crate) use self::cursor::{hex, unhex};
+use self::metrics::Requests;
+use self::problem::{Kind, Problem, Result};
+use self::route::{Access, Route};
+use crate::keys::{Caller, Keys};
+
+mod audit;
+mod cursor;
+mod dead_letters;
+mod health;
+mod intake;
+mod keys;
+mod metrics;
+mod notifications;
+mod object;
+pub mod openapi;
+mod policies;
+pub mod problem;
+mod query;
+pub mod route;
+mod send;
+pub mod server;
+mod stats;
+mod view;
+
+/// What the API is made of.
+pub struct Api {
+    /// What does the work.
+    pub engine: Engine,
+    /// What the lists are read from.
+    pub store: Arc<dyn Store>,
+    /// Who may call.
+    pub keys: Keys,
+    /// Which addresses a webhook may name.
+    pub guard: Guard,
+    /// How long the body of a request may take.
+    pub body_within: Duration,
+    /// Whether `/metrics` needs a key.
+    pub metrics_need_key: bool,
+    /// Whether an acknowledged notification survives a power cut.
+    pub durable: bool,
+    stopping: AtomicBool,
+    cursors: Cursors,
+    requests: Requests,
+}
+
+/// A request on its way to its resource.
+pub(crate) struct Ask {
+    head: Parts,
+    body: Incoming,
+    /// What stood in the path for `{..}`.
+    inner: String,
+    caller: Arc<Caller>,
+}
+
+/// What an API is given.
+pub struct ApiParts {
+    /// See [`Api::engine`].
+    pub engine: Engine,
+    /// See [`Api::store`].
+    pub store: Arc<dyn Store>,
+    /// See [`Api::keys`].
+    pub keys: Keys,
+    /// See [`Api::guard`].
+    pub guard: Guard,
+    /// See [`Api::body_within`].
+    pub body_within: Duration,
+    /// See [`Api::metrics_need_key`].
+    pub metrics_need_key: bool,
+    /// See [`Api::durable`].
+    pub durable: bool,
+    /// What cursors are sealed with.
+    pub cursor_secret: [u8; 32],
+}
+
+impl Api {
+    /// An API over a running engine.
+    pub fn new(parts: ApiParts) -> Self {
+        let ApiParts { engine, store, keys, guard, body_within, metrics_need_key, durable, cursor_secret } =
+            parts;
+        Self {
+            engine,
+            store,
+            keys,
+            guard,
+            body_within,
+            metrics_need_key,
+            durable,
+            stopping: AtomicBool::new(false),
+            cursors: Cursors::new(&cursor_secret),
+            requests: Requests::default(),
+        }
+    }
+
+    /// From here on the node says that it is not ready.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    async fn find_and_answer(&self, request: Request<Incoming>) -> (Option<Route>, Result) {
+        let (head, body) = request.into_parts();
+        let found = Route::find(&head.method, head.uri.path());
+        let (route, inner) = match found {
+            Ok((route, inner)) => (route, inner.to_owned()),
+            Err(problem) => return (None, Err(problem)),
+        };
+        let caller = match self.caller(&head, route.shown().2) {
+            Ok(caller) => caller,
+            Err(problem) => return (Some(route), Err(problem)),
+        };
+        (Some(route), self.dispatch(route, Ask { head, body, inner, caller }).await)
+    }
+
+    fn caller(&self, head: &Parts, access: Access) -> Result<Arc<Caller>> {
+        let needed = match access {
+            Access::Open => false,
+            Access::Metrics => self.metrics_need_key,
+            Access::Key => true,
+        };
+        if !needed {
+            return Ok(self.keys.nobody());
+        }
+        let wrong = |detail: &str| Problem::new(Kind::Unauthorized, detail);
+        let given = head.headers.get(AUTHORIZATION).ok_or_else(|| {
+            wrong("the header `Authorization: Bearer <API key>` is missing")
+        })?;
+        let key = given.to_str().ok().and_then(|given| {
+            let (scheme, key) = given.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+        });
+        let key = key.ok_or_else(|| wrong("the header must be `Authorization: Bearer <API key>`"))?;
+        self.keys.find(&self.engine, key).ok_or_else(|| wrong("the API key is not known, or was revoked"))
+    }
+
+    async fn dispatch(&self, route: Route, ask: Ask) -> Result {
+        match route {
+            Route::Send => notifications::send(self, ask).await,
+            Route::SendBatch => notifications::send_batch(self, ask).await,
+            Route::ListNotifications => notifications::list(self, &ask).await,
+            Route::ListFailed => notifications::list_failed(self, &ask).await,
+            Route::GetNotification => notifications::get(self, &ask).await,
+            Route::Retry => notifications::retry(self, &ask).await,
+            Route::RetryNow => notifications::retry_now(self, &ask).await,
+            Route::Cancel => notifications::cancel(self, &ask).await,
+            Route::RetryQueue => notifications::retry_queue(self, &ask).await,
+            Route::ListDeadLetters => dead_letters::list(self, &ask).await,
+            Route::GetDeadLetter => dead_letters::get(self, &ask).await,
+            Route::Requeue => dead_letters::requeue(self, &ask).await,
+            Route::Discard => dead_letters::discard(self, &ask).await,
+            Route::Restore => dead_letters::restore(self, &ask).await,
+            Route::Stats => stats::get(self, &ask).await,
+            Route::Audit => audit::list(self, &ask).await,
+            Route::ListPolicies => policies::list(self, &ask),
+            Route::PreviewPolicy => policies::preview(self, ask).await,
+            Route::GetPolicy => policies::get(self, &ask),
+            Route::PutPolicy => policies::put(self, ask).await,
+            Route::DeletePolicy => policies::delete(self, &ask).await,
+            Route::ListKeys => keys::list(self, &ask),
+            Route::CreateKey => keys::create(self, ask).await,
+            Route::RevokeKey => keys::revoke(self, &ask).await,
+            Route::Health => Ok(health::health(self)),
+            Route::Ready => Ok(health::ready(self).await),
+            Route::Metrics => metrics::get(self).await,
+            Route::OpenApi => Ok(openapi::get()),
+        }
+    }
+}
+
+impl server::Answer for Api {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let begun = Instant::now();
+        let (route, answer) = self.find_and_answer(request).await;
+        let response = answer.unwrap_or_else(|problem| problem.response());
+        self.requests.note(route, response.status(), begun.elapsed());
+        response
+    }
+}
+
+/// A JSON answer.
+fn json(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
+    bytes(status, Bytes::from(value.to_string()))
+}
+
+/// An answer that is JSON already.
+fn bytes(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,1 +1,220 @@
 //! API keys: who calls, and whose notifications they may touch.
+//!
+//! A key is kept as its SHA-256 among the settings of the store (`key:<id>`), so it reaches every node. The key itself
+//! is shown once, when it is made. A key of 256 random bits needs no slow hash: there is nothing to guess.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, RwLock};
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand;
+use posthaste_core::id::KeyId;
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::acts::{ActError, Actor};
+use posthaste_engine::engine::Engine;
+use posthaste_engine::settings::Kept;
+use serde::{Deserialize, Serialize};
+
+use crate::http::hex;
+
+/// What the names of keys among the settings begin with.
+pub const PREFIX: &str = "key:";
+/// What every key that we make begins with.
+const START: &str = "phk_";
+/// How much of a key is kept to know it by.
+const SHOWN: usize = 12;
+/// The fewest characters of an admin key that is given.
+pub const SHORTEST_ADMIN_KEY: usize = 32;
+/// The tenant that an admin's own sends belong to.
+const DEFAULT_TENANT: &str = "default";
+
+/// Who calls.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The name in the audit.
+    pub name: String,
+    /// Whose notifications it may touch; none for an admin, who may touch all.
+    pub tenant: Option<Tenant>,
+}
+
+impl Caller {
+    /// Whose notifications its sends become.
+    pub fn sends_for(&self) -> Tenant {
+        self.tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.parse().expect("the name is plain and short"))
+    }
+
+    /// Whether it sees what belongs to this tenant.
+    pub fn sees(&self, tenant: &Tenant) -> bool {
+        self.tenant.as_ref().is_none_or(|own| own == tenant)
+    }
+
+    /// The caller as the engine knows it.
+    pub fn actor(&self) -> Actor {
+        Actor { name: self.name.clone(), tenant: self.tenant.clone() }
+    }
+}
+
+/// A key as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeptKey {
+    /// The name that people gave it.
+    pub name: String,
+    /// Whose key it is; none for an admin's.
+    pub tenant: Option<String>,
+    /// The SHA-256 of the key, in hexadecimal digits.
+    pub hash: String,
+    /// How it begins, to know it by.
+    pub start: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// By whom.
+    pub created_by: String,
+}
+
+/// A key that was just made: the only time that it is seen.
+pub struct NewKey {
+    /// Its name.
+    pub id: KeyId,
+    /// The key.
+    pub secret: String,
+}
+
+/// The keys in force.
+pub struct Keys {
+    /// The admin key that the process was given, by its hash. It is not kept in the store.
+    given: Option<(Hash, Arc<Caller>)>,
+    nobody: Arc<Caller>,
+    known: RwLock<Known>,
+}
+
+type Hash = [u8; 32];
+
+#[derive(Default)]
+struct Known {
+    version: Option<i64>,
+    callers: HashMap<Hash, Arc<Caller>>,
+}
+
+/// An admin key that is too short to be safe.
+#[derive(Debug, thiserror::Error)]
+#[error("the admin key has {length} characters; it needs at least {SHORTEST_ADMIN_KEY} (`openssl rand -hex 32` makes one)")]
+pub struct WeakKey {
+    length: usize,
+}
+
+impl Keys {
+    /// The keys of the store, and the admin key that the process was given, if any.
+    pub fn new(admin: Option<&str>) -> Result<Self, WeakKey> {
+        let caller = |name: &str| Arc::new(Caller { name: name.to_owned(), tenant: None });
+        let given = match admin {
+            Some(key) if key.chars().count() < SHORTEST_ADMIN_KEY => {
+                return Err(WeakKey { length: key.chars().count() });
+            }
+            Some(key) => Some((hash(key), caller("admin"))),
+            None => None,
+        };
+        Ok(Self { given, nobody: caller("nobody"), known: RwLock::default() })
+    }
+
+    /// Who calls without a key, where none is needed.
+    pub(crate) fn nobody(&self) -> Arc<Caller> {
+        self.nobody.clone()
+    }
+
+    /// Whose key this is.
+    pub fn find(&self, engine: &Engine, key: &str) -> Option<Arc<Caller>> {
+        let hash = hash(key);
+        if let Some((given, caller)) = &self.given
+            && *given == hash
+        {
+            return Some(caller.clone());
+        }
+        let kept = engine.settings();
+        let known = self.known.read().expect("no code panics while it replaces the keys");
+        if known.version == Some(kept.version) {
+            return known.callers.get(&hash).cloned();
+        }
+        drop(known);
+        let fresh = Known::of(&kept);
+        let found = fresh.callers.get(&hash).cloned();
+        *self.known.write().expect("no code panics while it replaces the keys") = fresh;
+        found
+    }
+}
+
+impl Known {
+    fn of(kept: &Kept) -> Self {
+        let mut callers = HashMap::new();
+        for (id, key) in all(kept) {
+            let tenant = key.tenant.as_deref().map(str::parse::<Tenant>).transpose();
+            let (Ok(tenant), Some(hash)) = (tenant, crate::http::unhex(&key.hash)) else { continue };
+            let Ok(hash) = Hash::try_from(hash.as_slice()) else { continue };
+            callers.insert(hash, Arc::new(Caller { name: format!("{} ({id})", key.name), tenant }));
+        }
+        Self { version: Some(kept.version), callers }
+    }
+}
+
+/// Every kept key. One that cannot be read opens nothing.
+pub fn all(kept: &Kept) -> Vec<(KeyId, KeptKey)> {
+    let from = kept.values.range(PREFIX.to_owned()..);
+    let keys = from.take_while(|(name, _)| name.starts_with(PREFIX));
+    keys.filter_map(|(name, value)| {
+        let id = name.strip_prefix(PREFIX)?.parse().ok()?;
+        Some((id, serde_json::from_str(value).ok()?))
+    })
+    .collect()
+}
+
+/// Makes a key and keeps its hash. `tenant` is none for an admin's key.
+pub async fn create(
+    engine: &Engine,
+    name: &str,
+    tenant: Option<&Tenant>,
+    actor: &Actor,
+) -> Result<NewKey, ActError> {
+    let (now, secret) = (engine.now(), fresh());
+    let random = u128::from_be_bytes(random());
+    let id = KeyId::new(now, random);
+    let kept = KeptKey {
+        name: name.to_owned(),
+        tenant: tenant.map(ToString::to_string),
+        hash: hex(&hash(&secret)),
+        start: secret[..SHOWN].to_owned(),
+        created_at: now,
+        created_by: actor.name.clone(),
+    };
+    let value = serde_json::to_string(&kept).expect("a kept key is made of texts");
+    engine.put_setting(&format!("{PREFIX}{id}"), Some(value), "create-key", &id.to_string(), actor).await?;
+    Ok(NewKey { id, secret })
+}
+
+/// Takes a key out of force.
+pub async fn revoke(engine: &Engine, id: KeyId, actor: &Actor) -> Result<(), ActError> {
+    engine.put_setting(&format!("{PREFIX}{id}"), None, "revoke-key", &id.to_string(), actor).await
+}
+
+/// A key that nobody has seen.
+pub fn fresh() -> String {
+    START.to_owned() + &hex(&random::<32>())
+}
+
+/// Random bytes from the operating system.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    rand::fill(&mut bytes).expect("the operating system has random bytes");
+    bytes
+}
+
+fn hash(key: &str) -> Hash {
+    digest(&SHA256, key.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "NewKey({})", self.id)
+    }
+}

@@ -1,0 +1,85 @@
+//! `/v1/dead-letters`.
+
+use http::StatusCode;
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::id::DeadLetterId;
+use posthaste_engine::store::DeadLetterFilter;
+use serde_json::json;
+
+use super::problem::{Problem, Result};
+use super::query::{Paging, Query};
+use super::{Api, Ask, json, view};
+
+/// `GET /v1/dead-letters`
+pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
+    let mut query = Query::of(ask)?;
+    let paging: Paging<DeadLetterId> = Paging::take(api, ask, &mut query)?;
+    let (since, until) = query.stretch()?;
+    let status = query.name("status", status, "pending, requeued, cancelled, all")?;
+    let filter = DeadLetterFilter {
+        tenant: query.tenant(ask)?,
+        status: status.unwrap_or(Some(DeadLetterStatus::Pending)),
+        channel: query.channel()?,
+        template: query.text("template"),
+        destination: query.text("destination"),
+        failure_type: query.failure_type()?,
+        since,
+        until,
+        text: query.text("q"),
+    };
+    query.finish()?;
+    let page = api.store.dead_letters(filter, paging.from, paging.limit).await?;
+    Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::dead_letter(&row))))
+}
+
+/// The outer option is whether the name is known, the inner one whether a status is asked for.
+fn status(name: &str) -> Option<Option<DeadLetterStatus>> {
+    match name {
+        "pending" => Some(Some(DeadLetterStatus::Pending)),
+        "requeued" => Some(Some(DeadLetterStatus::Requeued)),
+        "cancelled" => Some(Some(DeadLetterStatus::Cancelled)),
+        "all" => Some(None),
+        _ => None,
+    }
+}
+
+/// `GET /v1/dead-letters/{id}`
+pub(super) async fn get(api: &Api, ask: &Ask) -> Result {
+    let id = wanted(ask)?;
+    let found = api.store.dead_letter(id).await?.filter(|view| ask.caller.sees(&view.notification.tenant));
+    let found = found.ok_or_else(|| missing(ask))?;
+    Ok(json(StatusCode::OK, &view::whole_dead_letter(&found)))
+}
+
+/// `POST /v1/dead-letters/{id}/requeue`
+pub(super) async fn requeue(api: &Api, ask: &Ask) -> Result {
+    let id = wanted(ask)?;
+    let was = api.engine.requeue(id, &ask.caller.actor()).await?;
+    let answer = json!({"id": id, "notificationId": was.id, "status": "queued", "attempt": 1});
+    Ok(json(StatusCode::ACCEPTED, &answer))
+}
+
+/// `POST /v1/dead-letters/{id}/discard`
+pub(super) async fn discard(api: &Api, ask: &Ask) -> Result {
+    let id = wanted(ask)?;
+    let was = api.engine.discard(id, &ask.caller.actor()).await?;
+    let answer = json!({"id": id, "notificationId": was.id, "status": "failed"});
+    Ok(json(StatusCode::ACCEPTED, &answer))
+}
+
+/// `POST /v1/dead-letters/{id}/restore`
+pub(super) async fn restore(api: &Api, ask: &Ask) -> Result {
+    let id = wanted(ask)?;
+    let was = api.engine.restore(id, &ask.caller.actor()).await?;
+    let answer = json!({"id": id, "notificationId": was.id, "status": "failed"});
+    Ok(json(StatusCode::ACCEPTED, &answer))
+}
+
+fn wanted(ask: &Ask) -> Result<DeadLetterId> {
+    Query::of(ask)?.finish()?;
+    ask.inner.parse().map_err(|_| missing(ask))
+}
+
+fn missing(ask: &Ask) -> Problem {
+    Problem::not_found(format!("there is no dead letter {}", ask.inner))
+}

@@ -1,0 +1,172 @@
+//! `/metrics`: figures for Prometheus. docs/metrics.md says what each means.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::Full;
+use posthaste_engine::store::Stats;
+use posthaste_engine::tally::{Histogram, Tally};
+
+use super::Api;
+use super::problem::Result;
+use super::route::Route;
+
+/// How many classes of answers there are: 1xx to 5xx.
+const CLASSES: usize = 5;
+
+/// What was asked of this process since its start, for each route; the last place is for what has none.
+#[derive(Default)]
+pub(super) struct Requests {
+    counts: [[AtomicU64; CLASSES]; Route::ALL.len() + 1],
+    times: [AtomicU64; Histogram::BOUNDS.len() + 1],
+    micros: AtomicU64,
+}
+
+impl Requests {
+    /// Counts an answer.
+    pub(super) fn note(&self, route: Option<Route>, status: StatusCode, took: Duration) {
+        let row = route.map_or(Route::ALL.len(), |route| route as usize);
+        let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
+        self.counts[row][class].fetch_add(1, Ordering::Relaxed);
+        if route == Some(Route::Send) || route == Some(Route::SendBatch) {
+            let place = Histogram::BOUNDS.partition_point(|bound| *bound < took);
+            self.times[place].fetch_add(1, Ordering::Relaxed);
+            self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    fn accept_times(&self) -> Histogram {
+        let counts = std::array::from_fn(|place| self.times[place].load(Ordering::Relaxed));
+        Histogram { counts, sum: Duration::from_micros(self.micros.load(Ordering::Relaxed)) }
+    }
+}
+
+/// `GET /metrics`
+pub(super) async fn get(api: &Api) -> Result {
+    let now = api.engine.now();
+    let stats = api.store.stats(None, now).await?;
+    let mut page = Page::default();
+    page.process(api);
+    page.requests(&api.requests);
+    page.engine(&api.engine.tally());
+    page.stats(&stats);
+    let oldest = stats.oldest_due.map_or(0.0, |due| now.since(due).as_secs_f64());
+    page.one("posthaste_oldest_due_seconds", "gauge", "How long the longest waiting due row waits", oldest);
+    let mut response = Response::new(Full::from(page.0));
+    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    Ok(response)
+}
+
+/// The text that Prometheus reads.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn head(&mut self, name: &str, kind: &str, help: &str) {
+        let _ = writeln!(self.0, "# HELP {name} {help}.\n# TYPE {name} {kind}");
+    }
+
+    fn line(&mut self, name: &str, labels: &str, value: impl std::fmt::Display) {
+        let _ = match labels {
+            "" => writeln!(self.0, "{name} {value}"),
+            labels => writeln!(self.0, "{name}{{{labels}}} {value}"),
+        };
+    }
+
+    fn one(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
+        self.head(name, kind, help);
+        self.line(name, "", value);
+    }
+
+    fn histogram(&mut self, name: &str, labels: &str, of: &Histogram) {
+        let comma = if labels.is_empty() { "" } else { "," };
+        let mut below = 0;
+        for (bound, count) in Histogram::BOUNDS.iter().zip(of.counts) {
+            below += count;
+            let labels = format!("{labels}{comma}le=\"{}\"", bound.as_secs_f64());
+            self.line(&format!("{name}_bucket"), &labels, below);
+        }
+        self.line(&format!("{name}_bucket"), &format!("{labels}{comma}le=\"+Inf\""), of.count());
+        self.line(&format!("{name}_sum"), labels, of.sum.as_secs_f64());
+        self.line(&format!("{name}_count"), labels, of.count());
+    }
+
+    fn process(&mut self, api: &Api) {
+        self.head("posthaste_build_info", "gauge", "The version that runs, as a label");
+        self.line("posthaste_build_info", &format!("version=\"{}\"", env!("CARGO_PKG_VERSION")), 1);
+        let busy = api.engine.busy();
+        self.one("posthaste_in_hand", "gauge", "Notifications that this node works on", busy);
+        let recording = u8::from(api.engine.is_recording());
+        self.one("posthaste_recording", "gauge", "1 while outcomes can be recorded", recording);
+    }
+
+    fn requests(&mut self, requests: &Requests) {
+        let name = "posthaste_http_requests_total";
+        self.head(name, "counter", "Answers of the API by route and class of status");
+        let routes = Route::ALL.iter().map(|route| {
+            let (method, path, _) = route.shown();
+            (method.to_string(), path)
+        });
+        for (row, (method, path)) in routes.chain([("any".to_owned(), "none")]).enumerate() {
+            for class in 0..CLASSES {
+                let count = requests.counts[row][class].load(Ordering::Relaxed);
+                if count > 0 {
+                    let labels = format!("method=\"{method}\",route=\"{path}\",status=\"{}xx\"", class + 1);
+                    self.line(name, &labels, count);
+                }
+            }
+        }
+        let name = "posthaste_accept_seconds";
+        self.head(name, "histogram", "Time from the head of a send to its answer");
+        self.histogram(name, "", &requests.accept_times());
+    }
+
+    fn engine(&mut self, tally: &Tally) {
+        let counters = [
+            ("posthaste_accepted_total", "Notifications that were stored as new", tally.accepted),
+            ("posthaste_quick_tries_total", "Tries that were repeated within an attempt", tally.quick_tries),
+            ("posthaste_retries_scheduled_total", "Retries that were scheduled", tally.retries_scheduled),
+            ("posthaste_leases_lost_total", "Outcomes whose lease was no longer held", tally.leases_lost),
+            ("posthaste_leases_taken_back_total", "Leases taken back from dead nodes", tally.leases_taken_back),
+            ("posthaste_store_errors_total", "Calls that the store did not serve", tally.store_errors),
+        ];
+        for (name, help, value) in counters {
+            self.one(name, "counter", help, value);
+        }
+        let name = "posthaste_attempts_total";
+        self.head(name, "counter", "Attempts by outcome");
+        self.line(name, "outcome=\"delivered\"", tally.attempts_delivered);
+        for (failure, count) in tally.attempts_failed {
+            self.line(name, &format!("outcome=\"{}\"", failure.name()), count);
+        }
+        let name = "posthaste_ended_total";
+        self.head(name, "counter", "Notifications that ended, by state");
+        for (state, count) in tally.ends {
+            self.line(name, &format!("state=\"{state}\""), count);
+        }
+        let name = "posthaste_lateness_seconds";
+        self.head(name, "histogram", "From the due time of an attempt to its start");
+        self.histogram(name, "lane=\"main\"", &tally.lateness_main);
+        self.histogram(name, "lane=\"retry\"", &tally.lateness_retry);
+    }
+
+    fn stats(&mut self, stats: &Stats) {
+        type Pick = fn(&posthaste_engine::store::ChannelStats) -> u64;
+        let gauges: [(&str, &str, Pick); 4] = [
+            ("posthaste_queued", "Notifications that wait for their first attempt", |one| one.queued),
+            ("posthaste_sending", "Notifications that nodes hold", |one| one.sending),
+            ("posthaste_in_retry", "Notifications that wait for a retry or are retried", |one| one.in_retry),
+            ("posthaste_in_dead_letter", "Dead letters that nobody has acted on", |one| one.in_dead_letter),
+        ];
+        for (name, help, pick) in gauges {
+            self.head(name, "gauge", help);
+            for (channel, one) in &stats.channels {
+                self.line(name, &format!("channel=\"{channel}\""), pick(one));
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The query of a list: every parameter is known, or the request is refused.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::failure::FailureType;
+use posthaste_core::notification::Tenant;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::Page;
+use serde_json::{Value, json};
+use url::form_urlencoded;
+
+use super::cursor::Position;
+use super::problem::{Kind, Problem, Result};
+use super::{Api, Ask};
+
+/// How many rows a page has where nothing is said.
+const DEFAULT_LIMIT: usize = 50;
+/// How many it may have.
+const LARGEST_LIMIT: usize = 500;
+/// The most bytes of a parameter.
+const LONGEST: usize = 1_024;
+
+/// The parameters of a request, each taken once.
+pub(super) struct Query<'a> {
+    pairs: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Query<'a> {
+    /// Reads the query of a request.
+    pub(super) fn of(ask: &'a Ask) -> Result<Self> {
+        let text = ask.head.uri.query().unwrap_or("");
+        let mut pairs: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)> = vec![];
+        for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+            if pairs.iter().any(|(other, _)| *other == name) {
+                return Err(Problem::parameter(&name, format!("`{name}` is given twice")));
+            }
+            if value.len() > LONGEST {
+                return Err(Problem::parameter(&name, format!("`{name}` is longer than {LONGEST} bytes")));
+            }
+            pairs.push((name, Some(value)));
+        }
+        Ok(Self { pairs, known: vec![] })
+    }
+
+    /// Takes a parameter; an empty one counts as missing.
+    pub(super) fn take(&mut self, name: &'static str) -> Option<Cow<'a, str>> {
+        self.known.push(name);
+        let pair = self.pairs.iter_mut().find(|(given, _)| given == name)?;
+        pair.1.take().filter(|value| !value.is_empty())
+    }
+
+    /// Takes a text.
+    pub(super) fn text(&mut self, name: &'static str) -> Option<String> {
+        self.take(name).map(Cow::into_owned)
+    }
+
+    /// Takes what can be read from a text.
+    pub(super) fn read<T: FromStr<Err: Display>>(&mut self, name: &'static str) -> Result<Option<T>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        value.parse().map(Some).map_err(|error: T::Err| Problem::parameter(name, format!("{name}: {error}")))
+    }
+
+    /// Takes a name that stands for something.
+    pub(super) fn name<T>(
+        &mut self,
+        name: &'static str,
+        find: impl Fn(&str) -> Option<T>,
+        all: &str,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        let bad = || Problem::parameter(name, format!("{name} must be one of {all}, not `{}`", short(&value)));
+        find(&value).map(Some).ok_or_else(bad)
+    }
+
+    /// Takes states: one, or several with commas.
+    pub(super) fn states(&mut self) -> Result<Vec<State>> {
+        let Some(value) = self.take("state") else { return Ok(vec![]) };
+        let find = |name: &str| State::ALL.into_iter().find(|state| state.name() == name);
+        let bad = |name: &str| {
+            let all = State::ALL.map(State::name).join(", ");
+            Problem::parameter("state", format!("state must be one of {all}, not `{}`", short(name)))
+        };
+        value.split(',').map(|name| find(name.trim()).ok_or_else(|| bad(name))).collect()
+    }
+
+    /// Takes a channel.
+    pub(super) fn channel(&mut self) -> Result<Option<Channel>> {
+        self.read("channel")
+    }
+
+    /// Takes a failure type.
+    pub(super) fn failure_type(&mut self) -> Result<Option<FailureType>> {
+        let all = FailureType::ALL.map(FailureType::name).join(", ");
+        self.name("failureType", FailureType::from_name, &all)
+    }
+
+    /// Takes `since` and `until`.
+    pub(super) fn stretch(&mut self) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
+        Ok((self.read("since")?, self.read("until")?))
+    }
+
+    /// Whose rows are shown: the caller's own, or for an admin those that it names.
+    pub(super) fn tenant(&mut self, ask: &Ask) -> Result<Option<Tenant>> {
+        let named: Option<Tenant> = self.read("tenant")?;
+        match (&ask.caller.tenant, named) {
+            (None, named) => Ok(named),
+            (Some(own), None) => Ok(Some(own.clone())),
+            (Some(own), Some(named)) if *own == named => Ok(Some(named)),
+            (Some(_), Some(_)) => Err(Problem::new(Kind::Forbidden, "this key sees only its own tenant")),
+        }
+    }
+
+    /// Refuses what was not taken.
+    pub(super) fn finish(self) -> Result<()> {
+        let unknown = self.pairs.iter().find(|(name, _)| !self.known.iter().any(|known| known == name));
+        let Some((name, _)) = unknown else { return Ok(()) };
+        let detail = match self.known.as_slice() {
+            [] => format!("`{}` is unknown; there are no parameters here", short(name)),
+            known => format!("`{}` is unknown; the parameters are {}", short(name), known.join(", ")),
+        };
+        Err(Problem::parameter(&short(name), detail))
+    }
+}
+
+/// Which part of which list is asked for.
+pub(super) struct Paging<P> {
+    /// How many rows.
+    pub(super) limit: usize,
+    /// Where the page begins.
+    pub(super) from: Option<P>,
+    list: String,
+}
+
+impl<P: Position> Paging<P> {
+    /// Takes `limit` and `cursor`. A cursor goes on only in the list and with the filters that it came from.
+    pub(super) fn take(api: &Api, ask: &Ask, query: &mut Query<'_>) -> Result<Self> {
+        let limit = match query.read::<usize>("limit")? {
+            None => DEFAULT_LIMIT,
+            Some(limit) if (1..=LARGEST_LIMIT).contains(&limit) => limit,
+            Some(limit) => {
+                let detail = format!("limit must be from 1 to {LARGEST_LIMIT}, not {limit}");
+                return Err(Problem::parameter("limit", detail));
+            }
+        };
+        let list = list_of(ask);
+        let cursor = query.take("cursor");
+        let from = match cursor {
+            None => None,
+            Some(cursor) => Some(api.cursors.open(&list, &cursor).ok_or_else(|| Problem {
+                parameter: Some("cursor".to_owned()),
+                ..Problem::new(
+                    Kind::BadCursor,
+                    "the cursor is not the nextCursor of this list with these parameters: start again without it",
+                )
+            })?),
+        };
+        Ok(Self { limit, from, list })
+    }
+
+    /// The page as the API shows it.
+    pub(super) fn show<T>(&self, api: &Api, page: Page<T, P>, show: impl FnMut(T) -> Value) -> Value {
+        let next = page.next.map(|position| api.cursors.seal(&self.list, &position));
+        let data: Vec<Value> = page.rows.into_iter().map(show).collect();
+        json!({"data": data, "nextCursor": next})
+    }
+}
+
+/// What a cursor is bound to: whose list, at which address, with which filters.
+fn list_of(ask: &Ask) -> String {
+    let query = ask.head.uri.query().unwrap_or("");
+    let mut filters: Vec<(Cow<'_, str>, Cow<'_, str>)> = form_urlencoded::parse(query.as_bytes())
+        .filter(|(name, value)| name != "cursor" && name != "limit" && !value.is_empty())
+        .collect();
+    filters.sort();
+    let whose = ask.caller.tenant.as_ref().map_or("*", Tenant::as_str);
+    format!("{whose} {} {filters:?}", ask.head.uri.path())
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(64).flat_map(char::escape_debug).collect()
+}

@@ -1,0 +1,209 @@
+//! The accept loop: a bounded number of connections, each with a limit on how long it may take for what.
+//!
+//! Invariant: no connection lives for longer than its phase allows without making progress. A client that sends
+//! nothing, sends its head a byte at a time, goes idle or does not read its answer is cut off.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How long a connection may take for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The most connections at a time; more wait to be accepted.
+    pub connections: usize,
+    /// From the connection to its first byte, and from the first byte of a request to the end of its head.
+    pub head: Duration,
+    /// From the end of a head to the answer.
+    pub answer: Duration,
+    /// Between an answer and the next request; the client has to read the answer in this time.
+    pub idle: Duration,
+}
+
+/// What answers requests.
+pub trait Answer: Send + Sync + 'static {
+    /// Answers one request.
+    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+}
+
+/// How often a connection is looked at, as a part of the shortest limit.
+const LOOKS: u32 = 4;
+/// How long to wait when no connection can be accepted, which is when the program is out of sockets.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Opens the address.
+pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// Serves until `stop` is set, then lets the exchanges under way end within `grace` and closes what is left.
+pub async fn serve<A: Answer>(
+    listener: TcpListener,
+    answer: Arc<A>,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
+    grace: Duration,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        let room = connections.len() < limits.connections;
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => break,
+            Some(_) = connections.join_next(), if !connections.is_empty() => {}
+            accepted = listener.accept(), if room => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(converse(stream, answer.clone(), limits, stop.clone()))),
+                Err(error) => {
+                    tracing::warn!(%error, "no connection can be accepted");
+                    tokio::time::sleep(BREATH).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let ended = async { while connections.join_next().await.is_some() {} };
+    // What does not end in time is closed as the set is dropped.
+    let _ = tokio::time::timeout(grace, ended).await;
+}
+
+async fn converse<A: Answer>(
+    stream: TcpStream,
+    answer: Arc<A>,
+    limits: Limits,
+    mut stop: watch::Receiver<bool>,
+) {
+    // Answers are small; without it they would wait for acknowledgements.
+    let _ = stream.set_nodelay(true);
+    let phase = Arc::new(Phase::new());
+    let service = service_fn(|request| {
+        phase.enter(Phase::ANSWER);
+        let (answer, phase) = (&answer, &phase);
+        async move {
+            let response = answer.answer(request).await;
+            phase.enter(Phase::IDLE);
+            Ok::<_, std::convert::Infallible>(response)
+        }
+    });
+    let io = TokioIo::new(Watched { stream, phase: phase.clone() });
+    let mut builder = http1::Builder::new();
+    builder.keep_alive(true).max_buf_size(64 * 1024);
+    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let mut look = tokio::time::interval(limits.head.min(limits.answer).min(limits.idle) / LOOKS);
+    let mut stopping = false;
+    loop {
+        tokio::select! {
+            _ = connection.as_mut() => return,
+            _ = look.tick() => if phase.is_over(&limits) { return },
+            _ = stop.wait_for(|stop| *stop), if !stopping => {
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// What a connection is at, and since when: two bits and milliseconds since it was accepted, in one word.
+struct Phase {
+    accepted: Instant,
+    word: AtomicU64,
+}
+
+impl Phase {
+    /// Nothing has come yet, or a head is coming.
+    const HEAD: u64 = 0;
+    /// A request is being answered.
+    const ANSWER: u64 = 1;
+    /// The answer is out, or on its way, and no further request has begun.
+    const IDLE: u64 = 2;
+
+    fn new() -> Self {
+        Self { accepted: Instant::now(), word: AtomicU64::new(Self::HEAD) }
+    }
+
+    fn enter(&self, phase: u64) {
+        let millis = u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX >> 2);
+        self.word.store(millis << 2 | phase, Ordering::Relaxed);
+    }
+
+    /// Bytes came: after an answer they are the head of the next request.
+    fn heard(&self) {
+        if self.word.load(Ordering::Relaxed) & 3 == Self::IDLE {
+            self.enter(Self::HEAD);
+        }
+    }
+
+    fn is_over(&self, limits: &Limits) -> bool {
+        let word = self.word.load(Ordering::Relaxed);
+        let limit = match word & 3 {
+            Self::ANSWER => limits.answer,
+            Self::IDLE => limits.idle,
+            _ => limits.head,
+        };
+        self.accepted.elapsed().saturating_sub(Duration::from_millis(word >> 2)) > limit
+    }
+}
+
+/// A stream that tells when bytes come.
+struct Watched {
+    stream: TcpStream,
+    phase: Arc<Phase>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.phase.heard();
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
