@@ -1,0 +1,242 @@
+//! `[policies.*]` and `[overrides.*]`: sections that a scope or a channel names.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::classify::Overrides;
+use posthaste_core::fields::BadField;
+use posthaste_core::policy::{PolicyLayer, Scope, Source};
+use serde_json::{Map, Value};
+
+use super::Config;
+use super::layers::{Given, Key, Layers, is_empty_table, shown};
+use super::read::{Reader, unknown};
+use super::values;
+
+/// The channels that notifications can leave by today.
+const BUILT: [Channel; 1] = [Channel::Webhook];
+
+/// The fields of a policy as files spell them. Those of `quick`, `retry_on` and `jitter` are listed with their parent.
+const FIELDS: &[&str] = &[
+    "preset",
+    "strategy",
+    "initial_delay",
+    "multiplier",
+    "maximum_delay",
+    "schedule",
+    "max_attempts",
+    "max_retries",
+    "jitter",
+    "timeout",
+    "max_age",
+    "dead_letter",
+    "honour_retry_after",
+    "maximum_retry_after",
+    "quick",
+    "retry_on",
+];
+const JITTER: &[&str] = &["plus", "percent"];
+const QUICK: &[&str] =
+    &["tries", "delay", "backoff", "jitter", "retry_after", "status_codes", "when", "limit"];
+const RETRY_ON: &[&str] = &[
+    "unknown",
+    "temporary",
+    "permanent",
+    "timeout",
+    "rate_limit",
+    "network_failure",
+    "authentication_failure",
+    "invalid_recipient",
+    "quota_exceeded",
+];
+
+/// The same key with the fields of a policy in snake_case, and a channel's scope by the channel alone.
+pub(super) fn in_one_spelling(mut key: Key) -> Key {
+    if key.len() > 1 && key[0] == "policies" {
+        if let Some(channel) = key[1].strip_prefix("channel:") {
+            key[1] = channel.to_owned();
+        }
+        key.iter_mut().skip(2).for_each(|part| *part = snake(part));
+    }
+    key
+}
+
+/// Whether two fields of one policy are two ways to say the same, so that the stronger layer's way counts alone.
+pub(super) fn says_the_same(one: &[String], other: &[String]) -> bool {
+    if one.len() < 3 || other.len() < 3 || one[0] != "policies" || one[..2] != other[..2] {
+        return false;
+    }
+    let is_budget = |key: &[String]| key[2] == "max_attempts" || key[2] == "max_retries";
+    let is_jitter = |key: &[String]| key[2] == "jitter";
+    (is_budget(one) && is_budget(other)) || (is_jitter(one) && is_jitter(other))
+}
+
+/// Reads the policies of all scopes.
+pub(super) fn read(layers: &Layers, config: &mut Config, reader: &mut Reader<'_>) {
+    for (name, fields) in named(layers, "policies") {
+        let Some(any) = fields.first().map(|(_, given)| *given) else { continue };
+        let at = shown(&["policies".to_owned(), name.to_owned()]);
+        let scope = match name.parse().map(Scope::Channel).or_else(|_| name.parse()) {
+            Ok(scope) => scope,
+            Err(_) => {
+                let mut known: Vec<&str> = Channel::ALL.iter().map(|channel| channel.name()).collect();
+                known.extend(["global", "tenant:x", "template:x"]);
+                reader.complain(any, &at, &unknown(name, &known, None));
+                continue;
+            }
+        };
+        if !all_known(&fields, &at, reader) {
+            continue;
+        }
+        let value = whole(&fields);
+        let layer = PolicyLayer::from_json(&value)
+            .and_then(|layer| config.policies.put(Source::File, scope.clone(), layer));
+        match (layer, scope) {
+            (Err(bad), _) => blame(&fields, &at, bad, reader),
+            (Ok(()), Scope::Channel(channel))
+                if !fields.iter().all(|(_, given)| is_empty_table(&given.value)) =>
+            {
+                warn_if_unbuilt(channel, any, &at, reader);
+            }
+            (Ok(()), _) => {}
+        }
+    }
+}
+
+/// Reads what single codes mean.
+pub(super) fn overrides(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<Channel, Overrides> {
+    let mut overrides = BTreeMap::new();
+    for (name, fields) in named(layers, "overrides") {
+        let Some(any) = fields.first().map(|(_, given)| *given) else { continue };
+        let at = shown(&["overrides".to_owned(), name.to_owned()]);
+        let Ok(channel) = name.parse::<Channel>() else {
+            let known = Channel::ALL.map(Channel::name);
+            reader.complain(any, &at, &unknown(name, &known, None));
+            continue;
+        };
+        let codes = fields.iter().filter(|(path, _)| !path.is_empty());
+        let codes: Map<String, Value> =
+            codes.map(|(path, given)| (path.join("."), camel_text(&given.value))).collect();
+        let is_empty = codes.is_empty();
+        match Overrides::from_json(&Value::Object(codes)) {
+            Err(bad) => blame(&fields, &at, bad, reader),
+            Ok(_) if is_empty => {}
+            Ok(rules) => {
+                warn_if_unbuilt(channel, any, &at, reader);
+                overrides.insert(channel, rules);
+            }
+        }
+    }
+    overrides
+}
+
+/// A field below a named section: the rest of its key, and what was given.
+type Field<'a> = (&'a [String], &'a Given);
+
+/// What stands in an open section, by the name that the user picked.
+pub(super) fn named<'a>(layers: &'a Layers, section: &str) -> BTreeMap<&'a str, Vec<Field<'a>>> {
+    let mut named: BTreeMap<&str, Vec<Field<'_>>> = BTreeMap::new();
+    for (key, given) in layers.given.iter().filter(|(key, _)| key.len() > 1 && key[0] == section) {
+        named.entry(&key[1]).or_default().push((&key[2..], given));
+    }
+    named
+}
+
+/// Complains about fields that no policy has, with what may have been meant.
+fn all_known(fields: &[Field<'_>], at: &str, reader: &mut Reader<'_>) -> bool {
+    let mut good = true;
+    for (path, given) in fields {
+        let mut known = FIELDS;
+        for (depth, part) in path.iter().enumerate() {
+            if !known.contains(&part.as_str()) {
+                let key = format!("{at}.{}", shown(&path[..=depth]));
+                reader.complain(given, &key, &unknown(part, known, None));
+                good = false;
+                break;
+            }
+            known = match part.as_str() {
+                "quick" => QUICK,
+                "retry_on" => RETRY_ON,
+                "jitter" if depth == 0 => JITTER,
+                // A table in a plain field: the policy's own reader says what it expects.
+                _ => break,
+            };
+        }
+    }
+    good
+}
+
+/// The fields as one JSON object again.
+fn whole(fields: &[Field<'_>]) -> Value {
+    let mut object = Value::Object(Map::new());
+    for (path, given) in fields {
+        let Some((last, parents)) = path.split_last() else {
+            if !given.value.is_object() {
+                return given.value.clone();
+            }
+            continue;
+        };
+        let mut place = &mut object;
+        for parent in parents {
+            let map = place.as_object_mut().expect("a key inside another one replaces it");
+            place = map.entry(parent.clone()).or_insert_with(|| Value::Object(Map::new()));
+        }
+        place[last.as_str()] = typed(last, given);
+    }
+    object
+}
+
+/// What a text from a variable or a flag stands for in that field.
+fn typed(field: &str, given: &Given) -> Value {
+    let Value::String(text) = given.value.clone() else { return given.value.clone() };
+    if !given.origin.is_text() {
+        return Value::String(text);
+    }
+    let one = |text: &str| match text.trim().parse::<Value>() {
+        Ok(value @ (Value::Bool(_) | Value::Number(_))) => value,
+        _ => Value::String(text.to_owned()),
+    };
+    match field {
+        "schedule" | "status_codes" => values::split(&text).map(one).collect(),
+        _ => one(&text),
+    }
+}
+
+/// Lays a policy's complaint at the door of whoever gave the field.
+fn blame(fields: &[Field<'_>], at: &str, bad: BadField, reader: &mut Reader<'_>) {
+    let field: String = bad.field.split('.').map(snake).collect::<Vec<_>>().join(".");
+    let plain = field.split('[').next().unwrap_or_default();
+    let matches = |path: &&[String]| {
+        let path = path.join(".");
+        path == plain || path.starts_with(&format!("{plain}.")) || plain.starts_with(&format!("{path}."))
+    };
+    let found = fields.iter().find(|(path, _)| !path.is_empty() && matches(path)).or(fields.first());
+    let (_, given) = found.expect("a section without fields is not read");
+    let key = if field.starts_with('(') { at.to_owned() } else { format!("{at}.{field}") };
+    reader.complain(given, &key, &bad.reason);
+}
+
+pub(super) fn warn_if_unbuilt(channel: Channel, given: &Given, key: &str, reader: &mut Reader<'_>) {
+    if !BUILT.contains(&channel) {
+        reader.without_effect(given, key, &format!("the channel {channel} is"));
+    }
+}
+
+/// The names of failure types, also in the spelling of files.
+fn camel_text(value: &Value) -> Value {
+    let Value::String(text) = value else { return value.clone() };
+    let mut parts = text.split('_');
+    let mut camel = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let mut letters = part.chars();
+        camel.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    Value::String(camel)
+}
+
+fn snake(name: &str) -> String {
+    let spell = |c: char| if c.is_ascii_uppercase() { vec!['_', c.to_ascii_lowercase()] } else { vec![c] };
+    let spelled: String = name.chars().flat_map(spell).collect();
+    spelled.trim_start_matches('_').to_owned()
+}

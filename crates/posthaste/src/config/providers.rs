@@ -1,0 +1,109 @@
+//! `[providers.*]`: who carries what leaves, under names that the user picks.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::channel::Channel;
+
+use super::layers::{Given, Layers, is_empty_table, shown};
+use super::policies::named;
+use super::read::{Reader, unknown};
+use super::sections::Provider;
+use super::values::{self, Read};
+
+/// The keys of a provider.
+const FIELDS: &[&str] =
+    &["channel", "kind", "priority", "url", "base_url", "from", "account_sid", "auth_token", "token"];
+
+/// Reads every provider. None of them is built yet, so each is reported.
+pub(super) fn read(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<String, Provider> {
+    let mut providers = BTreeMap::new();
+    for (name, fields) in named(layers, "providers") {
+        let at = shown(&["providers".to_owned(), name.to_owned()]);
+        let mut given = BTreeMap::new();
+        let mut good = true;
+        for (path, value) in &fields {
+            match path {
+                [] if is_empty_table(&value.value) => {}
+                [] => {
+                    let reason = format!("must be a section, not {}", values::glimpse(&value.value));
+                    reader.complain(value, &at, &reason);
+                    good = false;
+                }
+                [field] if FIELDS.contains(&field.as_str()) => {
+                    given.insert(field.as_str(), *value);
+                }
+                [field, ..] => {
+                    let reason = unknown(field, FIELDS, None);
+                    reader.complain(value, &format!("{at}.{}", shown(path)), &reason);
+                    good = false;
+                }
+            }
+        }
+        let Some((_, any)) = fields.first() else { continue };
+        if good && let Some(provider) = provider(&given, any, &at, reader) {
+            reader.without_effect(any, &at, "providers are");
+            providers.insert(name.to_owned(), provider);
+        }
+    }
+    providers
+}
+
+fn provider(
+    given: &BTreeMap<&str, &Given>,
+    any: &Given,
+    at: &str,
+    reader: &mut Reader<'_>,
+) -> Option<Provider> {
+    let mut fields = Fields { given, at, reader, good: true };
+    let channel = fields.read("channel", channel);
+    let kind = fields.read("kind", values::text);
+    let priority = fields.read("priority", values::whole(0..=1_000_000)).unwrap_or(1);
+    let url = fields.read("url", values::secret).flatten();
+    let base_url = fields.read("base_url", values::optional_text).flatten();
+    let from = fields.read("from", values::optional_text).flatten();
+    let account_sid = fields.read("account_sid", values::optional_text).flatten();
+    let auth_token = fields.read("auth_token", values::secret).flatten();
+    let token = fields.read("token", values::secret).flatten();
+    if !fields.good {
+        return None;
+    }
+    let missing = match (&channel, &kind) {
+        (None, _) => Some("channel is missing: say which channel the provider carries, such as email"),
+        (_, None) => Some("kind is missing: say what the provider is, such as smtp"),
+        _ => None,
+    };
+    if let Some(missing) = missing {
+        let (key, reason) = missing.split_once(' ').unwrap_or((missing, ""));
+        reader.complain(any, &format!("{at}.{key}"), reason);
+    }
+    let (channel, kind) = (channel?, kind?);
+    Some(Provider { channel, kind, priority, url, base_url, from, account_sid, auth_token, token })
+}
+
+/// The fields of one provider.
+struct Fields<'f, 'r, 'l> {
+    given: &'f BTreeMap<&'f str, &'f Given>,
+    at: &'f str,
+    reader: &'r mut Reader<'l>,
+    good: bool,
+}
+
+impl Fields<'_, '_, '_> {
+    fn read<T>(&mut self, field: &str, read: impl Fn(&Given) -> Read<T>) -> Option<T> {
+        let given = self.given.get(field)?;
+        match read(given) {
+            Ok(value) => Some(value),
+            Err(reason) => {
+                self.reader.complain(given, &format!("{}.{field}", self.at), &reason);
+                self.good = false;
+                None
+            }
+        }
+    }
+}
+
+fn channel(given: &Given) -> Read<Channel> {
+    let found = given.value.as_str().and_then(|text| text.parse().ok());
+    let names = Channel::ALL.map(Channel::name).join(", ");
+    found.ok_or_else(|| format!("must be one of {names}, not {}", values::glimpse(&given.value)))
+}

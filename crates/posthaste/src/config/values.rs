@@ -1,0 +1,130 @@
+//! Reads single values: what a file says has a type, what a variable or a flag says is text.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use posthaste_core::duration;
+use posthaste_core::fields;
+use serde_json::Value;
+
+use super::layers::Given;
+use super::named::Secret;
+
+/// A value, or what is wrong with it in words that follow the key.
+pub(super) type Read<T> = Result<T, String>;
+
+/// The start of a value, for complaints.
+pub(super) fn glimpse(value: &Value) -> String {
+    if value.is_object() { "a section".to_owned() } else { fields::glimpse(value) }
+}
+
+fn expected(what: &str, given: &Given) -> String {
+    format!("must be {what}, not {}", glimpse(&given.value))
+}
+
+/// A text.
+pub(super) fn text(given: &Given) -> Read<String> {
+    given.value.as_str().map(str::to_owned).ok_or_else(|| expected("a text", given))
+}
+
+/// A text, where an empty one is none.
+pub(super) fn optional_text(given: &Given) -> Read<Option<String>> {
+    text(given).map(|text| Some(text).filter(|text| !text.is_empty()))
+}
+
+/// A text that is never shown, not even where it is wrong.
+pub(super) fn secret(given: &Given) -> Read<Option<Secret>> {
+    let text = given.value.as_str().ok_or_else(|| "must be a text in quotes".to_owned())?;
+    Ok(Some(text).filter(|text| !text.is_empty()).map(|text| Secret::new(text.to_owned())))
+}
+
+/// A yes or no.
+pub(super) fn flag(given: &Given) -> Read<bool> {
+    let flag = match &given.value {
+        Value::String(text) if given.origin.is_text() => text.trim().to_ascii_lowercase().parse().ok(),
+        value => value.as_bool(),
+    };
+    flag.ok_or_else(|| expected("true or false", given))
+}
+
+/// A whole number in bounds.
+pub(super) fn whole(bounds: RangeInclusive<u32>) -> impl Fn(&Given) -> Read<u32> {
+    move |given| {
+        let number = match &given.value {
+            Value::String(text) if given.origin.is_text() => text.trim().parse().ok(),
+            value => value.as_u64().and_then(|number| u32::try_from(number).ok()),
+        };
+        let what = || format!("a whole number from {} to {}", bounds.start(), bounds.end());
+        number.filter(|number| bounds.contains(number)).ok_or_else(|| expected(&what(), given))
+    }
+}
+
+/// A duration.
+pub(super) fn length(given: &Given) -> Read<Duration> {
+    let what = "a duration such as 500ms, 30s, 5m, 4h, 1d or a number of seconds";
+    match &given.value {
+        value @ (Value::String(_) | Value::Number(_)) => {
+            duration::from_json(value).map_err(|error| format!("must be {what}: {error}"))
+        }
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(expected(what, given)),
+    }
+}
+
+/// A duration that is more than nothing.
+pub(super) fn some_length(given: &Given) -> Read<Duration> {
+    length(given).and_then(|length| {
+        if length.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(length) }
+    })
+}
+
+/// A duration that is more than nothing, or `never`.
+pub(super) fn length_or_never(given: &Given) -> Read<Option<Duration>> {
+    if given.value == "never" {
+        return Ok(None);
+    }
+    some_length(given).map(Some).map_err(|reason| format!("{reason}; or `never`"))
+}
+
+/// Five fields of cron, or `never`. What the fields say is checked where jobs run.
+pub(super) fn cron(given: &Given) -> Read<Option<String>> {
+    let what = "`never` or a cron expression of five fields such as `0 2 * * *`";
+    let bad = || expected(what, given);
+    let text = given.value.as_str().ok_or_else(bad)?.trim();
+    if text == "never" {
+        return Ok(None);
+    }
+    let is_field = |field: &str| field.chars().all(|c| c.is_ascii_alphanumeric() || "*/,-".contains(c));
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    if fields.len() == 5 && fields.iter().all(|field| is_field(field)) {
+        Ok(Some(fields.join(" ")))
+    } else {
+        Err(bad())
+    }
+}
+
+/// One of a short list of names.
+pub(super) fn name<T: Copy>(all: &'static [(&'static str, T)]) -> impl Fn(&Given) -> Read<T> {
+    move |given| {
+        let found = all.iter().find(|(name, _)| given.value == **name).map(|(_, value)| *value);
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        found.ok_or_else(|| expected(&format!("one of {}", names.join(", ")), given))
+    }
+}
+
+/// A list of texts; in a variable or a flag they stand between commas.
+pub(super) fn list(given: &Given) -> Read<Vec<String>> {
+    match &given.value {
+        Value::String(text) if given.origin.is_text() => Ok(split(text).map(str::to_owned).collect()),
+        Value::Array(list) => {
+            let texts: Option<Vec<String>> =
+                list.iter().map(|value| value.as_str().map(str::to_owned)).collect();
+            texts.ok_or_else(|| "must be a list of texts".to_owned())
+        }
+        _ => Err(expected("a list of texts", given)),
+    }
+}
+
+/// The parts between commas.
+pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|part| !part.is_empty())
+}
