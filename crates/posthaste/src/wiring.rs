@@ -1,1 +1,180 @@
 //! Puts the parts together: the one place that names concrete types.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::channel::Channel as ChannelName;
+use posthaste_engine::acts::{ActError, Actor};
+use posthaste_engine::channel::Channel;
+use posthaste_engine::engine::{Engine, Parts, Settings};
+use posthaste_engine::store::{Store, StoreError};
+use posthaste_store::sqlite::{OpenError, Options, SqliteStore, Synchronous};
+use posthaste_wire::guard::Guard;
+use posthaste_wire::webhook::{BadRoot, WebhookChannel, WebhookOptions};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::clock::SystemClock;
+use crate::config::{self, Config, NotBuilt};
+use crate::http::server::{self, Limits};
+use crate::http::{Api, ApiParts, hex, unhex};
+use crate::keys::{self, Keys, WeakKey};
+
+/// The setting that holds what cursors are sealed with.
+const CURSOR_SECRET: &str = "secret:cursors";
+/// How much longer than its body a request may take to be answered.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);
+/// How long exchanges may take to end once everything else has.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Why Posthaste cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address is not free, or not ours.
+    #[error("cannot listen on {address}: is another Posthaste running? `--listen` or server.listen names another address")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The error beneath.
+        #[source]
+        source: io::Error,
+    },
+    /// The store is of a kind that is still to come.
+    #[error(transparent)]
+    NotBuilt(#[from] NotBuilt),
+    /// The file cannot be opened.
+    #[error("the store cannot be opened")]
+    Open(#[from] OpenError),
+    /// The store does not do as it is told.
+    #[error("the store does not serve")]
+    Store(#[from] StoreError),
+    /// A first setting could not be kept.
+    #[error("the store does not serve")]
+    First(#[from] ActError),
+    /// The admin key is too short.
+    #[error(transparent)]
+    WeakKey(#[from] WeakKey),
+    /// The certificate authorities are not in order.
+    #[error(transparent)]
+    Roots(#[from] BadRoot),
+}
+
+/// A running Posthaste.
+pub struct Server {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The admin key that was made because there was none: shown once, never again.
+    pub made_key: Option<String>,
+    api: Arc<Api>,
+    stop: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    patience: Duration,
+}
+
+impl Server {
+    /// Starts everything. Without an admin key, given or kept, one is made.
+    pub async fn start(config: &Config, admin: Option<&str>) -> Result<Self, StartError> {
+        let keys = Keys::new(admin)?;
+        let address = config.server.listen;
+        let listen = |source| StartError::Listen { address, source };
+        let listener = server::bind(address).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let guard = Guard::new(config.security.allow_subnets.clone());
+        let store = open(&config.store)?;
+        let engine = engine(config, store.clone(), guard.clone()).await?;
+        let made_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
+        let cursor_secret = cursor_secret(&engine).await?;
+        let api = Arc::new(Api::new(ApiParts {
+            engine,
+            store,
+            keys,
+            guard,
+            body_within: config.server.body_timeout,
+            metrics_need_key: config.metrics.require_key,
+            durable: config.store.synchronous == config::Synchronous::Full,
+            cursor_secret,
+        }));
+        let limits = Limits {
+            connections: config.server.connections as usize,
+            head: config.server.header_timeout,
+            answer: config.server.body_timeout + ANSWER_WITHIN,
+            idle: config.server.idle_timeout,
+        };
+        let (stop, stopped) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server::serve(listener, api.clone(), limits, stopped, GRACE));
+        Ok(Self { address, made_key, api, stop, tasks, patience: config.server.drain_timeout })
+    }
+
+    /// Stops properly: not ready from now on, what is in flight ends or is given back, then the connections close.
+    /// Answers how many notifications were still under way; they are delivered after the next start.
+    pub async fn stop(mut self) -> Result<u32, StoreError> {
+        self.api.stop();
+        let left = self.api.engine.drain(self.patience).await;
+        // Nobody listens any more if the loop has ended already.
+        let _ = self.stop.send(true);
+        while self.tasks.join_next().await.is_some() {}
+        left
+    }
+}
+
+fn open(config: &config::Store) -> Result<Arc<dyn Store>, StartError> {
+    let options = Options {
+        synchronous: match config.synchronous {
+            config::Synchronous::Full => Synchronous::Full,
+            config::Synchronous::Normal => Synchronous::Normal,
+            config::Synchronous::Off => Synchronous::Off,
+        },
+        unsafe_durability: config.unsafe_durability,
+        ..Options::default()
+    };
+    Ok(Arc::new(SqliteStore::open(config.url.file()?, options)?))
+}
+
+async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {
+    let clock = Arc::new(SystemClock);
+    let webhook = WebhookOptions { guard, ..WebhookOptions::new(clock.clone()) };
+    let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(webhook)?);
+    let parts = Parts {
+        store,
+        channels: BTreeMap::from([(ChannelName::Webhook, webhook)]),
+        clock,
+        policies: config.policies.clone(),
+        overrides: config.overrides.clone(),
+        seed: u64::from_be_bytes(keys::random()),
+    };
+    let mut settings = Settings { concurrency: config.engine.concurrency, ..Settings::default() };
+    if let Some(name) = &config.engine.name {
+        settings.name.clone_from(name);
+    }
+    Ok(Engine::start(parts, settings).await?)
+}
+
+/// What Posthaste does by itself.
+fn itself() -> Actor {
+    Actor { name: "posthaste".to_owned(), tenant: None }
+}
+
+async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> {
+    let has_one = keys::all(&engine.settings()).iter().any(|(_, key)| key.tenant.is_none());
+    if has_one {
+        return Ok(None);
+    }
+    let made = keys::create(engine, "first admin key", None, &itself()).await?;
+    Ok(Some(made.secret))
+}
+
+/// The secret of the cursors, made at the first start: a cursor outlives a restart and is good on every node.
+async fn cursor_secret(engine: &Engine) -> Result<[u8; 32], StartError> {
+    let kept = engine.settings().values.get(CURSOR_SECRET).and_then(|kept| unhex(kept));
+    if let Some(secret) = kept.and_then(|kept| kept.try_into().ok()) {
+        return Ok(secret);
+    }
+    let secret = keys::random();
+    let value = Some(hex(&secret));
+    engine.put_setting(CURSOR_SECRET, value, "make-secret", CURSOR_SECRET, &itself()).await?;
+    Ok(secret)
+}

@@ -63,6 +63,7 @@ pub async fn serve<A: Answer>(
     grace: Duration,
 ) {
     let mut connections = JoinSet::new();
+    let told = stop.clone();
     loop {
         let room = connections.len() < limits.connections;
         tokio::select! {
@@ -70,7 +71,7 @@ pub async fn serve<A: Answer>(
             _ = stop.wait_for(|stop| *stop) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if room => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(converse(stream, answer.clone(), limits, stop.clone()))),
+                Ok((stream, _)) => drop(connections.spawn(converse(stream, answer.clone(), limits, told.clone()))),
                 Err(error) => {
                     tracing::warn!(%error, "no connection can be accepted");
                     tokio::time::sleep(BREATH).await;
