@@ -88,7 +88,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
 }
 
 async fn take(shared: &Shared, batch: Vec<Incoming>) {
-    match store(shared, &batch).await {
+    match store(shared, &batch).await.inspect_err(|_| shared.counts.store_error()) {
         // Nothing of it was stored, nor ever will be together: whoever is at fault is refused alone.
         Err(StoreError::Corrupt { .. }) if batch.len() > 1 => {
             for incoming in batch {
@@ -126,6 +126,8 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
     let arrivals: Vec<Vec<Arrival>> = requests.iter().map(|request| request.arrivals.clone()).collect();
     match shared.store.accept(requests, now).await {
         Ok(accepted) => {
+            let new = arrivals.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
+            shared.counts.accepted(new.map(|(arrivals, _)| arrivals.len()).sum());
             for (arrivals, accepted) in arrivals.iter().zip(&accepted) {
                 hand_over(shared, arrivals, accepted);
             }

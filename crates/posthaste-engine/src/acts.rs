@@ -211,8 +211,11 @@ impl Engine {
         Err(ActError::Busy { id })
     }
 
-    /// What became due by the act is announced.
+    /// What became due by the act is announced, and what ended is counted.
     fn after(&self, facts: &Facts, act: &Act) {
+        if *act == Act::Cancel {
+            self.shared.counts.ended(State::Cancelled, 1);
+        }
         let lane = match act {
             Act::Requeue | Act::Retry => Lane::Main,
             Act::RetryNow => Lane::Retry,

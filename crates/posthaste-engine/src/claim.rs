@@ -48,6 +48,7 @@ async fn claim(shared: &Shared, quotas: Vec<Quota>) {
         }
         Err(error) => {
             tracing::warn!(%error, "claim failed");
+            shared.counts.store_error();
             // It may have happened all the same: the grant is given back. The buckets left the turns, so
             // all are looked at again.
             for quota in quotas {

@@ -1,10 +1,6 @@
 //! Sending: one task a notification, from the last look before the send to the report of its outcome.
 
-use std::future::Future;
-use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
@@ -15,6 +11,7 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::caught::{Caught, Panicked};
 use crate::channel::Delivery;
 use crate::engine::Shared;
 use crate::node::LeaseGone;
@@ -29,7 +26,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<J
     loop {
         tokio::select! {
             biased;
-            Some(_) = running.join_next(), if !running.is_empty() => {}
+            Some(joined) = running.join_next(), if !running.is_empty() => {
+                if let Err(error) = joined {
+                    tracing::error!(%error, "the work on a notification broke down; it stays leased to this node");
+                }
+            }
             job = jobs.recv() => match job {
                 Some(job) => drop(running.spawn(work(shared.clone(), job))),
                 None => return,
@@ -46,6 +47,7 @@ async fn work(shared: Arc<Shared>, job: Job) {
     };
     let report = match step {
         Ok(Step::Send(verdict, attempt)) => {
+            shared.counts.attempted(&attempt);
             // The attempt took its time; what is decided now goes by the policy of now.
             let policy = shared.policies.of(&job.notification);
             Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
@@ -94,7 +96,10 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
             }
         }
         let started_at = shared.node.now();
-        let began_at = *began.get_or_insert(started_at);
+        let began_at = *began.get_or_insert_with(|| {
+            shared.counts.began(job.lane, started_at.since(job.due));
+            started_at
+        });
         let reply = send(shared, job, policy.timeout).await;
         let now = shared.node.now();
         let verdict = shared.judge(job, &reply);
@@ -177,21 +182,4 @@ fn quick_try(started_at: Timestamp, now: Timestamp, verdict: Verdict, reply: &Re
         status_code: reply.status_code(),
         error: Some(Attempt::excerpt(&reply.words())),
     })
-}
-
-struct Panicked;
-
-/// A future whose panic is an answer, so that what breaks down does not keep its place and its lease for ever.
-struct Caught<F>(F);
-
-impl<F: Future + Unpin> Future for Caught<F> {
-    type Output = Result<F::Output, Panicked>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let polled = std::panic::catch_unwind(AssertUnwindSafe(|| Pin::new(&mut self.0).poll(context)));
-        match polled {
-            Ok(poll) => poll.map(Ok),
-            Err(_) => Poll::Ready(Err(Panicked)),
-        }
-    }
 }

@@ -1,8 +1,9 @@
 //! The engine as a whole: what it is started with, its loops, and how it stops.
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::accept::Incoming;
+use crate::caught::{Caught, Panicked};
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::floor::Floor;
@@ -26,6 +28,7 @@ use crate::policies::Policies;
 use crate::settle::Report;
 use crate::signal::Signal;
 use crate::store::{Job, Store, StoreError};
+use crate::tally::Counts;
 use crate::wake::Alarm;
 use crate::{accept, claim, dispatch, reclaim, settle, wake};
 
@@ -123,7 +126,10 @@ pub(crate) struct Shared {
     pub(crate) reports: mpsc::UnboundedSender<Report>,
     /// Whether outcomes can be recorded. While they cannot, no new send starts.
     pub(crate) recording: Signal<bool>,
+    pub(crate) counts: Counts,
     draining: AtomicBool,
+    /// The first loop that ended, which none of them does by itself.
+    ended: OnceLock<&'static str>,
     chance: Mutex<fastrand::Rng>,
 }
 
@@ -153,17 +159,19 @@ impl Engine {
             jobs,
             reports,
             recording: Signal::new(true),
+            counts: Counts::default(),
             draining: AtomicBool::new(false),
+            ended: OnceLock::new(),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             settings,
         });
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept::run(shared.clone(), arrivals));
-        tasks.spawn(claim::run(shared.clone()));
-        tasks.spawn(dispatch::run(shared.clone(), to_send));
-        tasks.spawn(settle::run(shared.clone(), to_settle));
-        tasks.spawn(wake::run(shared.clone()));
-        tasks.spawn(reclaim::run(shared.clone()));
+        tasks.spawn(watch(shared.clone(), "accept", accept::run(shared.clone(), arrivals)));
+        tasks.spawn(watch(shared.clone(), "claim", claim::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "dispatch", dispatch::run(shared.clone(), to_send)));
+        tasks.spawn(watch(shared.clone(), "settle", settle::run(shared.clone(), to_settle)));
+        tasks.spawn(watch(shared.clone(), "wake", wake::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "heart", reclaim::run(shared.clone())));
         Ok(Self { shared, tasks: Mutex::new(tasks) })
     }
 
@@ -193,6 +201,16 @@ impl Engine {
         self.shared.recording.get()
     }
 
+    /// Whether every loop still runs. An engine that is not whole any more does not mend itself: it is to be started anew.
+    pub fn is_whole(&self) -> bool {
+        self.failed_loop().is_none()
+    }
+
+    /// The first loop that broke down, if one did.
+    pub fn failed_loop(&self) -> Option<&'static str> {
+        self.shared.ended.get().copied()
+    }
+
     /// Stops: takes nothing new, gives back what is unsent, waits up to `patience` for what is under way, and leaves
     /// the cluster. Answers how many were still under way; those are taken back by others once the node's time is up.
     pub async fn drain(&self, patience: Duration) -> Result<u32, StoreError> {
@@ -216,6 +234,14 @@ impl Engine {
         }
         Ok(left)
     }
+}
+
+/// Runs a loop and remembers if it ends: the others would go on without it, and nobody would know.
+async fn watch(shared: Arc<Shared>, name: &'static str, the_loop: impl Future<Output = ()> + Send) {
+    let ended = Caught(Box::pin(the_loop)).await;
+    let how = if matches!(ended, Err(Panicked)) { "by a panic" } else { "by itself" };
+    tracing::error!(name, how, "a loop of the engine ended; this process has to be started anew");
+    let _ = shared.ended.set(name);
 }
 
 impl Shared {

@@ -4,6 +4,7 @@
 
 pub mod accept;
 pub mod acts;
+mod caught;
 pub mod channel;
 mod claim;
 pub mod clock;
@@ -23,4 +24,5 @@ pub mod settings;
 mod settle;
 mod signal;
 pub mod store;
+pub mod tally;
 mod wake;

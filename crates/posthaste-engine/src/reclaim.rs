@@ -19,6 +19,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Ok(()) => shared.settings.beat,
             Err(error) => {
                 tracing::warn!(%error, "heartbeat failed");
+                shared.counts.store_error();
                 PAUSE
             }
         };
@@ -60,6 +61,7 @@ async fn take_back(shared: &Shared, node: NodeId) -> Result<()> {
     let mut taken = 0;
     loop {
         let count = shared.store.reclaim(node, shared.settings.batch, shared.node.now()).await?;
+        shared.counts.taken_back(count);
         taken += count;
         if count < shared.settings.batch {
             break;

@@ -65,7 +65,10 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
                     .filter_map(|((job, settlement), answer)| finish(shared, job, &settlement, answer))
                     .collect();
             }
-            Err(error @ StoreError::Corrupt { .. }) => open = set_aside(shared, open, &error).await,
+            Err(error @ StoreError::Corrupt { .. }) => {
+                shared.counts.store_error();
+                open = set_aside(shared, open, &error).await;
+            }
             Err(error) => pause = back_off(shared, "settle", &error, pause).await,
         }
         if !shared.recording.get() && shared.has(Planted::DropOutcome) {
@@ -106,6 +109,7 @@ async fn release(shared: &Shared, lease: Lease, only: Option<Vec<NotificationId>
 
 async fn back_off(shared: &Shared, what: &str, error: &StoreError, pause: Duration) -> Duration {
     tracing::warn!(%error, what, "the store did not take it; kept, and tried again");
+    shared.counts.store_error();
     shared.set_recording(false);
     // If it happened all the same, the next try finds the lease gone and tells nothing about the next due time.
     shared.alarm.look();
@@ -115,6 +119,7 @@ async fn back_off(shared: &Shared, what: &str, error: &StoreError, pause: Durati
 
 /// Frees the place of a settled job, or gives it back to be decided again.
 fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: Settled) -> Option<Finished> {
+    shared.counts.settled(settlement, answer);
     match answer {
         Settled::CancelRequested => {
             done.job.cancel_requested = true;

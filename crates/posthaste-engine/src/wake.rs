@@ -12,6 +12,7 @@ use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::policy::{BeforeSend, Decision, decide_before_send};
 use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -70,6 +71,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
             Err(error) => {
                 tracing::warn!(%error, "looking for due work failed");
+                shared.counts.store_error();
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -156,7 +158,7 @@ async fn expire(shared: &Shared, now: Timestamp) -> Result<Option<Timestamp>> {
         let changes: Vec<Change> =
             expiring.rows.into_iter().map(|(id, seen)| Change { id, seen, act: Act::Expire }).collect();
         if !changes.is_empty() {
-            shared.store.transition(changes, None, now).await?;
+            end(shared, changes, State::Expired, now).await?;
         }
         if told < shared.settings.batch {
             return Ok(expiring.next);
@@ -175,12 +177,19 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
         after = page.last().map(|row| (row.due, row.notification.id));
         let changes: Vec<Change> = page.iter().filter_map(|row| burial(shared, row, now)).collect();
         if !changes.is_empty() {
-            shared.store.transition(changes, None, now).await?;
+            end(shared, changes, State::DeadLetter, now).await?;
         }
         if !full {
             return Ok(());
         }
     }
+}
+
+/// Makes changes that lead to that state.
+async fn end(shared: &Shared, changes: Vec<Change>, state: State, now: Timestamp) -> Result<()> {
+    let made = shared.store.transition(changes, None, now).await?;
+    shared.counts.ended(state, made.into_iter().filter(|made| *made).count());
+    Ok(())
 }
 
 fn burial(shared: &Shared, row: &Overdue, now: Timestamp) -> Option<Change> {

@@ -24,6 +24,8 @@ pub(crate) enum Trouble {
     Refuse,
     /// It is not done, and never will be.
     Nonsense,
+    /// It is not done, and whoever asked breaks down.
+    Panic,
     /// It is done and answered as an error.
     Lie,
     /// It is done after a while.
@@ -78,6 +80,7 @@ impl FaultyStore {
             None => call.await,
             Some(Trouble::Nonsense) => Err(StoreError::Corrupt { what: format!("the test breaks {method}") }),
             Some(Trouble::Refuse) => Err(unavailable(method)),
+            Some(Trouble::Panic) => panic!("the test breaks {method}"),
             Some(Trouble::Lie) => {
                 call.await?;
                 Err(unavailable(method))
