@@ -28,6 +28,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use self::arrivals::Arrival;
+pub use self::script::PATHS;
 use self::arrivals::Arrivals;
 use self::script::{Script, Step, Turns};
 

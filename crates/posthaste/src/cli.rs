@@ -1,8 +1,140 @@
-//! The command line.
+//! The command line: one file a command, and what they share.
+//!
+//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something. Exit
+//! codes: 0 done, 1 failed, 2 wrong use.
 
+mod acts;
+mod audit;
+mod bench;
+mod completions;
+mod dead_letters;
+mod detail;
+mod dev;
+mod doctor;
+mod input;
+mod keys;
+mod listing;
+mod notifications;
+mod output;
+mod policy;
+mod reach;
+mod send;
+mod serve;
+mod sink;
+mod stats;
+mod watch;
+
+use std::io;
 use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use self::output::note;
+use self::reach::Reach;
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste dev                                        everything on this machine, to try it
+  posthaste send --to http://127.0.0.1:7790/sequence/503,503,200 --json '{\"order\": 1}' --watch
+  posthaste notifications list --state deadLetter
+  posthaste dead-letters requeue dl_01jrq3v9zk8n2m4p6r8t0w2y4a
+
+Exit codes: 0 done, 1 failed, 2 wrong use";
+
+/// Delivers notifications: accepts them, retries what failed for a passing reason, keeps what cannot be delivered.
+#[derive(Parser)]
+#[command(name = "posthaste", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Dev(dev::DevArgs),
+    Serve(serve::ServeArgs),
+    Send(Box<send::SendArgs>),
+    Sink(sink::SinkArgs),
+    Notifications(notifications::NotificationsArgs),
+    DeadLetters(dead_letters::DeadLettersArgs),
+    RetryQueue(notifications::RetryQueueArgs),
+    Stats(stats::StatsArgs),
+    Audit(audit::AuditArgs),
+    Policy(policy::PolicyArgs),
+    Keys(keys::KeysArgs),
+    Doctor(doctor::DoctorArgs),
+    Bench(bench::BenchArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+/// How a command ended that was not hindered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// What was asked for is so.
+    Done,
+    /// It is not, and the command has said why.
+    Failed,
+}
+
+/// The program was called in a way that cannot be meant.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongUse(pub(crate) String);
+
+/// Every command with its flags, as `--help` and the completions know them.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
 
 /// Runs the command that the program was started with.
 pub fn main() -> ExitCode {
-    ExitCode::SUCCESS
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Where the screen is gone there is nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(cli) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::from(1),
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(&format!("error: {error:#}"));
+            ExitCode::from(if error.is::<WrongUse>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<Outcome> {
+    let reach = cli.reach;
+    match cli.command {
+        Command::Dev(args) => dev::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::Bench(args) => bench::run(args, reach.output),
+        Command::Completions(args) => completions::run(&args),
+        Command::Sink(args) => block_on(sink::run(args)),
+        Command::Send(args) => block_on(send::run(*args, &reach)),
+        Command::Notifications(args) => block_on(notifications::run(args, &reach)),
+        Command::DeadLetters(args) => block_on(dead_letters::run(args, &reach)),
+        Command::RetryQueue(args) => block_on(notifications::retry_queue(args, &reach)),
+        Command::Stats(args) => block_on(stats::run(args, &reach)),
+        Command::Audit(args) => block_on(audit::run(args, &reach)),
+        Command::Policy(args) => block_on(policy::run(args, &reach)),
+        Command::Keys(args) => block_on(keys::run(args, &reach)),
+        Command::Doctor(args) => block_on(doctor::run(args, &reach)),
+    }
+}
+
+/// Runs a command that only waits for others, on this thread alone.
+fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
+/// Whether the reader of our output is gone, as `head` is once it has its lines: that is no failure.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

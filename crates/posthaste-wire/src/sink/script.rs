@@ -10,7 +10,7 @@ use http::{HeaderValue, StatusCode, Uri};
 use posthaste_core::duration;
 
 /// What the sink says to a path that it does not know.
-pub(super) const PATHS: &str = "\
+pub const PATHS: &str = "\
 This is the sink of Posthaste. The path says how it answers:
 
   /ok                        200

@@ -1,0 +1,55 @@
+//! One act on one or more things, each by a call of its own.
+
+use serde_json::{Value, json};
+
+use super::Outcome;
+use super::output::{Output, harmless, json as print_json, line, note};
+use super::reach::Session;
+use crate::client::encode;
+
+/// Does `act` to each of `ids`. What is refused does not hinder the others, but the command has failed then.
+pub(crate) async fn each(
+    session: &Session,
+    resource: &str,
+    act: &str,
+    ids: &[String],
+) -> anyhow::Result<Outcome> {
+    let mut outcome = Outcome::Done;
+    let mut answers = Vec::new();
+    for id in ids {
+        let answer = match session.act(&format!("/v1/{resource}/{}/{act}", encode(id))).await {
+            Ok(answer) => answer,
+            // Without a server the others would only fail in the same way.
+            Err(error) if error.status.is_none() => return Err(error.into()),
+            Err(error) => {
+                note(&format!("error: {}: {error}", harmless(id)));
+                outcome = Outcome::Failed;
+                continue;
+            }
+        };
+        let answer: Value = if answer.body.is_empty() { json!({}) } else { session.value(&answer)? };
+        match session.output {
+            Output::Table => line(&harmless(&done(id, act, &answer)))?,
+            Output::Json => answers.push(json!({"id": id, "answer": answer})),
+        }
+    }
+    if session.output == Output::Json {
+        print_json(json!({"data": answers}).to_string().as_bytes())?;
+    }
+    Ok(outcome)
+}
+
+fn done(id: &str, act: &str, answer: &Value) -> String {
+    let word = match act {
+        "retry" => "is retried",
+        "retry-now" => "is retried now",
+        "cancel" => "is being cancelled",
+        "requeue" => "is requeued",
+        "discard" => "is discarded",
+        "restore" => "is restored",
+        other => other,
+    };
+    let attempt = answer["attempt"].as_u64().filter(|_| matches!(act, "retry" | "requeue"));
+    let attempt = attempt.map(|attempt| format!(", next is attempt {attempt}"));
+    format!("{id} {word}{}", attempt.unwrap_or_default())
+}

@@ -1,0 +1,110 @@
+//! `posthaste dead-letters`: what will not be retried by itself any more.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::listing::{self, Column, Paging, Query, field, short};
+use super::reach::Reach;
+use super::{Outcome, acts, detail};
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste dead-letters list
+  posthaste dead-letters show dl_01jrq3v9zk8n2m4p6r8t0w2y4a
+  posthaste dead-letters requeue dl_01jrq3v9zk8n2m4p6r8t0w2y4a dl_01jrq3v9zk8n2m4p6r8t0w2y4b";
+const LIST_EXAMPLES: &str = "\
+Examples:
+  posthaste dead-letters list
+  posthaste dead-letters list --status requeued
+  posthaste dead-letters list --all --output json";
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  posthaste dead-letters show dl_01jrq3v9zk8n2m4p6r8t0w2y4a";
+const REQUEUE_EXAMPLES: &str = "\
+Examples:
+  posthaste dead-letters requeue dl_01jrq3v9zk8n2m4p6r8t0w2y4a";
+const DISCARD_EXAMPLES: &str = "\
+Examples:
+  posthaste dead-letters discard dl_01jrq3v9zk8n2m4p6r8t0w2y4a";
+const RESTORE_EXAMPLES: &str = "\
+Examples:
+  posthaste dead-letters restore dl_01jrq3v9zk8n2m4p6r8t0w2y4a";
+
+/// Look at dead letters, requeue, discard and restore them
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct DeadLettersArgs {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Subcommand)]
+enum Act {
+    /// List them, the newest first
+    #[command(after_help = LIST_EXAMPLES)]
+    List {
+        /// How they stand
+        #[arg(long, value_enum, default_value_t = Status::Pending)]
+        status: Status,
+        #[command(flatten)]
+        paging: Paging,
+    },
+    /// Show one with its payload and attempts
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        /// The dead letter
+        id: String,
+    },
+    /// Send them again with a new run of attempts, numbered from 1
+    #[command(after_help = REQUEUE_EXAMPLES)]
+    Requeue(Ids),
+    /// Give them up for good
+    #[command(after_help = DISCARD_EXAMPLES)]
+    Discard(Ids),
+    /// Take discarded ones back among the dead letters
+    #[command(after_help = RESTORE_EXAMPLES)]
+    Restore(Ids),
+}
+
+/// One or more dead letters.
+#[derive(Args)]
+struct Ids {
+    /// The dead letters
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Status {
+    /// Nobody has acted on them
+    Pending,
+    /// Sent again
+    Requeued,
+    /// Discarded or replaced
+    Cancelled,
+}
+
+const COLUMNS: [Column; 7] = [
+    ("ID", |row| field(row, "id")),
+    ("NOTIFICATION", |row| field(row, "notificationId")),
+    ("CHANNEL", |row| field(row, "channel")),
+    ("RECIPIENT", |row| short(row, "recipient")),
+    ("DIED", |row| field(row, "createdAt")),
+    ("CODE", |row| field(row, "reasonCode")),
+    ("REASON", |row| short(row, "reason")),
+];
+
+/// Does what the subcommand says.
+pub(crate) async fn run(args: DeadLettersArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+    let session = reach.open()?;
+    match args.act {
+        Act::List { status, paging } => {
+            let mut query = Query::default();
+            query.set("status", status.to_possible_value().map(|value| value.get_name().to_owned()));
+            listing::print(&session, "/v1/dead-letters", &query, &paging, &COLUMNS).await
+        }
+        Act::Show { id } => detail::print(&session, "dead-letters", &id).await,
+        Act::Requeue(ids) => acts::each(&session, "dead-letters", "requeue", &ids.ids).await,
+        Act::Discard(ids) => acts::each(&session, "dead-letters", "discard", &ids.ids).await,
+        Act::Restore(ids) => acts::each(&session, "dead-letters", "restore", &ids.ids).await,
+    }
+}

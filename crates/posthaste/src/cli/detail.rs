@@ -1,0 +1,60 @@
+//! One thing in full: its fields, its attempts and what else happened to it.
+
+use std::io;
+
+use serde_json::Value;
+
+use super::Outcome;
+use super::listing::field;
+use super::output::{Table, line};
+use super::reach::Session;
+use super::watch;
+use crate::client::encode;
+
+/// Fields that are told apart from the rest, or that say again in numbers what another says in words.
+const TOLD_APART: [&str; 6] = ["attempts", "events", "stateCode", "statusCode", "words", "notificationId"];
+
+/// Fetches one thing and prints it.
+pub(crate) async fn print(session: &Session, resource: &str, id: &str) -> anyhow::Result<Outcome> {
+    let answer = session.get(&format!("/v1/{resource}/{}", encode(id))).await?;
+    session.print(&answer, show)?;
+    Ok(Outcome::Done)
+}
+
+fn show(thing: &Value) -> io::Result<()> {
+    fields(thing).print()?;
+    if let Some(attempts) = thing["attempts"].as_array().filter(|attempts| !attempts.is_empty()) {
+        line("\nAttempts")?;
+        for attempt in attempts {
+            for text in watch::attempt(attempt) {
+                line(&format!("  {text}"))?;
+            }
+        }
+    }
+    if let Some(events) = thing["events"].as_array().filter(|events| !events.is_empty()) {
+        line("\nEvents")?;
+        let mut table = Table::untitled();
+        for event in events {
+            let actor = field(event, "actor");
+            let by = if actor.is_empty() { String::new() } else { format!("by {actor}") };
+            table.row([format!("  {}", field(event, "at")), field(event, "word"), by]);
+        }
+        table.print()?;
+    }
+    Ok(())
+}
+
+fn fields(thing: &Value) -> Table {
+    let mut table = Table::untitled();
+    table.row(["notificationId".to_owned(), field(thing, "notificationId")]);
+    if thing["stateCode"].is_number() {
+        table.row(["words".to_owned(), watch::words(thing)]);
+    }
+    for (name, value) in thing.as_object().into_iter().flatten() {
+        let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
+        if !empty && !TOLD_APART.contains(&name.as_str()) {
+            table.row([name.clone(), field(thing, name)]);
+        }
+    }
+    table
+}

@@ -1,0 +1,81 @@
+//! What the commands read: texts from flags, files and stdin, and times.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::time::Duration;
+
+use anyhow::Context;
+use posthaste_core::duration;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::clock::Clock;
+use serde_json::Value;
+
+use super::WrongUse;
+use crate::clock::SystemClock;
+
+/// The most that is read; no request may be larger.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+/// A flag's value: the text itself, `@file` for what a file holds, `-` for what comes over stdin.
+pub(crate) fn text(given: &str) -> anyhow::Result<String> {
+    match given.strip_prefix('@') {
+        Some(path) => file(path),
+        None if given == "-" => file("-"),
+        None => Ok(given.to_owned()),
+    }
+}
+
+/// What a file holds, or stdin where the path is `-`.
+pub(crate) fn file(path: &str) -> anyhow::Result<String> {
+    let (mut held, name) = (String::new(), if path == "-" { "stdin" } else { path });
+    let read = if path == "-" {
+        io::stdin().lock().take(LARGEST + 1).read_to_string(&mut held)
+    } else {
+        File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut held))
+    };
+    let read = read.with_context(|| format!("cannot read {name}"))?;
+    anyhow::ensure!(read as u64 <= LARGEST, "{name} holds more than {} MiB", LARGEST / 1024 / 1024);
+    Ok(held)
+}
+
+/// JSON given as the text itself, as `@file` or over stdin. `flag` is named where it is none.
+pub(crate) fn json(flag: &str, given: &str) -> anyhow::Result<Value> {
+    let held = text(given)?;
+    parse_json(flag, &held)
+}
+
+/// Reads JSON. `what` is named where it is none.
+pub(crate) fn parse_json(what: &str, text: &str) -> anyhow::Result<Value> {
+    Ok(serde_json::from_str(text).map_err(|error| WrongUse(format!("{what} is not JSON: {error}")))?)
+}
+
+/// A time in the past: as RFC 3339, or how long ago.
+pub(crate) fn past(given: &str) -> Result<Timestamp, String> {
+    time(given, Timestamp::earlier)
+}
+
+/// A time to come: as RFC 3339, or how long from now.
+pub(crate) fn future(given: &str) -> Result<Timestamp, String> {
+    time(given, Timestamp::later)
+}
+
+fn time(given: &str, from_now: fn(Timestamp, Duration) -> Timestamp) -> Result<Timestamp, String> {
+    let wrong = || "give a time such as 2026-04-15T10:45:30Z, or a duration such as 15m".to_owned();
+    given
+        .parse()
+        .or_else(|_| duration::parse(given).map(|duration| from_now(SystemClock.now(), duration)))
+        .map_err(|_| wrong())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_date_or_a_distance_from_now() {
+        assert_eq!(past("2026-04-15T12:45:30+02:00").unwrap().to_string(), "2026-04-15T10:45:30.000Z");
+        let now = SystemClock.now();
+        assert!(past("1h").unwrap() < now && future("1h").unwrap() > now);
+        assert!(past("yesterday").unwrap_err().contains("15m"));
+    }
+}

@@ -1,0 +1,123 @@
+//! Lists: the flags that page through them, and their printing.
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::Outcome;
+use super::output::{Output, Table, cut, json, note};
+use super::reach::Session;
+use crate::client::encode;
+
+/// The most rows that `--all` fetches.
+const MOST: usize = 10_000;
+/// The most characters of a free text in a table.
+const WIDEST: usize = 60;
+
+/// The flags that page through a list.
+#[derive(Args)]
+pub(crate) struct Paging {
+    /// How many at a time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), default_value_t = 50)]
+    limit: u32,
+    /// Where to go on: the nextCursor of the list before
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+    /// Follow the list to its end, up to 10,000 rows
+    #[arg(long)]
+    all: bool,
+}
+
+/// A page of a list as the server sends it; the rows stay as they were written.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    data: Vec<Box<RawValue>>,
+    next_cursor: Option<String>,
+}
+
+/// A column: its title, and what it shows of a row.
+pub(crate) type Column = (&'static str, fn(&Value) -> String);
+
+/// The query of a list.
+#[derive(Default)]
+pub(crate) struct Query(String);
+
+impl Query {
+    /// Adds a parameter if there is a value.
+    pub(crate) fn set(&mut self, name: &str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            write!(self.0, "&{name}={}", encode(&value.to_string()))
+                .expect("writing to a String does not fail");
+        }
+    }
+}
+
+/// Fetches a list and prints it.
+pub(crate) async fn print(
+    session: &Session,
+    path: &str,
+    query: &Query,
+    paging: &Paging,
+    columns: &[Column],
+) -> anyhow::Result<Outcome> {
+    let mut list = Page { data: Vec::new(), next_cursor: paging.cursor.clone() };
+    // `--all` without another word asks for full pages: fewer questions for the same rows.
+    let limit = if paging.all { 500 } else { paging.limit };
+    loop {
+        let mut page_query = Query(query.0.clone());
+        page_query.set("cursor", list.next_cursor.take());
+        let answer = session.get(&format!("{path}?limit={limit}{}", page_query.0)).await?;
+        session.value(&answer)?;
+        let mut page: Page = answer.json()?;
+        list.data.append(&mut page.data);
+        list.next_cursor = page.next_cursor;
+        if !paging.all || list.next_cursor.is_none() || list.data.len() >= MOST {
+            break;
+        }
+    }
+    match session.output {
+        Output::Json => json(serde_json::to_string(&list)?.as_bytes())?,
+        Output::Table => show(&list, columns)?,
+    }
+    if let Some(cursor) = &list.next_cursor {
+        let all = if paging.all { "" } else { ", or --all" };
+        note(&format!(
+            "{} rows so far, there may be more: --cursor {}{all}",
+            list.data.len(),
+            encode(cursor)
+        ));
+    }
+    Ok(Outcome::Done)
+}
+
+fn show(list: &Page, columns: &[Column]) -> anyhow::Result<()> {
+    if list.data.is_empty() {
+        note("nothing found");
+        return Ok(());
+    }
+    let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+    let mut table = Table::new(&titles);
+    for row in &list.data {
+        let row: Value = serde_json::from_str(row.get())?;
+        table.row(columns.iter().map(|(_, show)| show(&row)));
+    }
+    Ok(table.print()?)
+}
+
+/// A field of a row as text; nothing where it is missing or null.
+pub(crate) fn field(row: &Value, name: &str) -> String {
+    match &row[name] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A field that may be long, cut to fit a table.
+pub(crate) fn short(row: &Value, name: &str) -> String {
+    cut(&field(row, name), WIDEST).into_owned()
+}

@@ -1,0 +1,189 @@
+//! `posthaste notifications` and `retry-queue`: what was handed in and how it stands.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use posthaste_core::channel::Channel;
+use posthaste_core::failure::FailureType;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+
+use super::listing::{self, Column, Paging, Query, field, short};
+use super::reach::Reach;
+use super::{Outcome, acts, detail, input, watch};
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste notifications list --state deadLetter --since 1h
+  posthaste notifications show ntf_01jrq3v9zk8n2m4p6r8t0w2y4a
+  posthaste notifications retry ntf_01jrq3v9zk8n2m4p6r8t0w2y4a";
+const LIST_EXAMPLES: &str = "\
+Examples:
+  posthaste notifications list
+  posthaste notifications list --state retryScheduled --destination https://hooks.example.com:443
+  posthaste notifications list --since 2026-04-15T00:00:00Z --until 2026-04-16T00:00:00Z --all
+  posthaste notifications list -q order-17 --output json";
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  posthaste notifications show ntf_01jrq3v9zk8n2m4p6r8t0w2y4a
+  posthaste notifications show ntf_01jrq3v9zk8n2m4p6r8t0w2y4a --watch";
+const RETRY_EXAMPLES: &str = "\
+Examples:
+  posthaste notifications retry ntf_01jrq3v9zk8n2m4p6r8t0w2y4a";
+const RETRY_NOW_EXAMPLES: &str = "\
+Examples:
+  posthaste notifications retry-now ntf_01jrq3v9zk8n2m4p6r8t0w2y4a";
+const CANCEL_EXAMPLES: &str = "\
+Examples:
+  posthaste notifications cancel ntf_01jrq3v9zk8n2m4p6r8t0w2y4a";
+const FAILED_EXAMPLES: &str = "\
+Examples:
+  posthaste notifications failed
+  posthaste notifications failed --all --output json";
+const RETRY_QUEUE_EXAMPLES: &str = "\
+Examples:
+  posthaste retry-queue
+  posthaste retry-queue --limit 10";
+
+/// Look at notifications, retry and cancel them
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct NotificationsArgs {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Subcommand)]
+enum Act {
+    /// List them, the newest first
+    #[command(after_help = LIST_EXAMPLES)]
+    List(Box<ListArgs>),
+    /// Show one with its attempts and what else happened to it
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        /// The notification
+        id: String,
+        /// Go on until it ends, and say what changes
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Give one that failed a new run of attempts; the numbers go on
+    #[command(after_help = RETRY_EXAMPLES)]
+    Retry(Ids),
+    /// Make a scheduled retry due at once
+    #[command(after_help = RETRY_NOW_EXAMPLES)]
+    RetryNow(Ids),
+    /// Cancel one that has not ended
+    #[command(after_help = CANCEL_EXAMPLES)]
+    Cancel(Ids),
+    /// List those that failed, with the reason
+    #[command(after_help = FAILED_EXAMPLES)]
+    Failed {
+        #[command(flatten)]
+        paging: Paging,
+    },
+}
+
+/// One or more notifications.
+#[derive(Args)]
+struct Ids {
+    /// The notifications
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+}
+
+#[derive(Args)]
+struct ListArgs {
+    /// In this state
+    #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::name)))]
+    state: Option<String>,
+    /// Over this channel
+    #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
+    channel: Option<String>,
+    /// Of this tenant (with an admin key)
+    #[arg(long)]
+    tenant: Option<String>,
+    /// Made from this template
+    #[arg(long)]
+    template: Option<String>,
+    /// To this destination
+    #[arg(long)]
+    destination: Option<String>,
+    /// Whose last attempt failed like this
+    #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(FailureType::ALL.map(FailureType::name)))]
+    failure_type: Option<String>,
+    /// Accepted at or after: a time, or how long ago
+    #[arg(long, value_name = "TIME", value_parser = input::past)]
+    since: Option<Timestamp>,
+    /// Accepted before: a time, or how long ago
+    #[arg(long, value_name = "TIME", value_parser = input::past)]
+    until: Option<Timestamp>,
+    /// With this text in recipient, subject, event key or correlation id
+    #[arg(short = 'q', long, value_name = "TEXT")]
+    search: Option<String>,
+    #[command(flatten)]
+    paging: Paging,
+}
+
+/// List what waits for a retry, the soonest first
+#[derive(Args)]
+#[command(after_help = RETRY_QUEUE_EXAMPLES)]
+pub(crate) struct RetryQueueArgs {
+    #[command(flatten)]
+    paging: Paging,
+}
+
+const COLUMNS: [Column; 7] = [
+    ("ID", |row| field(row, "notificationId")),
+    ("STATUS", watch::words),
+    ("CHANNEL", |row| field(row, "channel")),
+    ("TO", |row| short(row, "to")),
+    ("CREATED", |row| field(row, "createdAt")),
+    ("NEXT ATTEMPT", |row| field(row, "nextAttemptAt")),
+    ("REASON", |row| short(row, "reason")),
+];
+const FAILED_COLUMNS: [Column; 6] = [
+    ("ID", |row| field(row, "notificationId")),
+    ("CHANNEL", |row| field(row, "channel")),
+    ("ATTEMPTS", |row| field(row, "attempts")),
+    ("FAILED", |row| field(row, "failedAt")),
+    ("CODE", |row| field(row, "reasonCode")),
+    ("REASON", |row| short(row, "reason")),
+];
+
+/// Does what the subcommand says.
+pub(crate) async fn run(args: NotificationsArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+    let session = reach.open()?;
+    match args.act {
+        Act::List(args) => {
+            listing::print(&session, "/v1/notifications", &query(&args), &args.paging, &COLUMNS).await
+        }
+        Act::Failed { paging } => {
+            let path = "/v1/notifications/failed";
+            listing::print(&session, path, &Query::default(), &paging, &FAILED_COLUMNS).await
+        }
+        Act::Show { id, watch: true } => watch::watch(&session, &id).await,
+        Act::Show { id, watch: false } => detail::print(&session, "notifications", &id).await,
+        Act::Retry(ids) => acts::each(&session, "notifications", "retry", &ids.ids).await,
+        Act::RetryNow(ids) => acts::each(&session, "notifications", "retry-now", &ids.ids).await,
+        Act::Cancel(ids) => acts::each(&session, "notifications", "cancel", &ids.ids).await,
+    }
+}
+
+/// Lists what waits for a retry.
+pub(crate) async fn retry_queue(args: RetryQueueArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+    listing::print(&reach.open()?, "/v1/retry-queue", &Query::default(), &args.paging, &COLUMNS).await
+}
+
+fn query(args: &ListArgs) -> Query {
+    let mut query = Query::default();
+    query.set("state", args.state.as_ref());
+    query.set("channel", args.channel.as_ref());
+    query.set("tenant", args.tenant.as_ref());
+    query.set("template", args.template.as_ref());
+    query.set("destination", args.destination.as_ref());
+    query.set("failureType", args.failure_type.as_ref());
+    query.set("since", args.since);
+    query.set("until", args.until);
+    query.set("q", args.search.as_ref());
+    query
+}

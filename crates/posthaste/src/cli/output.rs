@@ -1,0 +1,165 @@
+//! What reaches the screen: tables, JSON and remarks, none of them with raw control characters.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+
+/// The form of what a command prints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    Table,
+    /// For programs: what the server answered.
+    Json,
+}
+
+/// Says something beside the output, on stderr.
+pub(crate) fn note(text: &str) {
+    // Where nobody listens there is nobody to tell.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Prints one line.
+pub(crate) fn line(text: &str) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Prints JSON text that the server wrote, as it is but for what a terminal would act on.
+pub(crate) fn json(body: &[u8]) -> io::Result<()> {
+    let text = String::from_utf8_lossy(body);
+    line(&harmless_json(text.trim_end()))
+}
+
+/// A text from elsewhere, with everything escaped that a terminal would act on instead of showing it.
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(acts) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if acts(character) {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Inside JSON such characters stand only in strings, where they can be written by number. Line ends between the
+/// values stay.
+fn harmless_json(text: &str) -> Cow<'_, str> {
+    let escaped = |character: char| acts(character) && !matches!(character, '\n' | '\r' | '\t');
+    if !text.chars().any(escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if escaped(character) {
+            write!(shown, "\\u{:04x}", u32::from(character)).expect("writing to a String does not fail");
+        } else {
+            shown.push(character);
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// Control characters, and those that turn the direction of what follows or break the line.
+fn acts(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// At most that many characters, with a mark where something was left out.
+pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(most) {
+        None => Cow::Borrowed(text),
+        Some(_) => {
+            let kept = text.char_indices().nth(most - 1).map_or(text.len(), |(at, _)| at);
+            Cow::Owned(format!("{}…", &text[..kept]))
+        }
+    }
+}
+
+/// Aligned columns under their titles.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these columns.
+    pub(crate) fn new(titles: &[&str]) -> Self {
+        Self { rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()] }
+    }
+
+    /// A table of names and values, without titles.
+    pub(crate) fn untitled() -> Self {
+        Self { rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    pub(crate) fn row<T: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = T>) {
+        self.rows.push(cells.into_iter().map(|cell| harmless(cell.as_ref()).into_owned()).collect());
+    }
+
+    /// Prints it.
+    pub(crate) fn print(&self) -> io::Result<()> {
+        io::stdout().lock().write_all(self.render().as_bytes())
+    }
+
+    fn render(&self) -> String {
+        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                write!(line, "{cell:width$}  ").expect("writing to a String does not fail");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_aligned_and_no_line_ends_in_spaces() {
+        let mut table = Table::new(&["ID", "TO"]);
+        table.row(["ntf_1", "http://a"]);
+        table.row(["ü", ""]);
+        assert_eq!(table.render(), "ID     TO\nntf_1  http://a\nü\n");
+    }
+
+    #[test]
+    fn what_a_terminal_would_act_on_is_shown_instead() {
+        let mut table = Table::new(&["TO"]);
+        table.row(["\u{1b}[2J\r\nx\u{7f}\u{9b}31m\u{202e}\u{2028}é"]);
+        assert_eq!(table.render(), "TO\n\\u{1b}[2J\\r\\nx\\u{7f}\\u{9b}31m\\u{202e}\\u{2028}é\n");
+    }
+
+    #[test]
+    fn json_stays_the_same_value_when_it_is_made_harmless() {
+        let text = "{\n  \"a\": \"x\u{9b}2J\u{7f}\u{202e}é\"\n}";
+        let shown = harmless_json(text);
+        assert!(!shown.chars().any(|character| acts(character) && character != '\n'), "{shown:?}");
+        let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(read(&shown), read(text));
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äö…");
+    }
+}

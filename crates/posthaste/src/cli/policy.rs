@@ -1,0 +1,175 @@
+//! `posthaste policy`: when and how often is retried.
+
+use std::io;
+
+use clap::{Args, Subcommand};
+use http::Method;
+use posthaste_core::import;
+use posthaste_core::policy::Scope;
+use serde_json::{Value, json};
+
+use super::listing::field;
+use super::output::{Output, Table, harmless, json as print_json, line, note};
+use super::reach::{Reach, Session};
+use super::{Outcome, WrongUse, input};
+use crate::client::encode;
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste policy show
+  posthaste policy show channel:webhook
+  posthaste policy set tenant:acme policy.json
+  posthaste policy preview '{\"preset\": \"story\"}'
+  posthaste policy import appsettings.json
+
+Scopes, the narrower before the wider: template:NAME, tenant:NAME, channel:NAME, global.";
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  posthaste policy show                                the one for everything
+  posthaste policy show channel:webhook";
+const SET_EXAMPLES: &str = "\
+Examples:
+  posthaste policy set channel:webhook policy.json
+  echo '{\"preset\": \"story\", \"maxAttempts\": 4}' | posthaste policy set tenant:acme -
+
+It replaces what was set for the scope; what is already waiting keeps its time.";
+const REMOVE_EXAMPLES: &str = "\
+Examples:
+  posthaste policy remove tenant:acme";
+const PREVIEW_EXAMPLES: &str = "\
+Examples:
+  posthaste policy preview '{\"preset\": \"story\", \"maxAttempts\": 4}'
+  posthaste policy preview policy.json
+  posthaste policy preview - < policy.json";
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  posthaste policy import appsettings.json             sections PollyConfig, Hangfire, CircuitBreaker
+  posthaste policy import notify.env                   lines such as NOTIFY_MAX_RETRIES=5
+  posthaste policy import retry-policy.json            retryStrategy, initialDelaySeconds, ..
+  posthaste policy import - < retry-policy.json
+
+It needs no server and changes nothing: it prints {policy, breaker, jobs} in our form, warnings on stderr.";
+
+/// Show, set, try out and import retry policies
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    act: Act,
+}
+
+#[derive(Subcommand)]
+enum Act {
+    /// Show what is set for a scope
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show {
+        /// global, channel:NAME, tenant:NAME or template:NAME
+        #[arg(default_value = "global")]
+        scope: Scope,
+    },
+    /// Set the policy of a scope
+    #[command(after_help = SET_EXAMPLES)]
+    Set {
+        /// global, channel:NAME, tenant:NAME or template:NAME
+        scope: Scope,
+        /// A file with the policy as JSON, or - for stdin
+        file: String,
+    },
+    /// Remove the policy of a scope; the wider scopes hold again
+    #[command(after_help = REMOVE_EXAMPLES)]
+    Remove {
+        /// global, channel:NAME, tenant:NAME or template:NAME
+        scope: Scope,
+    },
+    /// Show when the attempts of a policy would come
+    #[command(after_help = PREVIEW_EXAMPLES)]
+    Preview {
+        /// The policy: a file, - for stdin, or the JSON itself
+        #[arg(value_name = "FILE|-|JSON")]
+        policy: String,
+    },
+    /// Say the configuration of another system in our form
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import {
+        /// The file, or - for stdin
+        file: String,
+    },
+}
+
+/// Does what the subcommand says.
+pub(crate) async fn run(args: PolicyArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+    match args.act {
+        Act::Import { file } => import(&file),
+        Act::Show { scope } => {
+            let session = reach.open()?;
+            let answer = session.get(&path(&scope)).await?;
+            session.print(&answer, pretty)?;
+            Ok(Outcome::Done)
+        }
+        Act::Set { scope, file } => {
+            let policy = input::parse_json(&file, &input::file(&file)?)?;
+            let session = reach.open()?;
+            let answer = session.call(Method::PUT, &path(&scope), &[], Some(&policy)).await?;
+            if answer.body.is_empty() {
+                return said(&session, &scope, "set");
+            }
+            session.print(&answer, pretty)?;
+            Ok(Outcome::Done)
+        }
+        Act::Remove { scope } => {
+            let session = reach.open()?;
+            session.call(Method::DELETE, &path(&scope), &[], None).await?;
+            said(&session, &scope, "removed")
+        }
+        Act::Preview { policy } => preview(&policy, &reach.open()?).await,
+    }
+}
+
+fn path(scope: &Scope) -> String {
+    format!("/v1/policies/{}", encode(&scope.to_string()))
+}
+
+fn said(session: &Session, scope: &Scope, word: &str) -> anyhow::Result<Outcome> {
+    match session.output {
+        Output::Table => line(&harmless(&format!("the policy of {scope} is {word}")))?,
+        Output::Json => print_json(json!({"scope": scope, word: true}).to_string().as_bytes())?,
+    }
+    Ok(Outcome::Done)
+}
+
+/// A policy has no better table than itself.
+fn pretty(policy: &Value) -> io::Result<()> {
+    print_json(format!("{policy:#}").as_bytes())
+}
+
+async fn preview(given: &str, session: &Session) -> anyhow::Result<Outcome> {
+    let policy = if given.trim_start().starts_with('{') {
+        input::parse_json("the policy", given)?
+    } else {
+        input::parse_json(given, &input::file(given)?)?
+    };
+    let answer = session.post("/v1/policies/preview", &policy).await?;
+    session.print(&answer, |preview| {
+        let mut table = Table::new(&["ATTEMPT", "EARLIEST", "LATEST"]);
+        for attempt in preview["attempts"].as_array().into_iter().flatten() {
+            table.row(["number", "earliest", "latest"].map(|name| field(attempt, name)));
+        }
+        table.print()?;
+        line(&harmless(&format!("from the first attempt to the last: {}", field(preview, "window"))))
+    })?;
+    Ok(Outcome::Done)
+}
+
+fn import(path: &str) -> anyhow::Result<Outcome> {
+    let text = input::file(path)?;
+    let imported =
+        import::import(&text).map_err(|error| WrongUse(harmless(&error.to_string()).into_owned()))?;
+    for warning in &imported.warnings {
+        note(&format!("warning: {}", harmless(warning)));
+    }
+    if let Some(channel) = imported.channel {
+        note(&format!("the policy is for one channel: posthaste policy set channel:{channel} .."));
+    }
+    print_json(serde_json::to_string_pretty(&imported)?.as_bytes())?;
+    Ok(Outcome::Done)
+}

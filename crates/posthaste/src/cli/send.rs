@@ -1,0 +1,154 @@
+//! `posthaste send`: hands in one notification.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
+use http::Method;
+use http::header::{HeaderName, HeaderValue};
+use posthaste_core::channel::Channel;
+use posthaste_core::time::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::listing::field;
+use super::output::{Output, harmless, json as print_json, line, note};
+use super::reach::Reach;
+use super::{Outcome, WrongUse, input, watch};
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste send --to http://127.0.0.1:7790/ok --body 'Hello'
+  posthaste send --to http://127.0.0.1:7790/sequence/503,503,200 --json '{\"order\": 17}' --watch
+  posthaste send --to https://hooks.example.com/orders --json @order.json --header 'X-Shop: 4' --event-key order.paid
+  echo 'Hello' | posthaste send --to https://hooks.example.com/ --body - --idempotency-key order-17
+  posthaste send --to https://hooks.example.com/ --body Hi --ttl 3600 --policy '{\"preset\": \"notify\"}'
+
+Prints the id of the notification. With --watch: exit code 0 if it was delivered, 1 if it ended otherwise.
+Exit codes: 0 done, 1 failed, 2 wrong use";
+
+/// Hand in a notification
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SendArgs {
+    /// The way it leaves
+    #[arg(long, default_value = "webhook", value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
+    channel: String,
+    /// The recipient: a URL, an address, a number or a token, as the channel has it
+    #[arg(long, value_name = "RECIPIENT")]
+    to: String,
+    /// The message as text; @FILE reads a file, - reads stdin
+    #[arg(long, value_name = "TEXT|@FILE|-", conflicts_with = "json", allow_hyphen_values = true)]
+    body: Option<String>,
+    /// The message as JSON; @FILE reads a file, - reads stdin
+    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
+    json: Option<String>,
+    /// The subject line
+    #[arg(long)]
+    subject: Option<String>,
+    /// How urgent it is
+    #[arg(long, value_enum)]
+    priority: Option<Priority>,
+    /// Your name for the kind of event
+    #[arg(long, value_name = "NAME")]
+    event_key: Option<String>,
+    /// Your name for what it belongs to
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// A header of the webhook; may be given many times
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
+    headers: Vec<(String, String)>,
+    /// No attempt before: a time, or how long from now
+    #[arg(long, value_name = "TIME", value_parser = input::future)]
+    not_before: Option<Timestamp>,
+    /// No attempt from then on: a time, or how long from now
+    #[arg(long, value_name = "TIME", value_parser = input::future, conflicts_with = "ttl")]
+    expires_at: Option<Timestamp>,
+    /// No attempt after so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    ttl: Option<u64>,
+    /// Its own retry policy; @FILE reads a file
+    #[arg(long, value_name = "JSON|@FILE")]
+    policy: Option<String>,
+    /// Hand it in once however often this is run: the same key gives the same notification
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// Go on until it ends, and say what changes
+    #[arg(long)]
+    watch: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Priority {
+    Critical,
+    High,
+    Normal,
+    Low,
+}
+
+/// Hands it in, prints its id, and watches it if asked to.
+pub(crate) async fn run(args: SendArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+    let session = reach.open()?;
+    let body = request(&args)?;
+    let mut headers = Vec::new();
+    if let Some(key) = &args.idempotency_key {
+        let value = HeaderValue::from_str(key)
+            .map_err(|_| WrongUse("--idempotency-key holds characters that no header takes".to_owned()))?;
+        headers.push((HeaderName::from_static("idempotency-key"), value));
+    }
+    let answer = session.try_call(Method::POST, "/v1/notifications", &headers, Some(&body)).await?;
+    let answer = match answer.clone().ok() {
+        Ok(answer) => answer,
+        // Over a limit the server may refuse in tone and yet have accepted: the id says so.
+        Err(problem) if problem.status == 429 && problem.notification_id.is_some() => {
+            note(&format!("accepted, to be sent later: {}", session.refused(&problem)));
+            answer
+        }
+        Err(problem) => return Err(session.refused(&problem).into()),
+    };
+    let accepted = session.value(&answer)?;
+    let id = field(&accepted, "notificationId");
+    let deferred = field(&accepted, "deferredUntil");
+    if !deferred.is_empty() {
+        note(&format!("over the limit of what is sent a minute: not before {}", harmless(&deferred)));
+    }
+    match session.output {
+        Output::Table => line(&harmless(&id))?,
+        Output::Json if !args.watch => print_json(&answer.body)?,
+        Output::Json => {}
+    }
+    if args.watch { watch::watch(&session, &id).await } else { Ok(Outcome::Done) }
+}
+
+fn request(args: &SendArgs) -> anyhow::Result<Value> {
+    let mut fields = Map::new();
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            fields.insert(name.to_owned(), value);
+        }
+    };
+    let body = match (&args.body, &args.json) {
+        (Some(text), _) => Some(Value::String(input::text(text)?)),
+        (None, Some(given)) => Some(input::json("--json", given)?),
+        (None, None) => None,
+    };
+    let policy = args.policy.as_deref().map(|given| input::json("--policy", given)).transpose()?;
+    let priority = args.priority.and_then(|priority| priority.to_possible_value());
+    set("channel", Some(json!(args.channel)));
+    set("to", Some(json!(args.to)));
+    set("body", body);
+    set("subject", args.subject.as_ref().map(|text| json!(text)));
+    set("priority", priority.map(|priority| json!(priority.get_name())));
+    set("eventKey", args.event_key.as_ref().map(|text| json!(text)));
+    set("correlationId", args.correlation_id.as_ref().map(|text| json!(text)));
+    let headers: Map<String, Value> =
+        args.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    set("headers", (!headers.is_empty()).then_some(Value::Object(headers)));
+    set("notBefore", args.not_before.map(|time| json!(time)));
+    set("expiresAt", args.expires_at.map(|time| json!(time)));
+    set("ttlSeconds", args.ttl.map(|seconds| json!(seconds)));
+    set("policy", policy);
+    Ok(Value::Object(fields))
+}
+
+fn header(given: &str) -> Result<(String, String), String> {
+    let (name, value) = given.split_once(':').ok_or("write it as 'Name: value'")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}

@@ -1,0 +1,132 @@
+//! `posthaste sink`: a receiver that fails as told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use posthaste_wire::sink::{Arrival, PATHS, Sink, SinkOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{sleep, timeout};
+
+use super::Outcome;
+use super::output::{harmless, line, note};
+use crate::clock::SystemClock;
+
+/// How long arrivals are gathered before they are shown, so that many at once cost one look.
+const GATHER: Duration = Duration::from_millis(20);
+/// How long until the list is looked at again without an arrival: it may have been cleared.
+const LOOK: Duration = Duration::from_millis(500);
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste sink
+  posthaste sink --listen 127.0.0.1:9000 --quiet
+  posthaste send --to http://127.0.0.1:7790/sequence/503,reset,200 --body Hi --watch
+  curl http://127.0.0.1:7790/arrivals
+
+Exit codes: 0 stopped when asked to, 1 failed, 2 wrong use";
+
+/// Run a receiver that fails as told by the path it is called with
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct SinkArgs {
+    /// Where it listens; whoever can reach it can read what arrived
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7790")]
+    listen: SocketAddr,
+    /// Say nothing about what arrives
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// Runs until it is asked to stop.
+pub(crate) async fn run(args: SinkArgs) -> anyhow::Result<Outcome> {
+    let options = SinkOptions::new(Arc::new(SystemClock));
+    // From here on a signal is an answer to the question below, however early it comes.
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let sink = Sink::start(args.listen, options)
+        .await
+        .with_context(|| format!("cannot listen on {}; choose another address with --listen", args.listen))?;
+    line(&format!("listening on http://{}", sink.address()))?;
+    line(PATHS)?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        ended = tell(&sink), if !args.quiet => ended?,
+    }
+    sink.stop().await;
+    Ok(Outcome::Done)
+}
+
+/// Prints what arrives, for ever.
+async fn tell(sink: &Sink) -> anyhow::Result<()> {
+    let (mut seen, mut last) = (0, None);
+    loop {
+        // Where nothing came in time the list is looked at all the same.
+        let _ = timeout(LOOK, sink.wait_for(seen + 1)).await;
+        let total = sink.received();
+        if total == seen {
+            continue;
+        }
+        let list = sink.arrivals();
+        let new = unseen(&list, last.as_ref());
+        // The list keeps the latest; if even its oldest is new, some before it may have been pushed out.
+        let missed = total.saturating_sub(seen).saturating_sub(list.len() as u64);
+        if missed > 0 && new.len() == list.len() {
+            note(&format!("{missed} arrivals came too fast to be shown"));
+        }
+        for arrival in new {
+            line(&shown(arrival))?;
+        }
+        last = list.last().cloned().or(last);
+        seen = total;
+        sleep(GATHER).await;
+    }
+}
+
+/// What came after the arrival that was shown last.
+fn unseen<'l>(list: &'l [Arrival], last: Option<&Arrival>) -> &'l [Arrival] {
+    let shown = last.and_then(|last| list.iter().rposition(|arrival| arrival == last));
+    &list[shown.map_or(0, |at| at + 1)..]
+}
+
+fn shown(arrival: &Arrival) -> String {
+    let id = arrival.id.as_deref().unwrap_or("(no webhook-id)");
+    let attempt = arrival.attempt.map_or_else(|| "-".to_owned(), |attempt| attempt.to_string());
+    let status = arrival.status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
+    let text = format!("{}  {id}  attempt {attempt}  {}  -> {status}", arrival.at, arrival.path);
+    harmless(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use posthaste_core::time::Timestamp;
+
+    fn arrival(number: i64) -> Arrival {
+        Arrival {
+            id: Some("ntf_1\u{1b}".to_owned()),
+            attempt: Some(1),
+            path: "/ok".to_owned(),
+            status: Some(200),
+            at: Timestamp::from_millis(number),
+            body: String::new(),
+        }
+    }
+
+    #[test]
+    fn each_arrival_is_shown_once() {
+        let list: Vec<Arrival> = (0..5).map(arrival).collect();
+        assert_eq!(unseen(&list, None).len(), 5);
+        assert_eq!(unseen(&list, Some(&arrival(2))), &list[3..]);
+        assert_eq!(unseen(&list, Some(&arrival(4))).len(), 0);
+        assert_eq!(unseen(&list, Some(&arrival(9))).len(), 5);
+    }
+
+    #[test]
+    fn an_arrival_is_a_harmless_line() {
+        assert_eq!(shown(&arrival(0)), "1970-01-01T00:00:00.000Z  ntf_1\\u{1b}  attempt 1  /ok  -> 200");
+    }
+}

@@ -1,0 +1,174 @@
+//! Watching a notification until it ends, in the words of the story (S1).
+
+use std::time::Duration;
+
+use posthaste_core::state::State;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::Outcome;
+use super::listing::field;
+use super::output::{Output, harmless, json, line, note};
+use super::reach::{Hindered, Session};
+use crate::client::encode;
+
+/// How soon it is looked at again after something changed.
+const SOONEST: Duration = Duration::from_millis(300);
+/// How long at most until the next look.
+const LATEST: Duration = Duration::from_secs(3);
+/// How long the server may be gone before the watch is given up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Watches a notification and says what changes. Failed if it ended in any way but delivered.
+pub(crate) async fn watch(session: &Session, id: &str) -> anyhow::Result<Outcome> {
+    tokio::select! {
+        ended = follow(session, id) => ended,
+        stopped = tokio::signal::ctrl_c() => {
+            stopped?;
+            let id = harmless(id);
+            note(&format!("stopped watching; {id} goes on: posthaste notifications show {id}"));
+            Ok(Outcome::Failed)
+        }
+    }
+}
+
+async fn follow(session: &Session, id: &str) -> anyhow::Result<Outcome> {
+    let path = format!("/v1/notifications/{}", encode(id));
+    let mut told = Told::default();
+    let mut pause = SOONEST;
+    let mut answered = Instant::now();
+    loop {
+        let answer = match session.get(&path).await {
+            Ok(answer) => answer,
+            Err(error) if passes(&error) && answered.elapsed() < PATIENCE => {
+                told.trouble(&error);
+                sleep(pause).await;
+                pause = longer(pause);
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        answered = Instant::now();
+        let notification = session.value(&answer)?;
+        let news = told.news(&notification);
+        pause = if news.is_empty() { longer(pause) } else { SOONEST };
+        match session.output {
+            Output::Json if !news.is_empty() => json(&answer.body)?,
+            Output::Json => {}
+            Output::Table => news.iter().try_for_each(|text| line(text))?,
+        }
+        if let Some(state) = state(&notification).filter(|state| state.is_end()) {
+            let delivered = state == State::Succeeded;
+            return Ok(if delivered { Outcome::Done } else { Outcome::Failed });
+        }
+        sleep(pause).await;
+    }
+}
+
+fn longer(pause: Duration) -> Duration {
+    (pause * 3 / 2).min(LATEST)
+}
+
+/// Whether the server may answer again by itself.
+fn passes(error: &Hindered) -> bool {
+    error.status.is_none_or(|status| status.is_server_error())
+}
+
+/// What has been said already.
+#[derive(Default)]
+struct Told {
+    line: String,
+    attempts: usize,
+    trouble: Option<String>,
+}
+
+impl Told {
+    /// What is new in `notification`, in the order in which it happened.
+    fn news(&mut self, notification: &Value) -> Vec<String> {
+        self.trouble = None;
+        let mut news = Vec::new();
+        let attempts = notification["attempts"].as_array().map_or(&[][..], Vec::as_slice);
+        for made in attempts.get(self.attempts..).unwrap_or_default() {
+            news.extend(attempt(made).into_iter().map(|text| format!("  {text}")));
+        }
+        self.attempts = attempts.len();
+        let line = stands(notification);
+        if line != self.line {
+            news.push(line.clone());
+            self.line = line;
+        }
+        news
+    }
+
+    /// Says once what keeps the server from answering.
+    fn trouble(&mut self, error: &Hindered) {
+        let text = error.to_string();
+        if self.trouble.as_ref() != Some(&text) {
+            note(&format!("still watching: {text}"));
+            self.trouble = Some(text);
+        }
+    }
+}
+
+fn state(notification: &Value) -> Option<State> {
+    let code = notification["stateCode"].as_u64().and_then(|code| u8::try_from(code).ok())?;
+    State::from_code(code).ok()
+}
+
+/// How a notification stands, in words.
+pub(crate) fn words(notification: &Value) -> String {
+    let number = |name: &str| notification[name].as_u64().and_then(|number| u32::try_from(number).ok());
+    match (state(notification), number("attempt"), number("maxAttempts")) {
+        (Some(state), Some(attempt), Some(of)) => state.words(attempt, of),
+        // A state that this program does not know yet has its words from the server.
+        _ => field(notification, "words"),
+    }
+}
+
+/// How a notification stands, with when it goes on or why it ended.
+fn stands(notification: &Value) -> String {
+    let more = match state(notification) {
+        Some(State::RetryScheduled | State::Pending) => {
+            let next = field(notification, "nextAttemptAt");
+            let soon = next.is_empty() || next <= field(notification, "createdAt");
+            if soon { String::new() } else { format!(", next at {next}") }
+        }
+        Some(State::Failed | State::DeadLetter | State::Cancelled | State::Expired) => {
+            let (code, reason) = (field(notification, "reasonCode"), field(notification, "reason"));
+            match (code.is_empty(), reason.is_empty()) {
+                (true, true) => String::new(),
+                (true, false) => format!(": {reason}"),
+                (false, true) => format!(": {code}"),
+                (false, false) => format!(": {reason} ({code})"),
+            }
+        }
+        Some(State::Processing | State::Retrying | State::Succeeded) | None => String::new(),
+    };
+    harmless(&format!("{}{more}", words(notification))).into_owned()
+}
+
+/// An attempt in a line, its quick tries in a line each under it.
+pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
+    let started = field(attempt, "startedAt");
+    let first = format!("attempt {} at {started}: {}", field(attempt, "number"), result(attempt));
+    let tries = attempt["quickTries"].as_array().map_or(&[][..], Vec::as_slice);
+    let tries = tries.iter().map(|quick| format!("  quick try: {}", result(quick)));
+    std::iter::once(first).chain(tries).map(|text| harmless(&text).into_owned()).collect()
+}
+
+/// What came of an attempt or of a quick try, as far as it is told.
+fn result(made: &Value) -> String {
+    let mut parts = Vec::new();
+    let mut part = |name: &str, before: &str, after: &str| {
+        let text = field(made, name);
+        if !text.is_empty() {
+            parts.push(format!("{before}{text}{after}"));
+        }
+    };
+    part("outcome", "", "");
+    part("failureType", "", "");
+    part("statusCode", "HTTP ", "");
+    part("durationMs", "", " ms");
+    part("error", "", "");
+    parts.join(", ")
+}

@@ -1,0 +1,89 @@
+//! What the server says is wrong.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::Answer;
+
+/// How much of an answer that is no problem in the agreed form is shown.
+const EXCERPT: usize = 200;
+
+/// A problem as the API tells it (RFC 9457).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Problem {
+    /// The status of the answer.
+    #[serde(skip)]
+    pub status: u16,
+    /// The kind of problem, by its lasting name.
+    pub code: Option<String>,
+    /// What the kind is called.
+    pub title: Option<String>,
+    /// What is wrong this time.
+    pub detail: Option<String>,
+    /// Where in what was sent.
+    pub pointer: Option<String>,
+    /// The notification that it is about.
+    #[serde(rename = "notificationId")]
+    pub notification_id: Option<String>,
+}
+
+impl Problem {
+    /// The problem in an answer; one that is not in the agreed form is shown as it is.
+    pub(super) fn read(answer: &Answer) -> Self {
+        let status = answer.status.as_u16();
+        if let Ok(problem) = answer.json::<Self>() {
+            return Self { status, ..problem };
+        }
+        let text = String::from_utf8_lossy(&answer.body);
+        let text: String = text.trim().chars().take(EXCERPT).collect();
+        let detail = if text.is_empty() { None } else { Some(text) };
+        let title = answer.status.canonical_reason().map(str::to_owned);
+        Self { status, code: None, title, detail, pointer: None, notification_id: None }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = self.detail.as_deref().or(self.title.as_deref());
+        out.write_str(what.unwrap_or("the server refused without a word"))?;
+        match &self.code {
+            Some(code) => write!(out, " ({code})")?,
+            None => write!(out, " (HTTP {})", self.status)?,
+        }
+        if let Some(pointer) = self.pointer.as_deref().filter(|pointer| !pointer.is_empty()) {
+            write!(out, "\n  at {pointer}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problem {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use http::{HeaderMap, StatusCode};
+
+    fn answer(status: StatusCode, body: &'static str) -> Answer {
+        Answer { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) }
+    }
+
+    #[test]
+    fn a_problem_says_what_which_and_where() {
+        let body = r#"{"type":"about:blank","title":"Unprocessable","status":422,"code":"UNKNOWN_FIELD",
+            "detail":"`chanel` is not a field","pointer":"/chanel"}"#;
+        let problem = answer(StatusCode::UNPROCESSABLE_ENTITY, body).ok().unwrap_err();
+        assert_eq!(problem.to_string(), "`chanel` is not a field (UNKNOWN_FIELD)\n  at /chanel");
+        assert_eq!(problem.status, 422);
+    }
+
+    #[test]
+    fn an_answer_in_another_form_is_shown_as_it_is() {
+        let problem = answer(StatusCode::BAD_GATEWAY, "<h1>nginx</h1>").ok().unwrap_err();
+        assert_eq!(problem.to_string(), "<h1>nginx</h1> (HTTP 502)");
+        let problem = answer(StatusCode::BAD_GATEWAY, "").ok().unwrap_err();
+        assert_eq!(problem.to_string(), "Bad Gateway (HTTP 502)");
+    }
+}
