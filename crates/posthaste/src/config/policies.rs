@@ -240,3 +240,31 @@ fn snake(name: &str) -> String {
     let spelled: String = name.chars().flat_map(spell).collect();
     spelled.trim_start_matches('_').to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The fields that the core knows at a place, by its own complaint about one that it does not.
+    fn core_fields(value: Value) -> BTreeSet<String> {
+        let reason = PolicyLayer::from_json(&value).unwrap_err().reason;
+        let (_, list) = reason.split_once("the fields are ").unwrap();
+        list.split(", ").map(snake).collect()
+    }
+
+    #[test]
+    fn the_fields_listed_here_are_those_of_the_core() {
+        let listed =
+            |fields: &[&str]| fields.iter().map(|field| (*field).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(listed(FIELDS), core_fields(json!({"x": 1})));
+        assert_eq!(listed(QUICK), core_fields(json!({"quick": {"x": 1}})));
+        assert_eq!(listed(RETRY_ON), core_fields(json!({"retryOn": {"x": 1}})));
+        for field in JITTER {
+            assert!(PolicyLayer::from_json(&json!({"jitter": {*field: 1}})).is_ok(), "{field}");
+        }
+    }
+}

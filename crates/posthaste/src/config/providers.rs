@@ -25,8 +25,7 @@ pub(super) fn read(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<String,
             match path {
                 [] if is_empty_table(&value.value) => {}
                 [] => {
-                    let reason = format!("must be a section, not {}", values::glimpse(&value.value));
-                    reader.complain(value, &at, &reason);
+                    reader.complain(value, &at, values::SECTION);
                     good = false;
                 }
                 [field] if FIELDS.contains(&field.as_str()) => {
