@@ -66,14 +66,12 @@ fn provider(
     if !fields.good {
         return None;
     }
-    let missing = match (&channel, &kind) {
-        (None, _) => Some("channel is missing: say which channel the provider carries, such as email"),
-        (_, None) => Some("kind is missing: say what the provider is, such as smtp"),
-        _ => None,
-    };
-    if let Some(missing) = missing {
-        let (key, reason) = missing.split_once(' ').unwrap_or((missing, ""));
-        reader.complain(any, &format!("{at}.{key}"), reason);
+    if channel.is_none() {
+        let reason = "is missing: say which channel the provider carries, such as email";
+        reader.complain(any, &format!("{at}.channel"), reason);
+    }
+    if kind.is_none() {
+        reader.complain(any, &format!("{at}.kind"), "is missing: say what the provider is, such as smtp");
     }
     let (channel, kind) = (channel?, kind?);
     Some(Provider { channel, kind, priority, url, base_url, from, account_sid, auth_token, token })
