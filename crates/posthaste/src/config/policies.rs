@@ -114,6 +114,10 @@ pub(super) fn overrides(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<Ch
             reader.complain(any, &at, &unknown(name, &known, None));
             continue;
         };
+        if fields.iter().any(|(path, given)| path.is_empty() && !is_empty_table(&given.value)) {
+            reader.complain(any, &at, values::SECTION);
+            continue;
+        }
         let codes = fields.iter().filter(|(path, _)| !path.is_empty());
         let codes: Map<String, Value> =
             codes.map(|(path, given)| (path.join("."), camel_text(&given.value))).collect();

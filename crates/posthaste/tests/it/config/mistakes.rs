@@ -100,6 +100,7 @@ const FILES: &[(&str, &str)] = &[
         "[overrides.webhook]\n404 = \"gone\"",
         "FILE: overrides.webhook.404 must be `delivered` or a failure type such as `temporary`, not `gone`",
     ),
+    ("[overrides]\nwebhook = 5", "FILE: overrides.webhook must be a section with keys in it, not a value"),
     ("[overrides.webhook]\n99 = \"temporary\"", "FILE: overrides.webhook.99 is not a code from 100 to 599"),
     ("[overrides.emial]\n404 = \"temporary\"", "FILE: overrides.emial is unknown; did you mean `email`?"),
     ("[providers.mail]\nkind = \"smtp\"", "FILE: providers.mail.channel is missing"),
