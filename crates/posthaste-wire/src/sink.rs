@@ -28,8 +28,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub use self::arrivals::Arrival;
-pub use self::script::PATHS;
 use self::arrivals::Arrivals;
+pub use self::script::PATHS;
 use self::script::{Script, Step, Turns};
 
 /// The largest body that is taken.

@@ -146,9 +146,10 @@ impl Api {
             return Ok(self.keys.nobody());
         }
         let wrong = |detail: &str| Problem::new(Kind::Unauthorized, detail);
-        let given = head.headers.get(AUTHORIZATION).ok_or_else(|| {
-            wrong("the header `Authorization: Bearer <API key>` is missing")
-        })?;
+        let given = head
+            .headers
+            .get(AUTHORIZATION)
+            .ok_or_else(|| wrong("the header `Authorization: Bearer <API key>` is missing"))?;
         let key = given.to_str().ok().and_then(|given| {
             let (scheme, key) = given.split_once(' ')?;
             scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())

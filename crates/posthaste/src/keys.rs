@@ -100,7 +100,9 @@ struct Known {
 
 /// An admin key that is too short to be safe.
 #[derive(Debug, thiserror::Error)]
-#[error("the admin key has {length} characters; it needs at least {SHORTEST_ADMIN_KEY} (`openssl rand -hex 32` makes one)")]
+#[error(
+    "the admin key has {length} characters; it needs at least {SHORTEST_ADMIN_KEY} (`openssl rand -hex 32` makes one)"
+)]
 pub struct WeakKey {
     length: usize,
 }

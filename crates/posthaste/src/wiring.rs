@@ -34,7 +34,9 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address is not free, or not ours.
-    #[error("cannot listen on {address}: is another Posthaste running? `--listen` or server.listen names another address")]
+    #[error(
+        "cannot listen on {address}: is another Posthaste running? `--listen` or server.listen names another address"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,

@@ -4,8 +4,17 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::Args;
+use tokio::runtime::Runtime;
 
-use super::Outcome;
+use super::output::note;
+use super::{Outcome, WrongUse};
+use crate::config::{Config, Sources};
+use crate::shutdown::Signals;
+use crate::telemetry;
+use crate::wiring::Server;
+
+/// The variable with the first admin key.
+pub(crate) const ADMIN_KEY: &str = "POSTHASTE_ADMIN_KEY";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -37,6 +46,61 @@ pub(crate) struct ServeArgs {
 
 /// Runs until it is asked to stop.
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
-    let ServeArgs { config: _, listen: _, store: _, set: _ } = args;
-    anyhow::bail!("`posthaste serve` is not built yet")
+    let config = Config::load(sources(args)?)?;
+    telemetry::start(&config.log);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let admin = std::env::var(ADMIN_KEY).ok().filter(|key| !key.is_empty());
+    runtime()?.block_on(async {
+        let mut signals = Signals::listen()?;
+        let server = Server::start(&config, admin.as_deref()).await?;
+        if let Some(key) = &server.made_key {
+            note(&format!("admin key, shown this once: {key}"));
+        }
+        tracing::info!(address = %server.address, "ready");
+        let signal = signals.first().await;
+        stop(server, &mut signals, signal).await
+    })
+}
+
+/// Stops properly; a second signal stops at once.
+pub(crate) async fn stop(server: Server, signals: &mut Signals, signal: &str) -> anyhow::Result<Outcome> {
+    tracing::info!(signal, "stopping: nothing new is taken, what is in flight ends");
+    tokio::select! {
+        left = server.stop() => {
+            match left? {
+                0 => tracing::info!("stopped"),
+                left => tracing::warn!(left, "stopped with notifications under way: they go on after the next start"),
+            }
+            Ok(Outcome::Done)
+        }
+        signal = signals.first() => {
+            tracing::warn!(signal, "stopped at once: what was in flight goes on after the next start");
+            Ok(Outcome::Failed)
+        }
+    }
+}
+
+/// The runtime of a server: one worker for each core.
+pub(crate) fn runtime() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+fn sources(args: ServeArgs) -> anyhow::Result<Sources> {
+    let mut flags = vec![];
+    for set in &args.set {
+        let (name, value) = set.split_once('=').ok_or_else(|| {
+            WrongUse(format!("--set {set}: give it as section.key=value, such as engine.concurrency=512"))
+        })?;
+        flags.push((name.to_owned(), value.to_owned()));
+    }
+    flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
+    flags.extend(args.store.map(|store| ("store.url".to_owned(), store)));
+    Ok(Sources {
+        file: args.config,
+        directory: std::env::current_dir()?,
+        variables: std::env::vars().collect(),
+        flags,
+    })
 }

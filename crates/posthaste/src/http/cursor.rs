@@ -116,12 +116,19 @@ mod tests {
         assert_eq!(cursors.open("a /v1/retry-queue", &sealed), Some(place));
         assert_eq!(cursors.open::<(Timestamp, NotificationId)>("b /v1/retry-queue", &sealed), None);
         assert_eq!(cursors.open::<NotificationId>("a /v1/retry-queue", &sealed), None);
-        assert_eq!(Cursors::new(&[8; 32]).open::<(Timestamp, NotificationId)>("a /v1/retry-queue", &sealed), None);
+        assert_eq!(
+            Cursors::new(&[8; 32]).open::<(Timestamp, NotificationId)>("a /v1/retry-queue", &sealed),
+            None
+        );
         for at in 0..sealed.len() {
             let mut forged = sealed.clone().into_bytes();
             forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
             let forged = String::from_utf8(forged).unwrap();
-            assert_eq!(cursors.open::<(Timestamp, NotificationId)>("a /v1/retry-queue", &forged), None, "{at}");
+            assert_eq!(
+                cursors.open::<(Timestamp, NotificationId)>("a /v1/retry-queue", &forged),
+                None,
+                "{at}"
+            );
         }
         for nonsense in ["", "0", "zz", "00", "üü", &"0".repeat(2_000)] {
             assert_eq!(cursors.open::<NotificationId>("x", nonsense), None, "{nonsense}");

@@ -29,6 +29,8 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
     };
     match reason {
         None => json(StatusCode::OK, &json!({"status": "ready"})),
-        Some(reason) => json(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "notReady", "reason": reason})),
+        Some(reason) => {
+            json(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "notReady", "reason": reason}))
+        }
     }
 }

@@ -39,7 +39,8 @@ pub(super) async fn json_body(api: &Api, ask: &mut Ask, largest: usize) -> Resul
 }
 
 async fn whole(body: &mut Incoming, largest: usize) -> Result<Bytes> {
-    let too_large = || Problem::new(Kind::TooLarge, format!("the body is larger than {} KiB", largest / 1024));
+    let too_large =
+        || Problem::new(Kind::TooLarge, format!("the body is larger than {} KiB", largest / 1024));
     if body.size_hint().lower() > largest as u64 {
         return Err(too_large());
     }

@@ -131,7 +131,11 @@ impl Page {
             ("posthaste_quick_tries_total", "Tries that were repeated within an attempt", tally.quick_tries),
             ("posthaste_retries_scheduled_total", "Retries that were scheduled", tally.retries_scheduled),
             ("posthaste_leases_lost_total", "Outcomes whose lease was no longer held", tally.leases_lost),
-            ("posthaste_leases_taken_back_total", "Leases taken back from dead nodes", tally.leases_taken_back),
+            (
+                "posthaste_leases_taken_back_total",
+                "Leases taken back from dead nodes",
+                tally.leases_taken_back,
+            ),
             ("posthaste_store_errors_total", "Calls that the store did not serve", tally.store_errors),
         ];
         for (name, help, value) in counters {

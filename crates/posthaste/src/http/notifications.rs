@@ -46,7 +46,9 @@ pub(super) async fn send_batch(api: &Api, mut ask: Ask) -> Result {
     let tenant = ask.caller.sends_for();
     let text = json_body(api, &mut ask, LARGEST_BATCH).await?;
     let mut object = Object::read(&text)?;
-    let list = object.take("notifications").ok_or_else(|| Problem::at("/notifications", "notifications is missing"))?;
+    let list = object
+        .take("notifications")
+        .ok_or_else(|| Problem::at("/notifications", "notifications is missing"))?;
     object.finish()?;
     let items: Vec<&RawValue> = serde_json::from_str(list.get())
         .map_err(|_| Problem::at("/notifications", "notifications must be a list"))?;
@@ -118,7 +120,8 @@ async fn accept(
 fn idempotency_key(given: &HeaderValue) -> Result<String> {
     let key = given.to_str().ok().map(str::trim).filter(|key| (1..=LONGEST_KEY).contains(&key.len()));
     key.map(str::to_owned).ok_or_else(|| {
-        let detail = format!("the header Idempotency-Key must have 1 to {LONGEST_KEY} visible ASCII characters");
+        let detail =
+            format!("the header Idempotency-Key must have 1 to {LONGEST_KEY} visible ASCII characters");
         Problem::parameter("Idempotency-Key", detail)
     })
 }
@@ -230,7 +233,10 @@ pub(super) async fn cancel(api: &Api, ask: &Ask) -> Result {
     let was = api.engine.cancel(id, &ask.caller.actor()).await?;
     // What is in flight ends with its attempt, and a success still counts.
     let status = if was.seen.state.is_leased() { was.seen.state } else { State::Cancelled };
-    Ok(json(StatusCode::ACCEPTED, &json!({"notificationId": id, "status": status.status(), "cancelRequested": true})))
+    Ok(json(
+        StatusCode::ACCEPTED,
+        &json!({"notificationId": id, "status": status.status(), "cancelRequested": true}),
+    ))
 }
 
 pub(super) fn queued(id: NotificationId, attempt: u32) -> Response<Full<Bytes>> {

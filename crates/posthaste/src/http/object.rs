@@ -55,7 +55,10 @@ impl<'a> Object<'a> {
     pub(super) fn line(&mut self, name: &'static str, longest: usize) -> Result<Option<String>> {
         let text = self.text(name, longest)?;
         if text.as_ref().is_some_and(|text| text.is_empty() || text.chars().any(char::is_control)) {
-            return Err(Problem::at(at(name), format!("{name} must not be empty nor hold control characters")));
+            return Err(Problem::at(
+                at(name),
+                format!("{name} must not be empty nor hold control characters"),
+            ));
         }
         Ok(text)
     }
@@ -88,10 +91,8 @@ impl<'a> Object<'a> {
 
 fn typed<T: serde::de::DeserializeOwned>(name: &str, value: &RawValue, expected: &str) -> Result<T> {
     serde_json::from_str(value.get()).map_err(|_| {
-        let seen = serde_json::from_str::<Value>(value.get()).map_or_else(
-            |_| "this".to_owned(),
-            |value| glimpse(&value),
-        );
+        let seen = serde_json::from_str::<Value>(value.get())
+            .map_or_else(|_| "this".to_owned(), |value| glimpse(&value));
         Problem::at(at(name), format!("{name} must be {expected}, not {seen}"))
     })
 }
@@ -126,10 +127,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
                 out.write_str("an object")
             }
 
-            fn visit_map<M: MapAccess<'de>>(
-                self,
-                mut map: M,
-            ) -> std::result::Result<Self::Value, M::Error> {
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> std::result::Result<Self::Value, M::Error> {
                 let mut pairs = Vec::with_capacity(16);
                 while let Some(Name(name)) = map.next_key()? {
                     pairs.push((name, map.next_value()?));

@@ -93,14 +93,14 @@ impl Kind {
     pub const fn shown(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::BadJson => (StatusCode::BAD_REQUEST, "BAD_JSON", "The body is not valid JSON"),
-            Self::Invalid => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "VALIDATION_FAILED", "Something in the request is not right")
-            }
-            Self::DestinationForbidden => (
+            Self::Invalid => (
                 StatusCode::UNPROCESSABLE_ENTITY,
-                "DESTINATION_FORBIDDEN",
-                "Nothing is sent to this address",
+                "VALIDATION_FAILED",
+                "Something in the request is not right",
             ),
+            Self::DestinationForbidden => {
+                (StatusCode::UNPROCESSABLE_ENTITY, "DESTINATION_FORBIDDEN", "Nothing is sent to this address")
+            }
             Self::RecipientUnknown => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "RECIPIENT_UNKNOWN", "The recipient is not known")
             }
@@ -172,7 +172,7 @@ pub struct Problem {
     /// The state that is in the way.
     pub state: Option<State>,
     /// The methods that the address has.
-    allow: Option<HeaderValue>,
+    pub allow: Option<HeaderValue>,
 }
 
 /// What a handler answers.

@@ -73,7 +73,8 @@ impl<'a> Query<'a> {
         all: &str,
     ) -> Result<Option<T>> {
         let Some(value) = self.take(name) else { return Ok(None) };
-        let bad = || Problem::parameter(name, format!("{name} must be one of {all}, not `{}`", short(&value)));
+        let bad =
+            || Problem::parameter(name, format!("{name} must be one of {all}, not `{}`", short(&value)));
         find(&value).map(Some).ok_or_else(bad)
     }
 

@@ -44,7 +44,9 @@ impl Door<'_> {
         let content = Content {
             body: body(&mut object, channel, template.as_deref())?,
             html: object.text("html", usize::MAX)?,
-            headers: object.typed::<BTreeMap<String, String>>("headers", "an object of texts")?.unwrap_or_default(),
+            headers: object
+                .typed::<BTreeMap<String, String>>("headers", "an object of texts")?
+                .unwrap_or_default(),
             metadata: metadata(&mut object)?,
             user_id,
             module: object.line("module", LONGEST_NAME)?,
@@ -88,7 +90,10 @@ impl Door<'_> {
             (None, Some(0)) => return Err(Problem::at("/ttlSeconds", "ttlSeconds must be at least 1")),
             (None, Some(seconds)) => Some(self.now.later(Duration::from_secs(seconds))),
             (Some(at), None) if at <= self.now => {
-                return Err(Problem::at("/expiresAt", format!("expiresAt {at} has passed; it is {}", self.now)));
+                return Err(Problem::at(
+                    "/expiresAt",
+                    format!("expiresAt {at} has passed; it is {}", self.now),
+                ));
             }
             (given, None) => given,
         };
@@ -122,7 +127,9 @@ impl Door<'_> {
             | Channel::Teams
             | Channel::Push
             | Channel::Inapp => {
-                let detail = format!("no provider for the channel `{channel}` is built into this version yet; use `webhook`");
+                let detail = format!(
+                    "no provider for the channel `{channel}` is built into this version yet; use `webhook`"
+                );
                 Err(Problem::new(Kind::ChannelUnavailable, detail).pointing("/channel"))
             }
         }
@@ -139,7 +146,8 @@ fn recipient(to: Option<String>, user_id: Option<&str>) -> Result<String> {
     match (to, user_id) {
         (Some(to), _) => Ok(to),
         (None, Some(user)) => {
-            let detail = format!("the user `{user}` has no known contact for this channel: give `to` as well");
+            let detail =
+                format!("the user `{user}` has no known contact for this channel: give `to` as well");
             Err(Problem::new(Kind::RecipientUnknown, detail).pointing("/userId"))
         }
         (None, None) => Err(Problem::at("/to", "to is missing: the address, URL, phone number or token")),
@@ -152,7 +160,9 @@ fn body(object: &mut Object<'_>, channel: Channel, template: Option<&str>) -> Re
     let given = object.take_any("body").filter(|value| channel == Channel::Webhook || value.get() != "null");
     let Some(value) = given else {
         let detail = match template {
-            Some(_) => "body is missing: templates are not built yet, `template` only names one for its policy",
+            Some(_) => {
+                "body is missing: templates are not built yet, `template` only names one for its policy"
+            }
             None => "body is missing: a text, or for a webhook any JSON value",
         };
         return Err(Problem::at("/body", detail));

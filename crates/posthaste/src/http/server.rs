@@ -68,7 +68,7 @@ pub async fn serve<A: Answer>(
         let room = connections.len() < limits.connections;
         tokio::select! {
             biased;
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = set(&mut stop) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if room => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(converse(stream, answer.clone(), limits, told.clone()))),
@@ -113,12 +113,17 @@ async fn converse<A: Answer>(
         tokio::select! {
             _ = connection.as_mut() => return,
             _ = look.tick() => if phase.is_over(&limits) { return },
-            _ = stop.wait_for(|stop| *stop), if !stopping => {
+            () = set(&mut stop), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
             }
         }
     }
+}
+
+/// Waits until it is time to stop; whoever could have said so may be gone, which is the same.
+async fn set(stop: &mut watch::Receiver<bool>) {
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// What a connection is at, and since when: two bits and milliseconds since it was accepted, in one word.

@@ -25,7 +25,8 @@ pub(super) async fn get(api: &Api, ask: &Ask) -> Result {
     });
     let mut shown = show(&total);
     shown.insert("oldestDueSeconds".into(), json!(stats.oldest_due.map(|due| now.since(due).as_secs_f64())));
-    let channels = stats.channels.iter().map(|(channel, one)| (channel.name().to_owned(), Value::Object(show(one))));
+    let channels =
+        stats.channels.iter().map(|(channel, one)| (channel.name().to_owned(), Value::Object(show(one))));
     shown.insert("channels".into(), Value::Object(channels.collect()));
     Ok(json(StatusCode::OK, &Value::Object(shown)))
 }
