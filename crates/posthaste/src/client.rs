@@ -100,8 +100,8 @@ impl Answer {
     }
 
     /// The answer if it says that all went well, the problem it tells of if not.
-    pub fn ok(self) -> Result<Self, Problem> {
-        if self.status.is_success() { Ok(self) } else { Err(Problem::read(&self)) }
+    pub fn ok(self) -> Result<Self, Box<Problem>> {
+        if self.status.is_success() { Ok(self) } else { Err(Box::new(Problem::read(&self))) }
     }
 }
 

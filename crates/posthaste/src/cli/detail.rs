@@ -37,7 +37,7 @@ fn show(thing: &Value) -> io::Result<()> {
         for event in events {
             let actor = field(event, "actor");
             let by = if actor.is_empty() { String::new() } else { format!("by {actor}") };
-            table.row([format!("  {}", field(event, "at")), field(event, "word"), by]);
+            table.row([format!("  {}", field(event, "at")), field(event, "event"), by]);
         }
         table.print()?;
     }
