@@ -93,7 +93,7 @@ impl Config {
         let mut problems = Vec::new();
         match (&sources.file, sources.directory.join(FILE_NAME)) {
             (Some(named), _) => layers.add_file(named, &mut problems),
-            (None, found) if found.exists() => layers.add_file(&found, &mut problems),
+            (None, found) if found.try_exists().unwrap_or(true) => layers.add_file(&found, &mut problems),
             (None, _) => {}
         }
         layers.add_variables(&sources.variables, &mut problems);

@@ -26,3 +26,26 @@ impl Signals {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, id};
+
+    use super::*;
+
+    fn send(signal: &str) {
+        let kill = format!("kill -{signal} {}", id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    #[tokio::test]
+    async fn the_first_signal_and_the_second_are_both_heard() {
+        let mut signals = Signals::listen().unwrap();
+        send("TERM");
+        assert_eq!(signals.first().await, "SIGTERM");
+        send("INT");
+        assert_eq!(signals.first().await, "SIGINT");
+        send("TERM");
+        assert_eq!(signals.first().await, "SIGTERM");
+    }
+}

@@ -4,21 +4,35 @@
 
 use std::io::{self, IsTerminal};
 
+use tracing::Subscriber;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
 
 use crate::config::{Log, LogFormat, LogLevel};
 
 /// Starts logging, once for the process; a second call changes nothing.
 pub fn start(log: &Log) {
-    let lines = tracing_subscriber::fmt()
-        .with_max_level(level(log.level))
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
+    let look = if io::stderr().is_terminal() { Look::Coloured } else { Look::Plain };
     // Whoever was first keeps the floor: tests start many servers in one process.
-    let _ = match log.format {
-        LogFormat::Text => lines.try_init(),
-        LogFormat::Json => lines.json().with_ansi(false).try_init(),
-    };
+    let _ = tracing::subscriber::set_global_default(lines(log, look, io::stderr));
+}
+
+/// Whether a line of text has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Coloured,
+    Plain,
+}
+
+fn lines<W>(log: &Log, look: Look, writer: W) -> Box<dyn Subscriber + Send + Sync>
+where
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let lines = tracing_subscriber::fmt().with_max_level(level(log.level)).with_writer(writer);
+    match log.format {
+        LogFormat::Text => Box::new(lines.with_ansi(look == Look::Coloured).finish()),
+        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_ansi(false).finish()),
+    }
 }
 
 const fn level(level: LogLevel) -> LevelFilter {
@@ -28,5 +42,65 @@ const fn level(level: LogLevel) -> LevelFilter {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    /// Keeps what is written.
+    #[derive(Clone, Default)]
+    struct Page(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Page {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn written(log: Log) -> String {
+        let page = Page::default();
+        let writer = page.clone();
+        tracing::subscriber::with_default(lines(&log, Look::Plain, move || writer.clone()), || {
+            tracing::debug!("why");
+            tracing::info!(node = 7, "joined");
+            tracing::error!("broken");
+        });
+        let bytes = page.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_level_picks_the_lines() {
+        let lines = |level| written(Log { level, format: LogFormat::Text }).lines().count();
+        assert_eq!(lines(LogLevel::Error), 1);
+        assert_eq!(lines(LogLevel::Info), 2);
+        assert_eq!(lines(LogLevel::Trace), 3);
+        assert!(!written(Log { level: LogLevel::Info, format: LogFormat::Text }).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn json_is_one_object_a_line_with_the_fields_of_the_event() {
+        let text = written(Log { level: LogLevel::Info, format: LogFormat::Json });
+        let first: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(
+            (&first["message"], &first["level"], &first["node"]),
+            (&"joined".into(), &"INFO".into(), &7.into())
+        );
+    }
+
+    #[test]
+    fn starting_twice_is_no_mistake() {
+        let log = Log { level: LogLevel::Error, format: LogFormat::Text };
+        start(&log);
+        start(&log);
     }
 }

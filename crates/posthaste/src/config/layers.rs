@@ -150,15 +150,16 @@ impl Layers {
     /// Puts a value over what weaker layers said about the same thing.
     fn put(&mut self, path: Key, given: Given, problems: &mut Vec<Problem>) {
         let path = policies::in_one_spelling(path);
-        if let Some(twin) = self.given.get(&path)
-            && twin.origin.is_same_layer(&given.origin)
-        {
-            let reason = format!("{} is given twice (also in {})", shown(&path), twin.origin);
-            problems.push(given.problem(reason));
+        // An empty table only opens a section; it takes nothing back.
+        let is_inside = |known: &Key| known.len() > path.len() && known.starts_with(&path);
+        if is_empty_table(&given.value) && self.given.keys().any(is_inside) {
             return;
         }
-        // An empty table only opens a section; it takes nothing back.
-        if is_empty_table(&given.value) && self.given.keys().any(|known| known.starts_with(&path)) {
+        let clashes = |known: &Key| known.starts_with(&path) || path.starts_with(known);
+        let mut said = self.given.iter().filter(|(_, other)| other.origin.is_same_layer(&given.origin));
+        if let Some((_, twin)) = said.find(|(known, _)| clashes(known)) {
+            let reason = format!("{} is given twice, also by {}", shown(&path), twin.origin);
+            problems.push(given.problem(reason));
             return;
         }
         self.given

@@ -114,6 +114,10 @@ pub(super) fn overrides(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<Ch
             reader.complain(any, &at, &unknown(name, &known, None));
             continue;
         };
+        if fields.iter().any(|(path, given)| path.is_empty() && !is_empty_table(&given.value)) {
+            reader.complain(any, &at, values::SECTION);
+            continue;
+        }
         let codes = fields.iter().filter(|(path, _)| !path.is_empty());
         let codes: Map<String, Value> =
             codes.map(|(path, given)| (path.join("."), camel_text(&given.value))).collect();
@@ -239,4 +243,32 @@ fn snake(name: &str) -> String {
     let spell = |c: char| if c.is_ascii_uppercase() { vec!['_', c.to_ascii_lowercase()] } else { vec![c] };
     let spelled: String = name.chars().flat_map(spell).collect();
     spelled.trim_start_matches('_').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The fields that the core knows at a place, by its own complaint about one that it does not.
+    fn core_fields(value: Value) -> BTreeSet<String> {
+        let reason = PolicyLayer::from_json(&value).unwrap_err().reason;
+        let (_, list) = reason.split_once("the fields are ").unwrap();
+        list.split(", ").map(snake).collect()
+    }
+
+    #[test]
+    fn the_fields_listed_here_are_those_of_the_core() {
+        let listed =
+            |fields: &[&str]| fields.iter().map(|field| (*field).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(listed(FIELDS), core_fields(json!({"x": 1})));
+        assert_eq!(listed(QUICK), core_fields(json!({"quick": {"x": 1}})));
+        assert_eq!(listed(RETRY_ON), core_fields(json!({"retryOn": {"x": 1}})));
+        for field in JITTER {
+            assert!(PolicyLayer::from_json(&json!({"jitter": {*field: 1}})).is_ok(), "{field}");
+        }
+    }
 }

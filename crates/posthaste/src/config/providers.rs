@@ -25,8 +25,7 @@ pub(super) fn read(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<String,
             match path {
                 [] if is_empty_table(&value.value) => {}
                 [] => {
-                    let reason = format!("must be a section, not {}", values::glimpse(&value.value));
-                    reader.complain(value, &at, &reason);
+                    reader.complain(value, &at, values::SECTION);
                     good = false;
                 }
                 [field] if FIELDS.contains(&field.as_str()) => {
@@ -67,14 +66,12 @@ fn provider(
     if !fields.good {
         return None;
     }
-    let missing = match (&channel, &kind) {
-        (None, _) => Some("channel is missing: say which channel the provider carries, such as email"),
-        (_, None) => Some("kind is missing: say what the provider is, such as smtp"),
-        _ => None,
-    };
-    if let Some(missing) = missing {
-        let (key, reason) = missing.split_once(' ').unwrap_or((missing, ""));
-        reader.complain(any, &format!("{at}.{key}"), reason);
+    if channel.is_none() {
+        let reason = "is missing: say which channel the provider carries, such as email";
+        reader.complain(any, &format!("{at}.channel"), reason);
+    }
+    if kind.is_none() {
+        reader.complain(any, &format!("{at}.kind"), "is missing: say what the provider is, such as smtp");
     }
     let (channel, kind) = (channel?, kind?);
     Some(Provider { channel, kind, priority, url, base_url, from, account_sid, auth_token, token })

@@ -100,8 +100,7 @@ impl<'a> Reader<'a> {
             || (path.len() == 1 && OPEN.contains(&path[0].as_str()));
         if is_section {
             if !is_empty_table(&given.value) {
-                let reason = format!("must be a section, not {}", values::glimpse(&given.value));
-                self.complain(given, &shown(path), &reason);
+                self.complain(given, &shown(path), values::SECTION);
             }
             return;
         }

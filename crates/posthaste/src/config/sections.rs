@@ -191,7 +191,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Config {
         store: store(reader),
         engine: EngineSettings {
             concurrency: reader.read("engine.concurrency", values::whole(1..=100_000)),
-            name: reader.read("engine.name", values::optional_text),
+            name: reader.read("engine.name", values::optional_name),
         },
         security: Security { allow_subnets: reader.read("security.allow_subnets", subnets) },
         metrics: Metrics { require_key: reader.read("metrics.require_key", values::flag) },

@@ -13,6 +13,9 @@ use super::named::Secret;
 /// A value, or what is wrong with it in words that follow the key.
 pub(super) type Read<T> = Result<T, String>;
 
+/// What is said of a value where a section belongs. The value is not shown: it may be a URL with a password.
+pub(super) const SECTION: &str = "must be a section with keys in it, not a value";
+
 /// The start of a value, for complaints.
 pub(super) fn glimpse(value: &Value) -> String {
     if value.is_object() { "a section".to_owned() } else { fields::glimpse(value) }
@@ -25,6 +28,18 @@ fn expected(what: &str, given: &Given) -> String {
 /// A text.
 pub(super) fn text(given: &Given) -> Read<String> {
     given.value.as_str().map(str::to_owned).ok_or_else(|| expected("a text", given))
+}
+
+/// The longest name.
+const LONGEST_NAME: usize = 128;
+
+/// A name that can be shown on one line, where an empty one is none.
+pub(super) fn optional_name(given: &Given) -> Read<Option<String>> {
+    let text = optional_text(given)?;
+    if text.as_ref().is_some_and(|text| text.len() > LONGEST_NAME || text.chars().any(char::is_control)) {
+        return Err(format!("must be at most {LONGEST_NAME} printable bytes"));
+    }
+    Ok(text)
 }
 
 /// A text, where an empty one is none.
@@ -64,7 +79,7 @@ pub(super) fn length(given: &Given) -> Read<Duration> {
     let what = "a duration such as 500ms, 30s, 5m, 4h, 1d or a number of seconds";
     match &given.value {
         value @ (Value::String(_) | Value::Number(_)) => {
-            duration::from_json(value).map_err(|error| format!("must be {what}: {error}"))
+            duration::from_json(value).map_err(|error| format!("cannot be used: {error}"))
         }
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(expected(what, given)),
     }

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod cli;
+mod config;
 mod tidy;
 mod walk;

@@ -1,0 +1,291 @@
+//! Settings: every source, their order, and the page about them.
+
+mod mistakes;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use posthaste::config::{
+    Config, DEFAULTS, FILE_NAME, LogFormat, LogLevel, RateAnswer, Sources, StoreUrl, Synchronous,
+};
+use posthaste_core::channel::Channel;
+use posthaste_core::policy::Scope;
+use serde_json::json;
+use tempfile::TempDir;
+
+/// The configuration of the contract, as it is written there.
+const CONTRACT: &str = r#"
+[server]
+listen = "127.0.0.1:7780"
+[store]
+url = "sqlite://posthaste.db"  # what follows is a path, relative or absolute; or postgres://..
+unsafe_durability = false
+[engine]
+concurrency = 256
+[security]
+allow_subnets = []             # the SSRF guard's exceptions; `dev` allows loopback; configured providers are not guarded
+[breaker]
+failure_threshold = 10
+break_duration = "5m"
+forget_after = "10m"
+[rate_limit]
+per_tenant_per_minute = 0      # 0 = off
+per_module_per_minute = 0
+answer = "202"                 # or "429"
+[queue]
+limit = 0                      # 0 = no limit
+[retention]                    # the periods of section 6
+[policies.webhook]             # a channel's policy, fields in snake_case
+preset = "webhook"
+[providers.mail]               # any name; several per channel are ordered by `priority`
+channel = "email"
+kind = "smtp"                  # smtp:// plain with opportunistic STARTTLS, smtps:// TLS
+url = "smtp://127.0.0.1:2525"
+from = "Posthaste <no-reply@example.com>"
+priority = 1
+[providers.texts]
+channel = "sms"
+kind = "twilio"
+account_sid = ".."
+auth_token = ".."
+from = "+15550100"
+base_url = ".."                # settable for every HTTP provider
+[providers.bot]
+channel = "telegram"
+kind = "telegram"
+token = ".."
+"#;
+
+/// A directory with a configuration file in it.
+fn directory(text: &str) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join(FILE_NAME), text).unwrap();
+    directory
+}
+
+fn pairs(given: &[(&str, &str)]) -> Vec<(String, String)> {
+    given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn load(file: &str, variables: &[(&str, &str)], flags: &[(&str, &str)]) -> Result<Config, String> {
+    load_pairs(file, pairs(variables), pairs(flags))
+}
+
+fn load_pairs(
+    file: &str,
+    variables: Vec<(String, String)>,
+    flags: Vec<(String, String)>,
+) -> Result<Config, String> {
+    let directory = directory(file);
+    let sources = Sources { file: None, directory: directory.path().to_owned(), variables, flags };
+    let place = directory.path().join(FILE_NAME).display().to_string();
+    Config::load(sources).map_err(|error| error.to_string().replace(&place, "FILE"))
+}
+
+fn layer(config: &Config, scope: &str) -> serde_json::Value {
+    let scope: Scope = scope.parse().unwrap();
+    serde_json::to_value(config.policies.layer(&scope).unwrap()).unwrap()
+}
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+#[test]
+fn a_program_that_is_told_nothing_has_the_defaults_of_the_contract() {
+    let config = Config::defaults();
+    assert_eq!(config.server.listen, SocketAddr::from(([127, 0, 0, 1], 7780)));
+    assert_eq!(config.server.connections, 1024);
+    let server = &config.server;
+    let timeouts = [server.header_timeout, server.body_timeout, server.idle_timeout, server.drain_timeout];
+    assert_eq!(timeouts, [10, 30, 60, 30].map(secs));
+    assert_eq!(config.store.url, StoreUrl::Sqlite("posthaste.db".into()));
+    assert_eq!((config.store.unsafe_durability, config.store.synchronous), (false, Synchronous::Full));
+    assert_eq!((config.engine.concurrency, &config.engine.name), (256, &None));
+    assert!(config.security.allow_subnets.is_empty());
+    let breaker = &config.breaker;
+    let figures = (breaker.failure_threshold, breaker.break_duration, breaker.forget_after);
+    assert_eq!(figures, (10, secs(300), secs(600)));
+    assert_eq!(config.rate_limit.answer, RateAnswer::Accepted);
+    assert_eq!(config.retention.failed, secs(180 * 86_400));
+    assert_eq!(config.retention.purge_pending_after, None);
+    assert_eq!(config.jobs.dead_letter_cleanup.cron.as_deref(), Some("0 2 * * *"));
+    assert_eq!((&config.jobs.expire_failed.cron, config.jobs.expire_failed_after), (&None, secs(7 * 86_400)));
+    assert!(!config.metrics.require_key);
+    assert_eq!((config.log.level, config.log.format), (LogLevel::Info, LogFormat::Text));
+    assert!(
+        config.policies.scopes().is_empty() && config.overrides.is_empty() && config.providers.is_empty()
+    );
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let nothing =
+        Config::load(Sources { directory: tempfile::tempdir().unwrap().path().into(), ..Sources::default() });
+    assert_eq!(nothing, Ok(config));
+}
+
+#[test]
+fn the_configuration_of_the_contract_loads_with_warnings_about_what_is_not_built() {
+    let config = load(CONTRACT, &[], &[]).unwrap();
+    let about: Vec<_> = config.warnings.iter().map(|warning| warning.split(": ").nth(1).unwrap()).collect();
+    assert_eq!(
+        about,
+        ["providers.bot has no effect", "providers.mail has no effect", "providers.texts has no effect"]
+    );
+    assert_eq!(layer(&config, "channel:webhook"), json!({"preset": "webhook"}));
+    let texts = &config.providers["texts"];
+    assert_eq!((texts.channel, texts.kind.as_str(), texts.priority), (Channel::Sms, "twilio", 1));
+    assert_eq!(texts.auth_token.as_ref().unwrap().reveal(), "..");
+}
+
+#[test]
+fn the_samples_in_the_comments_of_the_default_file_can_be_used() {
+    let (_, samples) = DEFAULTS.split_once("# Policies:").unwrap();
+    let is_setting = |line: &&str| {
+        (line.starts_with('[') && line.ends_with(']'))
+            || line.split_once(" = ").is_some_and(|(key, _)| !key.contains([' ', ',']))
+    };
+    let lines: Vec<&str> =
+        samples.lines().filter_map(|line| line.strip_prefix("# ")).filter(is_setting).collect();
+    let config = load(&lines.join("\n"), &[], &[]).unwrap();
+    assert_eq!(config.providers.len(), 3);
+    assert_eq!(config.overrides.len(), 1);
+    assert_eq!(layer(&config, "channel:webhook")["quick"]["statusCodes"], json!([404]));
+}
+
+#[test]
+fn flags_go_over_variables_over_the_file_over_what_is_built_in() {
+    let file = "[server]\nlisten = \"127.0.0.1:1\"\nconnections = 11\nidle_timeout = 11";
+    let variables = [("POSTHASTE__SERVER__LISTEN", "127.0.0.1:2"), ("POSTHASTE__server__Connections", "22")];
+    let config = load(file, &variables, &[("server.listen", "127.0.0.1:3")]).unwrap();
+    assert_eq!(config.server.listen.port(), 3);
+    assert_eq!(config.server.connections, 22);
+    assert_eq!(config.server.idle_timeout, secs(11));
+    assert_eq!(config.server.body_timeout, secs(30));
+}
+
+#[test]
+fn variables_and_flags_are_text_whatever_the_key_means() {
+    let variables = [
+        ("POSTHASTE__SECURITY__ALLOW_SUBNETS", "10.0.0.0/8, 127.0.0.1"),
+        ("POSTHASTE__METRICS__REQUIRE_KEY", "true"),
+        ("POSTHASTE__ENGINE__NAME", "42"),
+        ("POSTHASTE__SERVER__DRAIN_TIMEOUT", "5"),
+        ("POSTHASTE__LOG__FORMAT", "json"),
+        ("POSTHASTE__STORE__URL", "sqlite:///var/x.db"),
+        ("POSTHASTE__POLICIES__WEBHOOK__MAX_ATTEMPTS", "7"),
+        ("POSTHASTE__POLICIES__WEBHOOK__SCHEDULE", "1m, 5m"),
+        ("POSTHASTE__POLICIES__WEBHOOK__DEAD_LETTER", "false"),
+        ("POSTHASTE__POLICIES__WEBHOOK__QUICK__STATUS_CODES", "404,409"),
+        ("POSTHASTE__POLICIES__WEBHOOK__JITTER__PERCENT", "10"),
+        ("POSTHASTE__POLICIES__TENANT:Acme__TIMEOUT", "5"),
+        ("POSTHASTE__OVERRIDES__WEBHOOK__404", "rate_limit"),
+    ];
+    let config = load("", &variables, &[("log.level", "debug")]).unwrap();
+    let subnets: Vec<_> = config.security.allow_subnets.iter().map(ToString::to_string).collect();
+    assert_eq!(subnets, ["10.0.0.0/8", "127.0.0.1/32"]);
+    assert!(config.metrics.require_key);
+    assert_eq!(config.engine.name.as_deref(), Some("42"));
+    assert_eq!(config.server.drain_timeout, secs(5));
+    assert_eq!((config.log.level, config.log.format), (LogLevel::Debug, LogFormat::Json));
+    assert_eq!(config.store.url.file(), Ok(Path::new("/var/x.db")));
+    let webhook = json!({"maxAttempts": 7, "schedule": ["1m", "5m"], "deadLetter": false,
+        "quick": {"statusCodes": [404, 409]}, "jitter": {"percent": 10}});
+    assert_eq!(layer(&config, "channel:webhook"), webhook);
+    assert_eq!(layer(&config, "tenant:Acme"), json!({"timeout": "5s"}));
+    assert_eq!(
+        serde_json::to_value(&config.overrides[&Channel::Webhook]).unwrap(),
+        json!({"404": "rateLimit"})
+    );
+    assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn variables_that_are_not_settings_are_left_alone() {
+    let variables = [
+        ("POSTHASTE_ADMIN_KEY", "x"),
+        ("POSTHASTE_URL", "x"),
+        ("POSTHASTE_KEY", "x"),
+        ("POSTHASTE_SERVICE_HOST", "10.0.0.1"),
+        ("PATH", "/bin"),
+    ];
+    assert_eq!(load("", &variables, &[]), Ok(Config::defaults()));
+}
+
+#[test]
+fn a_policy_takes_fields_of_several_sources_and_the_stronger_way_to_say_the_same() {
+    let file = "[policies.global]\ntimeout = \"4s\"\n[policies.\"tenant:Acme\"]\nmax_retries = 4\njitter = \"full\"\n\
+                [policies.\"template:a.b\"]\nmaxAttempts = 3\n[policies.\"channel:webhook\"]\nmultiplier = 3";
+    let variables = [
+        ("POSTHASTE__POLICIES__TENANT:ACME__MAX_ATTEMPTS", "9"),
+        ("POSTHASTE__POLICIES__TENANT:ACME__JITTER__PLUS", "1s"),
+        ("POSTHASTE__POLICIES__GLOBAL__DEAD_LETTER", "false"),
+        ("POSTHASTE__POLICIES__WEBHOOK__STRATEGY", "fixed"),
+    ];
+    let config = load(file, &variables, &[]).unwrap();
+    assert_eq!(layer(&config, "global"), json!({"timeout": "4s", "deadLetter": false}));
+    assert_eq!(layer(&config, "tenant:Acme"), json!({"maxAttempts": 9, "jitter": {"plus": "1s"}}));
+    assert_eq!(layer(&config, "template:a.b"), json!({"maxAttempts": 3}));
+    assert_eq!(layer(&config, "channel:webhook"), json!({"multiplier": 3, "strategy": "fixed"}));
+}
+
+#[test]
+fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
+    let file = "[breaker]\nbreak_duration = \"300s\"\nforget_after = \"1h\"\n[jobs]\nretry_expire = {cron = \"never\"}\n\
+                [policies.email]\npreset = \"story\"\nmax_attempts = 4\n[overrides.sms]\n404 = \"permanent\"\n\
+                [alerts]\nslack_url = \"https://hooks.example/xyz\"";
+    let config = load(file, &[("POSTHASTE__QUEUE__LIMIT", "10")], &[]).unwrap();
+    let about = |warning: &String| warning.split(": ").skip(1).collect::<Vec<_>>().join(": ");
+    let warnings: Vec<_> = config.warnings.iter().map(about).collect();
+    assert_eq!(
+        warnings,
+        [
+            "breaker.forget_after has no effect: the circuit breaker is not built yet",
+            "queue.limit has no effect: the queue limit is not built yet",
+            "jobs.retry_expire.cron has no effect: jobs are not built yet",
+            "alerts.slack_url has no effect: alerts are not built yet",
+            "policies.email has no effect: the channel email is not built yet",
+            "overrides.sms has no effect: the channel sms is not built yet",
+        ]
+    );
+    assert!(config.warnings[1].starts_with("variable POSTHASTE__QUEUE__LIMIT: "));
+    assert_eq!(config.queue.limit, 10);
+    assert_eq!(config.jobs.retry_expire.cron, None);
+}
+
+#[test]
+fn a_file_that_was_named_must_be_there_and_one_that_was_not_may_be_missing() {
+    let empty = tempfile::tempdir().unwrap();
+    let named = empty.path().join("other.toml");
+    let sources = |file: Option<PathBuf>, directory: &Path| Sources {
+        file,
+        directory: directory.to_owned(),
+        ..Sources::default()
+    };
+    let error = Config::load(sources(Some(named.clone()), empty.path())).unwrap_err();
+    assert_eq!(error.problems[0].place, named.display().to_string());
+    assert!(error.problems[0].reason.starts_with("the file cannot be read: "), "{error}");
+    assert!(Config::load(sources(None, empty.path())).is_ok());
+
+    let found = directory("[engine]\nconcurrency = 5");
+    assert_eq!(Config::load(sources(None, found.path())).unwrap().engine.concurrency, 5);
+    std::fs::write(&named, "[engine]\nconcurrency = 6").unwrap();
+    assert_eq!(Config::load(sources(Some(named), found.path())).unwrap().engine.concurrency, 6);
+}
+
+/// The page shows each key with its default, so that it cannot go stale.
+#[test]
+fn the_page_about_settings_names_every_key_with_its_default() {
+    fn rows(prefix: &str, table: &toml::Table) -> Vec<String> {
+        let row = |(key, value): (&String, &toml::Value)| match value {
+            toml::Value::Table(inner) => rows(&format!("{prefix}{key}."), inner),
+            value => vec![format!("| `{prefix}{key}` | `{}` |", json!(value))],
+        };
+        table.iter().flat_map(row).collect()
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("../../docs/configuration.md")).unwrap();
+    let all = rows("", &DEFAULTS.parse().unwrap());
+    assert!(all.len() > 30);
+    let missing: Vec<_> = all.iter().filter(|row| !page.contains(row.as_str())).collect();
+    assert!(missing.is_empty(), "docs/configuration.md lacks {missing:#?}");
+}

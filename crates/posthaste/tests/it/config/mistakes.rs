@@ -1,0 +1,295 @@
+//! What is said about settings that cannot be used.
+
+use posthaste::config::{StoreUrl, Synchronous};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::load;
+
+/// What a file says, and how the complaint begins.
+const FILES: &[(&str, &str)] = &[
+    (
+        "[breaker]\nbrake_duration = \"1m\"",
+        "FILE: breaker.brake_duration is unknown; did you mean `break_duration`?",
+    ),
+    ("[brekaer]\nx = 1\ny = 2", "FILE: brekaer is unknown; did you mean `breaker`?"),
+    ("[brekaer]", "FILE: brekaer is unknown; did you mean `breaker`?"),
+    ("listen = \"127.0.0.1:1\"", "FILE: listen is unknown; did you mean `server.listen`?"),
+    ("[metrics]\ncolour = 1", "FILE: metrics.colour is unknown; known here: require_key"),
+    (
+        "[jobs.retry_procesor]\ncron = \"never\"",
+        "FILE: jobs.retry_procesor is unknown; did you mean `retry_processor`?",
+    ),
+    (
+        "[jobs]\nretry_expire = \"never\"",
+        "FILE: jobs.retry_expire must be a section with keys in it, not a value",
+    ),
+    ("server = \"x\"", "FILE: server must be a section with keys in it, not a value"),
+    ("policies = 1", "FILE: policies must be a section with keys in it, not a value"),
+    ("[server.listen]\nport = 1", "FILE: server.listen must be a value, not a section"),
+    (
+        "[server.listen]",
+        "FILE: server.listen must be an address and a port such as 127.0.0.1:7780, not a section",
+    ),
+    (
+        "[server]\nlisten = \"7780\"",
+        "FILE: server.listen must be an address and a port such as 127.0.0.1:7780, not `7780`",
+    ),
+    (
+        "[server]\nconnections = -1",
+        "FILE: server.connections must be a whole number from 1 to 1000000, not -1",
+    ),
+    (
+        "[server]\nconnections = \"5\"",
+        "FILE: server.connections must be a whole number from 1 to 1000000, not `5`",
+    ),
+    (
+        "[server]\nconnections = 1.5",
+        "FILE: server.connections must be a whole number from 1 to 1000000, not 1.5",
+    ),
+    ("[server]\nbody_timeout = -5", "FILE: server.body_timeout cannot be used: `-5` is negative"),
+    ("[server]\nbody_timeout = 0", "FILE: server.body_timeout must be longer than 0s"),
+    (
+        "[store]\nunsafe_durability = \"true\"",
+        "FILE: store.unsafe_durability must be true or false, not `true`",
+    ),
+    ("[engine]\nconcurrency = 0", "FILE: engine.concurrency must be a whole number from 1 to 100000, not 0"),
+    (
+        "[security]\nallow_subnets = [\"10.0.0.1/8\"]",
+        "FILE: security.allow_subnets holds a bad subnet: `10.0.0.1/8` does not start its subnet: write 10.0.0.0/8",
+    ),
+    (
+        "[security]\nallow_subnets = \"10.0.0.0/8\"",
+        "FILE: security.allow_subnets must be a list of texts, not `10.0.0.0/8`",
+    ),
+    ("[log]\nlevel = \"loud\"", "FILE: log.level must be one of error, warn, info, debug, trace, not `loud`"),
+    (
+        "[breaker]\nforget_after = \"1m\"",
+        "FILE: breaker.forget_after must be at least breaker.break_duration",
+    ),
+    (
+        "[retention]\npurge_pending_after = 0",
+        "FILE: retention.purge_pending_after must be longer than 0s; or `never`",
+    ),
+    (
+        "[jobs]\nretry_expire = {cron = \"hourly\"}",
+        "FILE: jobs.retry_expire.cron must be `never` or a cron expression of five fields such as `0 2 * * *`, not `hourly`",
+    ),
+    ("[policies.webook]\npreset = \"zgw\"", "FILE: policies.webook is unknown; did you mean `webhook`?"),
+    (
+        "[policies.webhook]\nmax_atempts = 5",
+        "FILE: policies.webhook.max_atempts is unknown; did you mean `max_attempts`?",
+    ),
+    (
+        "[policies.webhook.quick]\ntires = 5",
+        "FILE: policies.webhook.quick.tires is unknown; did you mean `tries`?",
+    ),
+    ("[policies.webhook]\nmultiplier = 0.5", "FILE: policies.webhook.multiplier must be 1 or more, not 0.5"),
+    (
+        "[policies.webhook]\nschedule = [\"1m\", \"x\"]",
+        "FILE: policies.webhook.schedule[1] `x` is not a duration such as",
+    ),
+    ("[policies.\"template:a\"]\nmax_attempts = 6", "FILE: policies.\"template:a\".max_attempts "),
+    ("[policies]\nwebhook = 5", "FILE: policies.webhook must be an object, not 5"),
+    (
+        "[policies.webhook]\nmax_attempts = 3\nmaxAttempts = 4",
+        "FILE: policies.webhook.max_attempts is given twice",
+    ),
+    (
+        "[overrides.webhook]\n404 = \"gone\"",
+        "FILE: overrides.webhook.404 must be `delivered` or a failure type such as `temporary`, not `gone`",
+    ),
+    ("[overrides]\nwebhook = 5", "FILE: overrides.webhook must be a section with keys in it, not a value"),
+    ("[overrides.webhook]\n99 = \"temporary\"", "FILE: overrides.webhook.99 is not a code from 100 to 599"),
+    ("[overrides.emial]\n404 = \"temporary\"", "FILE: overrides.emial is unknown; did you mean `email`?"),
+    ("[providers.mail]\nkind = \"smtp\"", "FILE: providers.mail.channel is missing"),
+    ("[providers.mail]\nchannel = \"email\"", "FILE: providers.mail.kind is missing"),
+    (
+        "[providers.mail]\nchannel = \"fax\"\nkind = \"x\"",
+        "FILE: providers.mail.channel must be one of webhook, email",
+    ),
+    (
+        "[providers.mail]\nchannel = \"email\"\nkind = \"smtp\"\nurll = \"x\"",
+        "FILE: providers.mail.urll is unknown; did you mean `url`?",
+    ),
+    ("a = 1\n[server\nlisten = 1", "FILE: line 2 is not TOML: "),
+    ("[log]\nlevel = \"info\"\nlevel = \"warn\"", "FILE: line 3 is not TOML: "),
+];
+
+#[test]
+fn a_mistake_in_the_file_is_named_with_its_key_and_what_was_meant() {
+    for (file, expected) in FILES {
+        let error = load(file, &[], &[]).expect_err(file);
+        assert!(error.starts_with(expected), "\n{file}\nsays     {error}\nexpected {expected}");
+        assert_eq!(error.lines().count(), 1, "\n{file}\nsays {error}");
+    }
+}
+
+#[test]
+fn a_mistake_in_a_variable_or_a_flag_is_named_with_it() {
+    let table = [
+        (
+            "POSTHASTE__SERVER__LISTEN",
+            "here",
+            "variable POSTHASTE__SERVER__LISTEN: server.listen must be an address",
+        ),
+        (
+            "POSTHASTE__SERVER__LISEN",
+            "x",
+            "variable POSTHASTE__SERVER__LISEN: server.lisen is unknown; did you mean `listen`?",
+        ),
+        ("POSTHASTE__SERVER", "x", "variable POSTHASTE__SERVER: server must be a section"),
+        ("POSTHASTE__", "x", "variable POSTHASTE__: \"\" is unknown; known here: alerts, "),
+        (
+            "POSTHASTE__ENGINE__CONCURRENCY",
+            "many",
+            "variable POSTHASTE__ENGINE__CONCURRENCY: engine.concurrency must be a whole number",
+        ),
+        (
+            "POSTHASTE__ENGINE__CONCURRENCY",
+            "",
+            "variable POSTHASTE__ENGINE__CONCURRENCY: engine.concurrency must be a whole number",
+        ),
+        (
+            "POSTHASTE__METRICS__REQUIRE_KEY",
+            "1",
+            "variable POSTHASTE__METRICS__REQUIRE_KEY: metrics.require_key must be true or false, not `1`",
+        ),
+        (
+            "POSTHASTE__POLICIES__WEBHOOK__MAX_ATTEMPTS",
+            "-1",
+            "variable POSTHASTE__POLICIES__WEBHOOK__MAX_ATTEMPTS: policies.webhook.max_attempts must be a whole number",
+        ),
+        (
+            "POSTHASTE__POLICIES__WEBHOOK__QUICK__TIRES",
+            "1",
+            "variable POSTHASTE__POLICIES__WEBHOOK__QUICK__TIRES: policies.webhook.quick.tires is unknown; did you mean `tries`?",
+        ),
+    ];
+    for (name, value, expected) in table {
+        let error = load("", &[(name, value)], &[]).expect_err(name);
+        assert!(error.starts_with(expected), "\n{name}={value}\nsays     {error}\nexpected {expected}");
+    }
+    let error = load("", &[], &[("server.listen", "here")]).unwrap_err();
+    assert!(error.starts_with("flag for server.listen: server.listen must be an address"), "{error}");
+    let file = "[policies.webhook]\nmax_attempts = 5\nquick = {tries = 1}";
+    let error = load(file, &[("POSTHASTE__POLICIES__WEBHOOK__QUICK__TRIES", "900")], &[]).unwrap_err();
+    assert!(
+        error
+            .starts_with("variable POSTHASTE__POLICIES__WEBHOOK__QUICK__TRIES: policies.webhook.quick.tries"),
+        "{error}"
+    );
+}
+
+#[test]
+fn one_source_may_not_contradict_itself() {
+    let twins = [("POSTHASTE__LOG__LEVEL", "info"), ("POSTHASTE__log__level", "warn")];
+    let error = load("", &twins, &[]).unwrap_err();
+    assert_eq!(
+        error,
+        "variable POSTHASTE__log__level: log.level is given twice, also by variable POSTHASTE__LOG__LEVEL"
+    );
+    let nested = [
+        ("POSTHASTE__POLICIES__WEBHOOK__JITTER", "full"),
+        ("POSTHASTE__POLICIES__WEBHOOK__JITTER__PERCENT", "10"),
+    ];
+    assert!(load("", &nested, &[]).unwrap_err().contains("policies.webhook.jitter.percent is given twice"));
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let file = "[server]\nlisten = 1\nlisen = 2\n[policies.webhook]\nmax_atempts = 5";
+    let error = load(file, &[("POSTHASTE__LOG__LEVEL", "loud")], &[]).unwrap_err();
+    assert_eq!(error.lines().count(), 4, "{error}");
+}
+
+#[test]
+fn less_durability_has_to_be_asked_for_twice() {
+    let error = load("[store]\nsynchronous = \"normal\"", &[], &[]).unwrap_err();
+    assert!(
+        error.contains("store.synchronous must be full") && error.contains("unsafe_durability"),
+        "{error}"
+    );
+    let config = load("[store]\nsynchronous = \"off\"\nunsafe_durability = true", &[], &[]).unwrap();
+    assert_eq!(config.store.synchronous, Synchronous::Off);
+}
+
+#[test]
+fn postgresql_is_understood_and_refused_by_name() {
+    let url = "postgres://me:hunter2@db/posthaste";
+    let config = load("", &[("POSTHASTE__STORE__URL", url)], &[]).unwrap();
+    assert!(config.store.url.file().unwrap_err().to_string().starts_with("PostgreSQL is not built yet"));
+    assert!(matches!(&config.store.url, StoreUrl::Postgres(kept) if kept.reveal() == url));
+    for bad in ["posthaste.db", "sqlite://", "mysql://x", "sqlite:x.db"] {
+        let error = load("", &[("POSTHASTE__STORE__URL", bad)], &[]).unwrap_err();
+        assert!(error.contains("store.url must be sqlite:// and a path"), "{error}");
+    }
+}
+
+#[test]
+fn secrets_are_shown_neither_in_complaints_nor_when_settings_are_printed() {
+    let provider = "[providers.mail]\nchannel = \"email\"\nkind = \"smtp\"\nurl = \"smtp://me:hunter2@mail\"\n\
+                    auth_token = \"hunter2\"\ntoken = \"hunter2\"\n";
+    let alerts =
+        "[alerts]\nslack_url = \"hunter2\"\npagerduty_key = \"hunter2\"\nwebhook_url = \"hunter2\"\n";
+    let store = "[store]\nurl = \"postgres://me:hunter2@db/x\"\n";
+    let config = load(&format!("{provider}{alerts}{store}"), &[], &[]).unwrap();
+    assert!(!format!("{config:?}").contains("hunter2"));
+    let mistakes = [
+        "[store]\nurl = \"hunter2\"",
+        "store = \"postgres://me:hunter2@db/x\"",
+        "[providers]\nmail = \"smtp://me:hunter2@mail\"",
+        "[providers.mail]\nauth_token = [\"hunter2\"]",
+        "[providers.mail]\nauth_token = \"hunter2",
+        "[providers.mail]\npassword = \"hunter2\"",
+    ];
+    for file in mistakes {
+        let error = load(file, &[], &[]).expect_err(file);
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+/// Keys and values that look a little like settings.
+fn settings() -> impl Strategy<Value = Vec<(Vec<&'static str>, &'static str)>> {
+    let parts = [
+        "policies",
+        "webhook",
+        "tenant:a",
+        "jitter",
+        "percent",
+        "quick",
+        "tries",
+        "schedule",
+        "server",
+        "listen",
+        "providers",
+        "mail",
+        "channel",
+        "kind",
+        "overrides",
+        "404",
+        "jobs",
+        "retry_expire",
+        "cron",
+        "",
+    ];
+    let values = ["", "1", "-1", "full", "x,y", "true", "email", "1e999", "127.0.0.1:1"];
+    vec((vec(select(parts.to_vec()), 1..5), select(values.to_vec())), 0..6)
+}
+
+proptest! {
+    #[test]
+    fn no_settings_make_the_reader_panic(file in settings(), variables in settings(), flags in settings()) {
+        let line = |(key, value): &(Vec<&str>, &str)| {
+            let quoted: Vec<String> = key.iter().map(|part| format!("\"{part}\"")).collect();
+            format!("{} = \"{value}\"\n", quoted.join("."))
+        };
+        let file: String = file.iter().map(line).collect();
+        let join = |given: Vec<(Vec<&str>, &str)>, before: &str, between: &str| -> Vec<(String, String)> {
+            let pair = |(key, value): (Vec<&str>, &str)| (format!("{before}{}", key.join(between)), value.to_owned());
+            given.into_iter().map(pair).collect()
+        };
+        let _ = super::load_pairs(&file, join(variables, "POSTHASTE__", "__"), join(flags, "", "."));
+    }
+}
