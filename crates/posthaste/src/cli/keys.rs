@@ -97,7 +97,7 @@ async fn create(session: &Session, name: &str, tenant: Option<&str>) -> anyhow::
         Some(tenant) => json!({"name": name, "tenant": tenant}),
         None => json!({"name": name}),
     };
-    let answer = session.post("/v1/keys", &body).await?;
+    let answer = session.post("/v1/keys", body.to_string()).await?;
     session.print(&answer, |made| {
         // The key alone is on stdout, so that a script can take it.
         line(&harmless(&field(made, "key")))?;

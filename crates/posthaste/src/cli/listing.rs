@@ -144,5 +144,5 @@ pub(crate) fn field(row: &Value, name: &str) -> String {
 
 /// A field that may be long, cut to fit a table.
 pub(crate) fn short(row: &Value, name: &str) -> String {
-    cut(&field(row, name), WIDEST).into_owned()
+    cut(field(row, name).trim(), WIDEST).into_owned()
 }

@@ -118,9 +118,9 @@ pub(crate) async fn run(args: PolicyArgs, reach: &Reach) -> anyhow::Result<Outco
             Ok(Outcome::Done)
         }
         Act::Set { scope, file } => {
-            let policy = input::parse_json(&file, &input::file(&file)?)?;
+            let policy = input::check_json(&file, input::file(&file)?)?;
             let session = reach.open()?;
-            let answer = session.call(Method::PUT, &path(&scope), &[], Some(&policy)).await?;
+            let answer = session.call(Method::PUT, &path(&scope), &[], Some(policy.get().to_owned())).await?;
             session.print(&answer, pretty)?;
             Ok(Outcome::Done)
         }
@@ -154,11 +154,12 @@ fn pretty(policy: &Value) -> io::Result<()> {
 
 async fn preview(given: &str, channel: Option<String>, session: &Session) -> anyhow::Result<Outcome> {
     let policy = if given.trim_start().starts_with('{') {
-        input::parse_json("the policy", given)?
+        input::check_json("the policy", given.to_owned())?
     } else {
-        input::parse_json(given, &input::file(given)?)?
+        input::check_json(given, input::file(given)?)?
     };
-    let answer = session.post(&for_channel(channel).after("/v1/policies/preview"), &policy).await?;
+    let answer =
+        session.post(&for_channel(channel).after("/v1/policies/preview"), policy.get().to_owned()).await?;
     session.print(&answer, |preview| {
         let mut table = Table::new(&["ATTEMPT", "EARLIEST", "LATEST"]);
         for attempt in preview["attempts"].as_array().into_iter().flatten() {

@@ -80,7 +80,7 @@ impl Session {
     }
 
     /// Hands in JSON.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Answer, Hindered> {
+    pub(crate) async fn post(&self, path: &str, body: String) -> Result<Answer, Hindered> {
         self.call(Method::POST, path, &[], Some(body)).await
     }
 
@@ -90,7 +90,7 @@ impl Session {
         method: Method,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Answer, Hindered> {
         let answer = self.try_call(method, path, headers, body).await?;
         answer.ok().map_err(|problem| self.refused(&problem))
@@ -102,9 +102,9 @@ impl Session {
         method: Method,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Answer, Hindered> {
-        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let body = body.map_or_else(Bytes::new, Bytes::from);
         self.client.send(method, path, headers, body).await.map_err(|error| unanswered(&error))
     }
 

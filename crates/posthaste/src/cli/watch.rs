@@ -136,6 +136,7 @@ fn stands(notification: &Value) -> String {
         }
         Some(State::Failed | State::DeadLetter | State::Cancelled | State::Expired) => {
             let (code, reason) = (field(notification, "reasonCode"), field(notification, "reason"));
+            let reason = reason.trim();
             match (code.is_empty(), reason.is_empty()) {
                 (true, true) => String::new(),
                 (true, false) => format!(": {reason}"),
@@ -163,7 +164,7 @@ fn result(made: &Value) -> String {
     let mut part = |name: &str, before: &str, after: &str| {
         let text = field(made, name);
         if !text.is_empty() {
-            parts.push(format!("{before}{text}{after}"));
+            parts.push(format!("{before}{}{after}", text.trim()));
         }
     };
     part("outcome", "", "");

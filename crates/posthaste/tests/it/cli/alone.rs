@@ -130,12 +130,17 @@ async fn import(text: &str) -> (Value, String) {
 
 #[tokio::test]
 async fn the_configurations_of_other_systems_are_understood() {
-    let zgw = r#"{"PollyConfig": {"MaxRetryAttempts": 4, "Delay": "00:00:00.500"},
-        "Hangfire": {"RetrySchedule": "0.00:15;0.00:30;0.01:00;0.04:00;1.00:00;...", "ExpireFailedJobsScanAt": "05:00"},
-        "CircuitBreaker": {"FailureThreshold": 10}}"#;
+    let zgw = r#"{"PollyConfig": {"AddRetryOnHttpStatusCodes": "404;...", "NotificatiesSender": {
+            "Retry": {"ShouldRetryAfterHeader": true, "MaxRetryAttempts": 4, "BackoffType": "Exponential",
+                "UseJitter": false, "Delay": "00:00:00.500"},
+            "Timeout": {"Timeout": "00:00:30"}}},
+        "Hangfire": {"RetrySchedule": "0.00:15;0.00:30;0.01:00;0.04:00;1.00:00", "ExpireFailedJobsScanAt": "05:00",
+            "ExpireFailedJobAfter": "7.00:00"},
+        "CircuitBreaker": {"FailureThreshold": 10, "BreakDuration": "00:05:00", "CacheExpirationMinutes": 10}}"#;
     let (imported, warnings) = import(zgw).await;
     assert_eq!(imported["policy"]["schedule"], json!(["15m", "30m", "1h", "4h", "1d"]), "{imported}");
-    assert_eq!(imported["breaker"]["failureThreshold"], 10);
+    assert_eq!(imported["policy"]["quick"]["delay"], "500ms");
+    assert_eq!(imported["breaker"]["breakDuration"], "5m");
     assert!(imported["jobs"]["expireFailed"]["cron"].is_string(), "{imported}");
     assert!(warnings.starts_with("warning: ") && warnings.contains("..."), "{warnings}");
 

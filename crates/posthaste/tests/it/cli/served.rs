@@ -1,6 +1,5 @@
 //! What the command line does with a real server and the sink.
 
-use std::process::Stdio;
 use std::sync::Arc;
 
 use posthaste::clock::SystemClock;
@@ -10,9 +9,11 @@ use posthaste_wire::sink::{Sink, SinkOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{Ended, finish, posthaste};
+use super::{Ended, Talk, finish, posthaste};
 
 const KEY: &str = "an-admin-key-of-more-than-32-characters";
+/// JSON that any reader which writes it again would change.
+const ORDER: &str = r#"{"order": 17, "amount": 10.00, "big": 123456789012345678901, "a": 1}"#;
 /// Three attempts, a moment apart.
 const POLICY: &str = r#"{"strategy": "fixed", "initialDelay": "50ms", "maxAttempts": 3, "jitter": "none", "quick": {"tries": 0}}"#;
 
@@ -103,18 +104,16 @@ async fn a_watched_notification_that_dies_ends_with_1_and_can_be_requeued() {
     assert_eq!(ended.code, Some(1), "one of the two is not there");
     assert_eq!(ended.out, format!("{letter} is requeued, next is attempt 1\n"));
     assert!(
-        ended.err.starts_with("error: dl_unknown: ") && ended.err.contains("(not-found)"),
+        ended.err.starts_with("error: ")
+            && ended.err.contains("dl_unknown")
+            && ended.err.contains("(not-found)"),
         "{}",
         ended.err
     );
     scene.sink.wait_for(6).await;
 
     let audit = scene.run(&["audit"]).await;
-    assert!(
-        audit.out.lines().any(|line| line.contains("requeue") && line.contains(&letter)),
-        "{}",
-        audit.out
-    );
+    assert!(audit.out.lines().any(|line| line.contains("requeue") && line.contains(&id)), "{}", audit.out);
     let shown = scene.run(&["notifications", "show", &id]).await;
     assert!(shown.out.contains("\nAttempts\n  attempt 1 at "), "{}", shown.out);
     assert!(shown.out.contains("\nEvents\n") && shown.out.contains("requeue"), "{}", shown.out);
@@ -147,15 +146,15 @@ async fn what_was_sent_arrives_as_it_was_given() {
         "--output",
         "json",
     ];
-    let first = finish(scene.command(&args), "{\"order\": 17}").await;
-    let again = finish(scene.command(&args), "{\"order\": 17}").await;
+    let first = finish(scene.command(&args), ORDER).await;
+    let again = finish(scene.command(&args), ORDER).await;
     assert_eq!((first.code, &first.out), (Some(0), &again.out), "the same key gives the same notification");
     let other = finish(scene.command(&args), "{\"order\": 18}").await;
     assert_eq!(other.code, Some(1));
     assert!(other.err.contains("(IDEMPOTENCY_CONFLICT)"), "{}", other.err);
 
     scene.sink.wait_for(1).await;
-    assert_eq!(scene.sink.arrivals()[0].body, "{\"order\": 17}");
+    assert_eq!(scene.sink.arrivals()[0].body, ORDER);
     let accepted: Value = serde_json::from_str(&first.out).unwrap();
     let one = scene.json(&["notifications", "show", accepted["notificationId"].as_str().unwrap()]).await;
     for (field, wanted) in
@@ -280,25 +279,20 @@ async fn the_doctor_finds_nothing_on_a_healthy_server_and_a_bad_key_on_a_wrong_o
     assert!(ill.out.lines().any(|line| line.starts_with("fail  key")), "{}", ill.out);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn control_c_ends_the_watch_and_says_that_the_notification_goes_on() {
     let scene = Scene::start().await;
     let to = scene.sink.url("/ok");
-    let mut command = scene.command(&["send", "--to", &to, "--body", "x", "--not-before", "1h", "--watch"]);
-    let child = command.stdin(Stdio::null()).spawn().unwrap();
-    let process = child.id().unwrap().to_string();
-    // The first look at it shows on the server: the watch is under way once the notification is there.
-    loop {
-        let list = scene.json(&["notifications", "list"]).await;
-        if !list["data"].as_array().unwrap().is_empty() {
-            break;
-        }
-    }
-    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    let killed = tokio::process::Command::new("kill").args(["-INT", &process]).status().await.unwrap();
-    assert!(killed.success());
-    let output = child.wait_with_output().await.unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.starts_with("stopped watching; ntf_") && said.contains("goes on"), "{said}");
+    let args = ["send", "--to", &to, "--body", "x", "--not-before", "1h", "--watch"];
+    let mut watching = Talk::start(scene.command(&args));
+    let id = watching.line();
+    // Whoever tells how it stands has asked the server, and listens for the signal since then.
+    let stands = watching.line();
+    assert!(stands.starts_with("Queued, next at "), "{stands}");
+    watching.signal("INT");
+    let (code, said) = watching.end();
+    assert_eq!(code, Some(1), "it was not seen to be delivered: {said}");
+    assert_eq!(said, format!("stopped watching; {id} goes on: posthaste notifications show {id}\n"));
+    let one = scene.json(&["notifications", "show", &id]).await;
+    assert_eq!(one["state"], "pending");
 }
