@@ -54,7 +54,7 @@ pub struct Parts {
 pub struct Settings {
     /// The node's name, for people.
     pub name: String,
-    /// The most notifications in a node's hands at once, from the lease to the recorded outcome.
+    /// The most notifications that a node sends at once. As many more may wait for their outcome to be recorded.
     pub concurrency: u32,
     /// How long a heartbeat holds the node's leases. Another node takes them over this long after the last one.
     pub hold: Duration,
