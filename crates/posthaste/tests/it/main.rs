@@ -3,5 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod config;
+mod crash;
+mod drain;
+mod full_disk;
+mod kept;
+mod load;
+mod power_cut;
+mod program;
+mod story;
 mod tidy;
 mod walk;
