@@ -4,6 +4,7 @@
 
 mod cli;
 mod config;
+mod connections;
 mod crash;
 mod drain;
 mod full_disk;
