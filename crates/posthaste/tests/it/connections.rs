@@ -186,6 +186,24 @@ async fn a_body_that_trickles_gets_408() {
 }
 
 #[tokio::test]
+async fn a_client_that_does_not_read_its_answers_is_cut_off() {
+    let (_home, program) = start(10).await;
+    let mut line = Line::open(&program).await;
+    let requests = get("/openapi.json").repeat(100);
+    let mut begin = Instant::now();
+    // Until the buffers between the two are full the answers go somewhere, and more is asked for.
+    let waited = loop {
+        match timeout(PATIENCE, line.stream.write_all(requests.as_bytes())).await {
+            Ok(Ok(())) => begin = Instant::now(),
+            Ok(Err(_)) => break begin.elapsed(),
+            Err(_) => panic!("it is never cut off"),
+        }
+    };
+    assert!(waited <= IDLE + BUSY, "cut off only after {waited:?}");
+    program.stop().await;
+}
+
+#[tokio::test]
 async fn connections_beyond_the_cap_wait_and_are_served_when_others_close() {
     let (_home, program) = start(2).await;
     // The client that asked for readiness has gone, but its end may still be on the way.

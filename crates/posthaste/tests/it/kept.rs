@@ -105,10 +105,12 @@ impl Kept {
             };
             assert_eq!((one.end, one.reason.as_deref()), (Some(end), reason), "I2: {id} for {path}: {one:?}");
         }
-        for keyed in ledger.keyed.iter().filter(|keyed| keyed.ids.as_ref().is_some_and(|ids| ids.len() == 1))
-        {
-            let count = self.all.values().filter(|one| one.correlation.as_ref() == Some(&keyed.key)).count();
-            assert_eq!(count, 1, "I9: {} was stored {count} times", keyed.key);
+        let mut stored: BTreeMap<&str, u32> = BTreeMap::new();
+        for key in self.all.values().filter_map(|one| one.correlation.as_deref()) {
+            *stored.entry(key).or_default() += 1;
+        }
+        for (key, count) in stored {
+            assert_eq!(count, 1, "I9: {key} was stored {count} times");
         }
         assert_eq!(self.miscounted, Vec::<String>::new(), "I17");
     }
