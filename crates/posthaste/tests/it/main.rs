@@ -4,5 +4,14 @@
 
 mod cli;
 mod config;
+mod connections;
+mod crash;
+mod drain;
+mod full_disk;
+mod kept;
+mod load;
+mod power_cut;
+mod program;
+mod story;
 mod tidy;
 mod walk;
