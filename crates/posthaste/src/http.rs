@@ -42,6 +42,8 @@ pub mod route;
 mod send;
 pub mod server;
 mod stats;
+mod time;
+mod unique;
 mod view;
 
 /// What the API is made of.

@@ -7,12 +7,14 @@ use std::borrow::Cow;
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use posthaste_core::channel::Channel;
+use posthaste_core::notification::Tenant;
 use posthaste_core::policy::{PolicyLayer, Preset, Scope, preview as preview_of, resolve};
 use serde_json::{Value, json};
 
 use super::intake::{LARGEST_NOTIFICATION, json_body};
 use super::problem::{Kind, Problem, Result};
 use super::query::Query;
+use super::unique::Unique;
 use super::{Api, Ask, bytes, json};
 
 /// `GET /v1/policies`
@@ -50,6 +52,7 @@ pub(super) fn get(api: &Api, ask: &Ask) -> Result {
 
 /// `PUT /v1/policies/{scope}`
 pub(super) async fn put(api: &Api, mut ask: Ask) -> Result {
+    Query::of(&ask)?.finish()?;
     let scope = wanted(&ask)?;
     may_write(&ask, &scope)?;
     let layer = read(api, &mut ask).await?;
@@ -60,6 +63,7 @@ pub(super) async fn put(api: &Api, mut ask: Ask) -> Result {
 
 /// `DELETE /v1/policies/{scope}`
 pub(super) async fn delete(api: &Api, ask: &Ask) -> Result {
+    Query::of(ask)?.finish()?;
     let scope = wanted(ask)?;
     may_write(ask, &scope)?;
     api.engine.put_policy(&scope, None, &ask.caller.actor()).await?;
@@ -84,8 +88,12 @@ pub(super) async fn preview(api: &Api, mut ask: Ask) -> Result {
 
 async fn read(api: &Api, ask: &mut Ask) -> Result<PolicyLayer> {
     let text = json_body(api, ask, LARGEST_NOTIFICATION).await?;
-    let value: Value = serde_json::from_slice(&text)
-        .map_err(|error| Problem::new(Kind::BadJson, format!("the body is not valid JSON: {error}")))?;
+    let Unique(value) = serde_json::from_slice(&text).map_err(|error| {
+        if error.is_data() {
+            return Problem::at("", error.to_string());
+        }
+        Problem::new(Kind::BadJson, format!("the body is not valid JSON: {error}"))
+    })?;
     let layer = PolicyLayer::from_json(&value)?;
     layer.check()?;
     Ok(layer)
@@ -97,6 +105,11 @@ fn wanted(ask: &Ask) -> Result<Scope> {
         .map_err(|_| Problem::not_found("the scope is not valid UTF-8"))?;
     let bad = |error| Problem::not_found(format!("there is no such scope: {error}"));
     let scope: Scope = text.parse().map_err(bad)?;
+    if let Scope::Tenant(name) = &scope {
+        let _: Tenant = name
+            .parse()
+            .map_err(|error| Problem::not_found(format!("there can be no such tenant: {error}")))?;
+    }
     if sees(ask, &scope) { Ok(scope) } else { Err(Problem::not_found(format!("there is no scope {scope}"))) }
 }
 

@@ -15,7 +15,7 @@ use url::form_urlencoded;
 
 use super::cursor::Position;
 use super::problem::{Kind, Problem, Result};
-use super::{Api, Ask};
+use super::{Api, Ask, time};
 
 /// How many rows a page has where nothing is said.
 const DEFAULT_LIMIT: usize = 50;
@@ -37,9 +37,11 @@ impl<'a> Query<'a> {
         let mut pairs: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)> = vec![];
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
             if pairs.iter().any(|(other, _)| *other == name) {
+                let name = short(&name);
                 return Err(Problem::parameter(&name, format!("`{name}` is given twice")));
             }
             if value.len() > LONGEST {
+                let name = short(&name);
                 return Err(Problem::parameter(&name, format!("`{name}` is longer than {LONGEST} bytes")));
             }
             pairs.push((name, Some(value)));
@@ -102,7 +104,12 @@ impl<'a> Query<'a> {
 
     /// Takes `since` and `until`.
     pub(super) fn stretch(&mut self) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
-        Ok((self.read("since")?, self.read("until")?))
+        Ok((self.time("since")?, self.time("until")?))
+    }
+
+    fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        time::read(&value).map(Some).map_err(|error| Problem::parameter(name, format!("{name}: {error}")))
     }
 
     /// Whose rows are shown: the caller's own, or for an admin those that it names.

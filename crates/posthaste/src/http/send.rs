@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
+use posthaste_core::fields::glimpse;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
@@ -15,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::object::{Object, at};
 use super::problem::{Kind, Problem, Result};
+use super::unique::Unique;
 
 /// The most bytes of a name that a sender gives.
 const LONGEST_NAME: usize = 255;
@@ -44,9 +46,7 @@ impl Door<'_> {
         let content = Content {
             body: body(&mut object, channel, template.as_deref())?,
             html: object.text("html", usize::MAX)?,
-            headers: object
-                .typed::<BTreeMap<String, String>>("headers", "an object of texts")?
-                .unwrap_or_default(),
+            headers: headers(&mut object)?,
             metadata: metadata(&mut object)?,
             user_id,
             module: object.line("module", LONGEST_NAME)?,
@@ -191,8 +191,22 @@ fn metadata(object: &mut Object<'_>) -> Result<Option<String>> {
     Ok(Some(value.get().to_owned()))
 }
 
+fn headers(object: &mut Object<'_>) -> Result<BTreeMap<String, String>> {
+    let Some(value) = once(object, "headers")? else { return Ok(BTreeMap::new()) };
+    let seen = glimpse(&value);
+    serde_json::from_value(value)
+        .map_err(|_| Problem::at("/headers", format!("headers must be an object of texts, not {seen}")))
+}
+
+/// Takes a value in which nothing may be said twice.
+fn once(object: &mut Object<'_>, name: &'static str) -> Result<Option<Value>> {
+    let Some(value) = object.take(name) else { return Ok(None) };
+    let read: std::result::Result<Unique, _> = serde_json::from_str(value.get());
+    read.map(|Unique(value)| Some(value)).map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
+}
+
 fn policy(object: &mut Object<'_>) -> Result<Option<PolicyLayer>> {
-    let Some(value) = object.typed::<Value>("policy", "an object")? else { return Ok(None) };
+    let Some(value) = once(object, "policy")? else { return Ok(None) };
     let layer = PolicyLayer::from_json(&value).and_then(|layer| layer.check().map(|()| layer));
     layer.map(Some).map_err(|bad| bad.under("policy").into())
 }

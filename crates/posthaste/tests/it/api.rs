@@ -1,0 +1,12 @@
+//! The HTTP API, asked over the network as a program would, with a real store and a real receiver behind it.
+//!
+//! Every answer that these tests see is held against openapi.json (`running` asks, `schema` checks).
+
+mod openapi;
+mod running;
+mod schema;
+mod sends;
+mod wrong_addresses;
+mod wrong_input;
+mod wrong_policies;
+mod wrong_requests;
