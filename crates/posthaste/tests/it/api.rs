@@ -2,10 +2,12 @@
 //!
 //! Every answer that these tests see is held against openapi.json (`running` asks, `schema` checks).
 
+mod fuzz;
 mod openapi;
 mod running;
 mod schema;
 mod sends;
+mod tenants;
 mod wrong_addresses;
 mod wrong_input;
 mod wrong_policies;
