@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::failure::FailureType;
 use crate::fields::{BadField, glimpse};
 use crate::reply::{Fault, Reply, RetryAfter};
+use crate::time::number;
 
 /// What a reply means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ impl Overrides {
         let mut rules = BTreeMap::new();
         for (key, value) in map {
             let short: String = key.chars().take(64).collect();
-            let code = key.parse().ok().filter(|code| (100..=599).contains(code));
+            let code = number(key).filter(|code| key.len() == 3 && (100..=599).contains(code));
             let code: u16 = code.ok_or_else(|| BadField::new(&*short, "is not a code from 100 to 599"))?;
             rules.insert(code, ruling(value).map_err(|reason| BadField::new(short, reason))?);
         }
@@ -260,7 +261,10 @@ mod tests {
         assert_eq!(judge(405), failed(FailureType::Permanent));
         let again = serde_json::to_value(&rules).unwrap();
         assert_eq!(serde_json::from_value::<Overrides>(again).unwrap(), rules);
-        assert_eq!(Overrides::from_json(&json!({"99": "temporary"})).unwrap_err().field, "99");
+        for key in ["99", "600", "+404", "0404", " 404", "404.0", "-404", "4O4", ""] {
+            let refused = Overrides::from_json(&json!({key: "temporary"})).unwrap_err();
+            assert_eq!((refused.field.as_str(), &*refused.reason), (key, "is not a code from 100 to 599"));
+        }
         assert_eq!(Overrides::from_json(&json!({"404": "later"})).unwrap_err().field, "404");
         assert!(Overrides::from_json(&json!([404])).is_err());
     }

@@ -4,17 +4,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A point in time as microseconds since the Unix epoch.
 ///
-/// The range is that of the calendar (years -9999 to 9999), so every value can be shown; arithmetic stops at its ends.
+/// The range is that of RFC 3339 (years 0000 to 9999), so every value can be shown; arithmetic stops at its ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 /// A text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not an RFC 3339 time such as 2026-04-15T10:45:30.000Z")]
+#[error("`{text}` is not an RFC 3339 time with seconds and an offset, such as 2026-04-15T10:45:30.000Z")]
 pub struct BadTimestamp {
     text: String,
 }
@@ -23,9 +25,9 @@ impl Timestamp {
     /// The start of 1970.
     pub const EPOCH: Self = Self(0);
     /// The latest time that can be shown.
-    pub const MAX: Self = Self(253_402_207_200_000_000 - 1);
+    pub const MAX: Self = Self(253_402_300_800_000_000 - 1);
     /// The earliest time that can be shown.
-    pub const MIN: Self = Self(-377_705_023_201_000_000 + 1);
+    pub const MIN: Self = Self(-62_167_219_200_000_000);
 
     /// The time that many microseconds after the epoch, held within the calendar.
     pub const fn from_micros(micros: i64) -> Self {
@@ -41,6 +43,10 @@ impl Timestamp {
     /// The time that many milliseconds after the epoch, held within the calendar.
     pub const fn from_millis(millis: i64) -> Self {
         Self::from_micros(millis.saturating_mul(1_000))
+    }
+
+    const fn is_held(self) -> bool {
+        Self::MIN.0 <= self.0 && self.0 <= Self::MAX.0
     }
 
     /// Microseconds since the epoch.
@@ -83,9 +89,12 @@ pub fn micros(duration: Duration) -> i64 {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = jiff::Timestamp::from_microsecond(self.as_millis() * 1_000)
+        let shown = START
+            .checked_add(SignedDuration::from_millis(self.as_millis()))
             .expect("a Timestamp is held within the calendar");
-        write!(out, "{shown:.3}")
+        write!(out, "{:04}-{:02}-{:02}T", shown.year(), shown.month(), shown.day())?;
+        write!(out, "{:02}:{:02}:{:02}.", shown.hour(), shown.minute(), shown.second())?;
+        write!(out, "{:03}Z", shown.millisecond())
     }
 }
 
@@ -99,10 +108,72 @@ impl FromStr for Timestamp {
     type Err = BadTimestamp;
 
     fn from_str(text: &str) -> Result<Self, BadTimestamp> {
-        text.parse::<jiff::Timestamp>()
-            .map(|parsed| Self::from_micros(parsed.as_microsecond()))
-            .map_err(|_| BadTimestamp { text: text.chars().take(64).collect() })
+        read(text).ok_or_else(|| BadTimestamp { text: text.chars().take(64).collect() })
     }
+}
+
+/// The calendar's name for the epoch.
+const START: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+
+const MINUTE: i64 = 60_000_000;
+
+/// A time of the calendar in UTC; none if there is no such day, minute or second.
+pub(crate) fn civil(date: (i16, i8, i8), hour: i8, minute: i8, second: i8) -> Option<Timestamp> {
+    let time = DateTime::new(date.0, date.1, date.2, hour, minute, second, 0).ok()?;
+    Some(Timestamp(i64::try_from(time.duration_since(START).as_micros()).ok()?)).filter(|time| time.is_held())
+}
+
+/// Reads what RFC 3339 allows and nothing else: `2026-04-15T10:45:30`, up to nine digits of a fraction, an offset.
+fn read(text: &str) -> Option<Timestamp> {
+    let (moment, rest) = text.split_at_checked(19)?;
+    let bytes = moment.as_bytes();
+    let marks = [(4, b'-'), (7, b'-'), (10, b'T'), (13, b':'), (16, b':')];
+    if marks.iter().any(|(at, mark)| bytes[*at].to_ascii_uppercase() != *mark) {
+        return None;
+    }
+    let date = (number(&moment[..4])?, number(&moment[5..7])?, number(&moment[8..10])?);
+    let (hour, minute) = (number(&moment[11..13])?, number(&moment[14..16])?);
+    let second: i64 = number(&moment[17..])?;
+    let (micros, rest) = fraction(rest)?;
+    let begun = civil(date, hour, minute, 0)?.0 - offset(rest)? * MINUTE;
+    // A leap second ends a day; it is the first second of the next one here, where days have no such second.
+    let leaps = begun.div_euclid(MINUTE).rem_euclid(24 * 60) == 24 * 60 - 1;
+    if second > if leaps { 60 } else { 59 } {
+        return None;
+    }
+    Some(Timestamp(begun + second * 1_000_000 + micros)).filter(|time| time.is_held())
+}
+
+/// The microseconds of a fraction, what is finer cut off, and what follows it.
+fn fraction(rest: &str) -> Option<(i64, &str)> {
+    let Some(behind) = rest.strip_prefix('.') else { return Some((0, rest)) };
+    let end = behind.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(behind.len());
+    let (digits, rest) = behind.split_at(end);
+    if digits.is_empty() || digits.len() > 9 {
+        return None;
+    }
+    let nanos: i64 = number(&format!("{digits:0<9}"))?;
+    Some((nanos / 1_000, rest))
+}
+
+/// The minutes that a local time is ahead of UTC.
+fn offset(text: &str) -> Option<i64> {
+    if text == "Z" || text == "z" {
+        return Some(0);
+    }
+    let (sign, ahead) = match text.split_at_checked(1)? {
+        ("+", ahead) => (1, ahead),
+        ("-", ahead) => (-1, ahead),
+        _ => return None,
+    };
+    let (hours, minutes) = ahead.split_once(':').filter(|_| ahead.len() == 5)?;
+    let (hours, minutes): (i64, i64) = (number(hours)?, number(minutes)?);
+    (hours <= 23 && minutes <= 59).then_some(sign * (hours * 60 + minutes))
+}
+
+/// A number of ASCII digits alone: no sign and no blank.
+pub(crate) fn number<T: FromStr>(digits: &str) -> Option<T> {
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
 impl Serialize for Timestamp {
@@ -131,9 +202,86 @@ mod tests {
     }
 
     #[test]
+    fn the_ends_of_the_calendar_are_shown_and_read() {
+        assert_eq!(Timestamp::MIN.to_string(), "0000-01-01T00:00:00.000Z");
+        assert_eq!(Timestamp::MAX.to_string(), "9999-12-31T23:59:59.999Z");
+        assert_eq!("9999-12-31T23:59:59.999999Z".parse(), Ok(Timestamp::MAX));
+        assert_eq!("0000-01-01T00:00:00Z".parse(), Ok(Timestamp::MIN));
+    }
+
+    #[test]
+    fn what_rfc_3339_allows_is_read() {
+        let base = 1_776_249_930_000_000;
+        let table = [
+            ("2026-04-15T10:45:30Z", base),
+            ("2026-04-15t10:45:30z", base),
+            ("2026-04-15T10:45:30+00:00", base),
+            ("2026-04-15T10:45:30-00:00", base),
+            ("2026-04-15T12:45:30+02:00", base),
+            ("2026-04-14T10:46:30-23:59", base),
+            ("2026-04-15T10:45:30.5Z", base + 500_000),
+            ("2026-04-15T10:45:30.123456Z", base + 123_456),
+            ("2026-04-15T10:45:30.123456999Z", base + 123_456),
+            ("2026-04-15T10:45:30.000000001+00:00", base),
+            ("1969-12-31T23:59:59.999999Z", -1),
+            ("2024-02-29T00:00:00Z", 1_709_164_800_000_000),
+            ("1990-12-31T23:59:60Z", 662_688_000_000_000),
+            ("1990-12-31T15:59:60.25-08:00", 662_688_000_250_000),
+            ("9999-12-31T23:59:59Z", 253_402_300_799_000_000),
+        ];
+        for (text, micros) in table {
+            assert_eq!(text.parse(), Ok(Timestamp(micros)), "{text}");
+        }
+    }
+
+    #[test]
     fn text_that_is_no_time_is_an_error_that_shows_it() {
-        let error = "yesterday".parse::<Timestamp>().unwrap_err();
-        assert!(error.to_string().contains("`yesterday`"));
+        let table = [
+            "",
+            "yesterday",
+            "2026-04-15",
+            "2026-04-15T10:45Z",
+            "2026-04-15T10:45:30",
+            "2026-04-15 10:45:30Z",
+            "2026-04-15_10:45:30Z",
+            "2026-04-15T10:45:30.Z",
+            "2026-04-15T10:45:30,5Z",
+            "2026-04-15T10:45:30.1234567890Z",
+            "2026-04-15T10:45:30 Z",
+            " 2026-04-15T10:45:30Z",
+            "2026-04-15T10:45:30Z ",
+            "2026-04-15T10:45:30ZZ",
+            "2026-04-15T10:45:30+0200",
+            "2026-04-15T10:45:30+02",
+            "2026-04-15T10:45:30+2:00",
+            "2026-04-15T10:45:30+24:00",
+            "2026-04-15T10:45:30+02:60",
+            "2026-04-15T10:45:30+02:00[Europe/Berlin]",
+            "2026-04-15T10:45:30[UTC]",
+            "20260415T104530Z",
+            "+2026-04-15T10:45:30Z",
+            "-002026-04-15T10:45:30Z",
+            "12026-04-15T10:45:30Z",
+            "2026-4-15T10:45:30Z",
+            "2026-+4-15T10:45:30Z",
+            "2026-13-15T10:45:30Z",
+            "2026-00-15T10:45:30Z",
+            "2026-04-31T10:45:30Z",
+            "2025-02-29T10:45:30Z",
+            "2026-04-15T24:00:00Z",
+            "2026-04-15T10:60:30Z",
+            "2026-04-15T10:45:60Z",
+            "2026-04-15T10:45:61Z",
+            "9999-12-31T23:59:60Z",
+            "9999-12-31T23:59:59-00:01",
+            "0000-01-01T00:00:00+00:01",
+            "2026-04-15T10:45:3\u{661}Z",
+            "2026-04-1\u{2212}T10:45:30Z",
+        ];
+        for text in table {
+            let error = text.parse::<Timestamp>().unwrap_err();
+            assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
+        }
     }
 
     proptest! {
@@ -147,6 +295,23 @@ mod tests {
             prop_assert!(!at.later(delay).to_string().is_empty());
             prop_assert!(!at.earlier(delay).to_string().is_empty());
             prop_assert!(at.later(delay).since(at) <= delay);
+        }
+
+        #[test]
+        fn whatever_is_shown_is_read_back_to_the_millisecond(at in any::<i64>()) {
+            let at = Timestamp::from_micros(at);
+            prop_assert_eq!(at.to_string().len(), "2026-04-15T10:45:30.000Z".len());
+            prop_assert_eq!(at.to_string().parse(), Ok(Timestamp::from_millis(at.as_millis())));
+        }
+
+        #[test]
+        fn no_text_makes_the_reader_panic(text in ".{0,40}") {
+            let _ = text.parse::<Timestamp>();
+        }
+
+        #[test]
+        fn no_text_like_a_time_makes_the_reader_panic(text in "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9:]{8}[.0-9]{0,12}[-+Zz0-9:]{0,7}") {
+            let _ = text.parse::<Timestamp>();
         }
     }
 }

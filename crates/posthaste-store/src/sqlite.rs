@@ -3,7 +3,6 @@
 //! Invariant: an answer is sent only after the commit that it speaks of was waited for on the disk. Commands that wait
 //! together share that commit. Only one process, and in it one `SqliteStore`, uses a file.
 
-use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -28,6 +27,7 @@ pub use self::planted::Planted;
 use self::accept::Incoming;
 use self::checkpoint::Wal;
 use self::fault::gone;
+use self::lock::Lock;
 use self::readers::{Look, READERS, Reader};
 use self::writer::{Call, Tx, Work, Writer};
 
@@ -40,6 +40,7 @@ mod ends;
 mod fault;
 mod flows;
 mod lists;
+mod lock;
 mod nodes;
 mod open;
 mod planted;
@@ -62,34 +63,23 @@ pub struct SqliteStore {
     threads: Vec<JoinHandle<()>>,
     commits: Arc<AtomicU64>,
     /// Held until the last thread has ended.
-    _lock: File,
+    _lock: Lock,
 }
 
 impl SqliteStore {
     /// Opens the file, or makes it. Every node that it knows from before is dead at once.
     pub fn open(path: impl AsRef<Path>, options: Options) -> std::result::Result<Self, OpenError> {
         let path = &open::only_name(path.as_ref())?;
-        let lock = open::lock(path)?;
-        let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
-        let mut writer = open::writer(path, &options)?;
-        let (wal, asked) = Wal::watch(&mut writer, options.wal_bound).map_err(sqlite)?;
-        let commits = Arc::new(AtomicU64::new(0));
-        let writer = Writer::new(writer, wal, commits.clone(), options.bug());
-        let beside = open::checkpointer(path, &options)?;
-        let (commands, received) = mpsc::channel(MOST_WAITING);
-        let (looks, looked) = mpsc::channel(MOST_WAITING);
-        let looked = Arc::new(Mutex::new(looked));
-        let readers =
-            (0..READERS).map(|_| open::reader(path, &options)).collect::<std::result::Result<Vec<_>, _>>()?;
-        let mut threads = vec![
-            spawn(path, "posthaste-write", move || writer.work(received))?,
-            spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?,
-        ];
-        for reader in readers {
-            let (reader, looked) = (Reader::new(reader), looked.clone());
-            threads.push(spawn(path, "posthaste-read", move || reader.work(&looked))?);
+        let lock = Lock::take(path)?;
+        match Running::start(path, &options) {
+            Ok(Running { commands, looks, threads, commits }) => {
+                Ok(Self { commands: Some(commands), looks: Some(looks), threads, commits, _lock: lock })
+            }
+            Err(refused) => {
+                lock.give_up();
+                Err(refused)
+            }
         }
-        Ok(Self { commands: Some(commands), looks: Some(looks), threads, commits, _lock: lock })
     }
 
     /// How many commits were waited for on the disk since the file was opened.
@@ -122,6 +112,39 @@ impl SqliteStore {
         };
         looks.send(Box::new(look)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
+    }
+}
+
+/// The threads of a store that was opened, and the ways to them.
+struct Running {
+    commands: mpsc::Sender<Box<dyn Work>>,
+    looks: mpsc::Sender<Look>,
+    threads: Vec<JoinHandle<()>>,
+    commits: Arc<AtomicU64>,
+}
+
+impl Running {
+    fn start(path: &Path, options: &Options) -> std::result::Result<Self, OpenError> {
+        let sqlite = |source| OpenError::sqlite(path, source);
+        let mut writer = open::writer(path, options)?;
+        let (wal, asked) = Wal::watch(&mut writer, options.wal_bound).map_err(sqlite)?;
+        let commits = Arc::new(AtomicU64::new(0));
+        let writer = Writer::new(writer, wal, commits.clone(), options.bug());
+        let beside = open::checkpointer(path, options)?;
+        let (commands, received) = mpsc::channel(MOST_WAITING);
+        let (looks, looked) = mpsc::channel(MOST_WAITING);
+        let looked = Arc::new(Mutex::new(looked));
+        let readers =
+            (0..READERS).map(|_| open::reader(path, options)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut threads = vec![
+            spawn(path, "posthaste-write", move || writer.work(received))?,
+            spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?,
+        ];
+        for reader in readers {
+            let (reader, looked) = (Reader::new(reader), looked.clone());
+            threads.push(spawn(path, "posthaste-read", move || reader.work(&looked))?);
+        }
+        Ok(Self { commands, looks, threads, commits })
     }
 }
 

@@ -11,6 +11,7 @@ mod dead_letters;
 mod detail;
 mod dev;
 mod doctor;
+mod filter;
 mod input;
 mod keys;
 mod listing;

@@ -67,7 +67,7 @@ pub enum ClientError {
         source: hyper::Error,
     },
     /// It took too long.
-    #[error("{url} did not answer within {} s", .within.as_secs())]
+    #[error("{url} did not answer within {} s", .within.as_secs_f64())]
     Timeout {
         /// The address of the server.
         url: String,
@@ -100,8 +100,8 @@ impl Answer {
     }
 
     /// The answer if it says that all went well, the problem it tells of if not.
-    pub fn ok(self) -> Result<Self, Problem> {
-        if self.status.is_success() { Ok(self) } else { Err(Problem::read(&self)) }
+    pub fn ok(self) -> Result<Self, Box<Problem>> {
+        if self.status.is_success() { Ok(self) } else { Err(Box::new(Problem::read(&self))) }
     }
 }
 
@@ -109,6 +109,7 @@ impl Answer {
 pub struct Client {
     target: Target,
     authorization: Option<HeaderValue>,
+    within: Duration,
     open: Mutex<Option<Connection>>,
 }
 
@@ -116,7 +117,13 @@ impl Client {
     /// A client for the server at `url`, which may have a path that everything is under. Nothing is connected yet.
     pub fn new(url: &str, key: Option<&str>) -> Result<Self, ClientError> {
         let authorization = key.map(bearer).transpose()?;
-        Ok(Self { target: Target::read(url)?, authorization, open: Mutex::new(None) })
+        Ok(Self { target: Target::read(url)?, authorization, within: WITHIN, open: Mutex::new(None) })
+    }
+
+    /// The same client with another bound on how long an exchange may take.
+    #[must_use]
+    pub fn within(self, within: Duration) -> Self {
+        Self { within, ..self }
     }
 
     /// The address of the server.
@@ -152,8 +159,8 @@ impl Client {
         let mut open = self.open.lock().await;
         // It is taken out for the exchange: after one that was given up, nobody finds it half used.
         let kept = open.take();
-        let within = timeout(WITHIN, self.exchange(kept, request)).await;
-        let late = |_| ClientError::Timeout { url: self.url().to_owned(), within: WITHIN };
+        let within = timeout(self.within, self.exchange(kept, request)).await;
+        let late = |_| ClientError::Timeout { url: self.url().to_owned(), within: self.within };
         let (answer, connection) = within.map_err(late)??;
         *open = Some(connection);
         Ok(answer)

@@ -42,7 +42,6 @@ pub mod route;
 mod send;
 pub mod server;
 mod stats;
-mod time;
 mod unique;
 mod view;
 

@@ -6,9 +6,14 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::channel::Channel;
+use crate::notification::Tenant;
 
 /// The longest name of a tenant or template in a scope.
 const LONGEST_NAME: usize = 128;
+
+/// Why a name cannot be a tenant's, in the words of `Tenant`.
+const NO_TENANT: &str =
+    "names no tenant: a name is 1 to 64 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`";
 
 /// A scope of policies, from the widest to the narrowest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,6 +34,13 @@ pub enum Scope {
 pub struct BadScope {
     given: String,
     reason: &'static str,
+}
+
+impl BadScope {
+    /// What is wrong, where the field is already named.
+    pub fn reason(&self) -> String {
+        format!("`{}` {}", self.given, self.reason)
+    }
 }
 
 impl fmt::Display for Scope {
@@ -57,7 +69,10 @@ impl FromStr for Scope {
         }
         match kind {
             "channel" => name.parse().map(Self::Channel).map_err(|_| bad("names no channel")),
-            "tenant" => Ok(Self::Tenant(name.to_owned())),
+            "tenant" => match name.parse::<Tenant>() {
+                Ok(_) => Ok(Self::Tenant(name.to_owned())),
+                Err(_) => Err(bad(NO_TENANT)),
+            },
             "template" => Ok(Self::Template(name.to_owned())),
             _ => Err(bad("is none of global, channel:x, tenant:x, template:x")),
         }
@@ -83,7 +98,7 @@ mod tests {
 
     #[test]
     fn scopes_lead_back_to_their_text() {
-        for text in ["global", "channel:webhook", "tenant:acme", "template:a:b", "tenant:München"] {
+        for text in ["global", "channel:webhook", "tenant:acme.B_2-x", "template:a:b", "template:München"] {
             let scope: Scope = text.parse().unwrap();
             assert_eq!(scope.to_string(), text);
         }
@@ -91,5 +106,16 @@ mod tests {
         for text in ["", "Global", "channel:fax", "tenant:", "template", "user:x", "tenant:a\nb", &long] {
             assert!(text.parse::<Scope>().unwrap_err().to_string().starts_with("scope: `"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_tenant_that_cannot_exist_has_no_scope() {
+        let longest = format!("tenant:{}", "x".repeat(Tenant::LONGEST));
+        assert!(longest.parse::<Scope>().is_ok());
+        for text in ["tenant:München", "tenant:a b", "tenant:a:b", "tenant:a/b", &format!("{longest}x")] {
+            let error = text.parse::<Scope>().unwrap_err().to_string();
+            assert!(error.contains("names no tenant: a name is 1 to 64"), "{error}");
+        }
+        assert!(NO_TENANT.contains(&format!("1 to {} ", Tenant::LONGEST)));
     }
 }

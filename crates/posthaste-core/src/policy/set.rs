@@ -46,7 +46,7 @@ impl PolicySet {
     ///
     /// A layer must be good by itself, so that it stays so when the other source changes, and good together with it.
     pub fn put(&mut self, source: Source, scope: Scope, layer: PolicyLayer) -> Result<(), BadField> {
-        scope.to_string().parse::<Scope>().map_err(|bad| BadField::new("scope", bad))?;
+        scope.to_string().parse::<Scope>().map_err(|bad| BadField::new("scope", bad.reason()))?;
         layer.check_for(&scope)?;
         let joined = match source {
             Source::File => joined(Some(&layer), self.api.get(&scope)),

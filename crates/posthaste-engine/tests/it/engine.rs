@@ -10,6 +10,7 @@ mod nodes;
 mod policies;
 mod retries;
 mod settings;
+mod story;
 mod tally;
 mod tries;
 mod turns;

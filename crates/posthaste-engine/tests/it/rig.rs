@@ -112,6 +112,10 @@ pub(crate) struct Rig {
     pub(crate) channel: Arc<ScriptedChannel>,
     pub(crate) clock: PausedClock,
     pub(crate) settings: Settings,
+    /// Which ways out there are.
+    pub(crate) ways: Vec<ChannelName>,
+    /// Where chance starts.
+    pub(crate) seed: u64,
 }
 
 impl Rig {
@@ -125,7 +129,8 @@ impl Rig {
             clock,
         };
         let model = ModelStore::with_clock(move || clock.now());
-        Self { model, channel: Arc::new(channel), clock, settings: Settings::default() }
+        let (settings, ways) = (Settings::default(), vec![ChannelName::Webhook]);
+        Self { model, channel: Arc::new(channel), clock, settings, ways, seed: 7 }
     }
 
     /// What the channel does for a recipient, try by try.
@@ -146,13 +151,14 @@ impl Rig {
     /// Starts an engine on another store.
     pub(crate) async fn start_on(&self, store: Arc<dyn Store>) -> Engine {
         let channel: Arc<dyn Channel> = self.channel.clone();
+        let channels = self.ways.iter().map(|way| (*way, channel.clone())).collect();
         let parts = Parts {
             store,
-            channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
+            channels,
             clock: Arc::new(self.clock),
             policies: PolicySet::new(),
             overrides: BTreeMap::new(),
-            seed: 7,
+            seed: self.seed,
         };
         Engine::start(parts, self.settings.clone()).await.unwrap()
     }

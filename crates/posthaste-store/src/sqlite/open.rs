@@ -1,12 +1,11 @@
 //! Opening a file: exclusive use, durability that is checked and not assumed, and the schema.
 
-use std::fs::{File, OpenOptions, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::planted::Planted;
 
@@ -83,6 +82,34 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// A directory was named, where the file has to be.
+    #[error("{} is a directory: name a file in it, such as {}", path.display(), path.join("posthaste.db").display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory that the file is to be in is not there.
+    #[error(
+        "{} cannot be made because there is no directory {}: make it, or name another file",
+        path.display(),
+        directory.display()
+    )]
+    NoDirectory {
+        /// The file.
+        path: PathBuf,
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The file, or the directory that it is in, cannot be written.
+    #[error(
+        "{} is read-only: let the user of this process write the file and the directory that it is in, or name another \
+         file",
+        path.display()
+    )]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file or its lock cannot be opened.
     #[error("{} cannot be opened", path.display())]
     Io {
@@ -143,14 +170,34 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// What an error about the file or its lock means.
+    pub(super) fn io(path: &Path, source: std::io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
+            _ => Self::Io { path, source },
+        }
+    }
+
+    /// What an error of SQLite means while the file is being opened.
+    pub(super) fn sqlite(path: &Path, source: rusqlite::Error) -> Self {
+        let path = path.to_owned();
+        match source.sqlite_error_code() {
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => Self::ReadOnly { path },
+            _ => Self::Sqlite { path, source },
+        }
+    }
+}
+
 /// The one name of a file, however it is spelled and whatever links lead to it, so that two who mean the same file ask
 /// for the same lock. The file is not opened for that: closing it would end the locks that SQLite may hold on it
 /// elsewhere in this process.
 pub(super) fn only_name(path: &Path) -> Result<PathBuf, OpenError> {
-    let io = |source| OpenError::Io { path: path.to_owned(), source };
+    let io = |source| OpenError::io(path, source);
     match path.canonicalize() {
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
-        known => return known.map_err(io),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {}
+        known => return known.map_err(io).and_then(writable),
     }
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // A link to a file that is still to be made. Links that lead in a circle are another error above.
@@ -158,26 +205,29 @@ pub(super) fn only_name(path: &Path) -> Result<PathBuf, OpenError> {
         return only_name(&directory.join(target));
     }
     let name = path.file_name().ok_or_else(|| io(ErrorKind::InvalidInput.into()))?;
-    Ok(directory.canonicalize().map_err(io)?.join(name))
+    match directory.canonicalize() {
+        Ok(known) if known.is_dir() => Ok(known.join(name)),
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(io(error))
+        }
+        _ => Err(OpenError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() }),
+    }
 }
 
-/// Takes the file for this store alone. The lock ends with the process, however that ends.
-pub(super) fn lock(path: &Path) -> Result<File, OpenError> {
-    let io = |source| OpenError::Io { path: path.to_owned(), source };
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".lock");
-    let file =
-        OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&beside).map_err(io)?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(io(source)),
+/// The file, if it is one and nobody has marked it as not to be written, which SQLite would find out late and root not
+/// at all.
+fn writable(path: PathBuf) -> Result<PathBuf, OpenError> {
+    match path.metadata() {
+        Ok(about) if about.is_dir() => Err(OpenError::Directory { path }),
+        Ok(about) if about.permissions().readonly() => Err(OpenError::ReadOnly { path }),
+        // Whatever else is wrong shows when it is opened.
+        _ => Ok(path),
     }
 }
 
 /// The connection that writes, with the schema brought up to date and every node of an earlier process dead.
 pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |source| OpenError::sqlite(path, source);
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     ours_or_empty(&conn, path)?;
     // Has to come before the first table.
@@ -205,7 +255,7 @@ const APPLICATION: i64 = 0x706f_7374;
 
 /// Refuses a file with somebody else's tables before anything in it is changed.
 fn ours_or_empty(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |source| OpenError::sqlite(path, source);
     let application: i64 =
         conn.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
     let count = "select count(*) from sqlite_schema";
@@ -218,7 +268,7 @@ fn ours_or_empty(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 
 /// A connection for one thread.
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection, OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |source| OpenError::sqlite(path, source);
     // Each connection stays with its thread, so it needs no lock of its own.
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let conn = Connection::open_with_flags(path, flags).map_err(sqlite)?;
@@ -235,7 +285,7 @@ const PAGE_SIZE: i64 = 8192;
 
 /// Sets how often SQLite waits for the disk, and believes only what it reads back.
 fn durable(conn: &Connection, path: &Path, options: &Options) -> Result<(), OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |source| OpenError::sqlite(path, source);
     conn.pragma_update(None, "synchronous", options.synchronous.level()).map_err(sqlite)?;
     // Where fsync alone does not reach the disk (macOS), ask for what does.
     conn.pragma_update(None, "fullfsync", options.synchronous == Synchronous::Full).map_err(sqlite)?;
@@ -248,7 +298,7 @@ fn durable(conn: &Connection, path: &Path, options: &Options) -> Result<(), Open
 
 /// Takes the steps of the schema that the file has not taken, each whole or not at all.
 fn migrate(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |source| OpenError::sqlite(path, source);
     let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sqlite)?;
     let (found, known) = (usize::try_from(version).unwrap_or(usize::MAX), MIGRATIONS.len());
     if found > known {
@@ -266,7 +316,7 @@ fn migrate(conn: &Connection, path: &Path) -> Result<(), OpenError> {
 
 /// A connection that only reads.
 pub(super) fn reader(path: &Path, options: &Options) -> Result<Connection, OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |source| OpenError::sqlite(path, source);
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     conn.pragma_update(None, "cache_size", kibibytes(options.cache / 8)).map_err(sqlite)?;
     Ok(conn)
@@ -274,7 +324,7 @@ pub(super) fn reader(path: &Path, options: &Options) -> Result<Connection, OpenE
 
 /// The connection that runs checkpoints.
 pub(super) fn checkpointer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
-    let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
+    let sqlite = |source| OpenError::sqlite(path, source);
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     durable(&conn, path, options)?;
     conn.pragma_update(None, "wal_autocheckpoint", 0).map_err(sqlite)?;

@@ -97,10 +97,80 @@ fn a_file_is_in_use_under_every_name_that_leads_to_it() {
         std::fs::remove_file(&path).unwrap();
     }
     symlink("circle.db", root.join("circle.db")).unwrap();
-    for nowhere in ["circle.db", "missing/x.db"] {
-        let refused = SqliteStore::open(root.join(nowhere), Options::default()).err().unwrap();
-        assert!(matches!(refused, OpenError::Io { .. }), "{refused:?}");
+    let refused = SqliteStore::open(root.join("circle.db"), Options::default()).err().unwrap();
+    assert!(matches!(refused, OpenError::Io { .. }), "{refused:?}");
+}
+
+/// What is in a directory, by name.
+fn names_in(directory: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_path_that_leads_to_no_file_is_refused_with_what_to_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("data")).unwrap();
+    std::fs::write(root.join("plain"), "").unwrap();
+    std::fs::write(root.join("fixed.db"), "").unwrap();
+    let mut rights = std::fs::metadata(root.join("fixed.db")).unwrap().permissions();
+    rights.set_readonly(true);
+    std::fs::set_permissions(root.join("fixed.db"), rights).unwrap();
+    let before = names_in(&root);
+    let at = |name: &str| root.join(name).display().to_string();
+    let table = [
+        (
+            "data",
+            format!("{} is a directory: name a file in it, such as {}/posthaste.db", at("data"), at("data")),
+        ),
+        (
+            "missing/x.db",
+            format!(
+                "{} cannot be made because there is no directory {}: make it, or name another file",
+                at("missing/x.db"),
+                at("missing")
+            ),
+        ),
+        (
+            "plain/x.db",
+            format!(
+                "{} cannot be made because there is no directory {}: make it, or name another file",
+                at("plain/x.db"),
+                at("plain")
+            ),
+        ),
+        (
+            "fixed.db",
+            format!(
+                "{} is read-only: let the user of this process write the file and the directory that it is in, or name \
+                 another file",
+                at("fixed.db")
+            ),
+        ),
+    ];
+    for (name, text) in table {
+        let refused = SqliteStore::open(root.join(name), Options::default()).err().unwrap();
+        assert_eq!(refused.to_string(), text);
     }
+    assert_eq!(names_in(&root), before);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_refused_open_leaves_no_lock_that_it_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("notes.txt");
+    std::fs::write(&path, "dear diary, this is not a database at all".repeat(200)).unwrap();
+    assert!(SqliteStore::open(&path, Options::default()).is_err());
+    assert_eq!(names_in(directory.path()), ["notes.txt"]);
+    // What was there before stays.
+    std::fs::write(directory.path().join("notes.txt.lock"), "").unwrap();
+    assert!(SqliteStore::open(&path, Options::default()).is_err());
+    assert_eq!(names_in(directory.path()), ["notes.txt", "notes.txt.lock"]);
 }
 
 #[test]

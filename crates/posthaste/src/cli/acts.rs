@@ -22,7 +22,11 @@ pub(crate) async fn each(
             // Without a server the others would only fail in the same way.
             Err(error) if error.status.is_none() => return Err(error.into()),
             Err(error) => {
-                note(&format!("error: {}: {error}", harmless(id)));
+                // Most refusals name the thing themselves.
+                let error = error.to_string();
+                let of =
+                    if error.contains(id.as_str()) { String::new() } else { format!("{}: ", harmless(id)) };
+                note(&format!("error: {of}{error}"));
                 outcome = Outcome::Failed;
                 continue;
             }

@@ -3,12 +3,14 @@
 use clap::Args;
 
 use super::Outcome;
+use super::filter::TenantFilter;
 use super::listing::{self, Column, Paging, Query, field, short};
 use super::reach::Reach;
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste audit
+  posthaste audit --tenant acme --limit 10
   posthaste audit --all --output json";
 
 /// Show who did what, the latest first
@@ -16,19 +18,23 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AuditArgs {
     #[command(flatten)]
+    tenant: TenantFilter,
+    #[command(flatten)]
     paging: Paging,
 }
 
 const COLUMNS: [Column; 6] = [
     ("AT", |row| field(row, "at")),
     ("ACTOR", |row| field(row, "actor")),
-    ("ACT", |row| field(row, "act")),
-    ("SUBJECT", |row| short(row, "subject")),
+    ("ACTION", |row| field(row, "action")),
+    ("TARGET", |row| short(row, "target")),
     ("COUNT", |row| field(row, "count")),
     ("OUTCOME", |row| short(row, "outcome")),
 ];
 
 /// Prints the list.
 pub(crate) async fn run(args: AuditArgs, reach: &Reach) -> anyhow::Result<Outcome> {
-    listing::print(&reach.open()?, "/v1/audit", &Query::default(), &args.paging, &COLUMNS).await
+    let mut query = Query::default();
+    args.tenant.add_to(&mut query);
+    listing::print(&reach.open()?, "/v1/audit", &query, &args.paging, &COLUMNS).await
 }

@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::filter::Filter;
 use super::listing::{self, Column, Paging, Query, field, short};
 use super::reach::Reach;
 use super::{Outcome, acts, detail};
@@ -14,7 +15,7 @@ Examples:
 const LIST_EXAMPLES: &str = "\
 Examples:
   posthaste dead-letters list
-  posthaste dead-letters list --status requeued
+  posthaste dead-letters list --status requeued --since 1d
   posthaste dead-letters list --all --output json";
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -45,6 +46,8 @@ enum Act {
         /// How they stand
         #[arg(long, value_enum, default_value_t = Status::Pending)]
         status: Status,
+        #[command(flatten)]
+        filter: Box<Filter>,
         #[command(flatten)]
         paging: Paging,
     },
@@ -81,6 +84,8 @@ enum Status {
     Requeued,
     /// Discarded or replaced
     Cancelled,
+    /// However they stand
+    All,
 }
 
 const COLUMNS: [Column; 7] = [
@@ -97,9 +102,10 @@ const COLUMNS: [Column; 7] = [
 pub(crate) async fn run(args: DeadLettersArgs, reach: &Reach) -> anyhow::Result<Outcome> {
     let session = reach.open()?;
     match args.act {
-        Act::List { status, paging } => {
+        Act::List { status, filter, paging } => {
             let mut query = Query::default();
             query.set("status", status.to_possible_value().map(|value| value.get_name().to_owned()));
+            filter.add_to(&mut query);
             listing::print(&session, "/v1/dead-letters", &query, &paging, &COLUMNS).await
         }
         Act::Show { id } => detail::print(&session, "dead-letters", &id).await,

@@ -12,7 +12,8 @@ use super::watch;
 use crate::client::encode;
 
 /// Fields that are told apart from the rest, or that say again in numbers what another says in words.
-const TOLD_APART: [&str; 6] = ["attempts", "events", "stateCode", "statusCode", "words", "notificationId"];
+const TOLD_APART: [&str; 7] =
+    ["attempts", "events", "stateCode", "statusCode", "words", "id", "notificationId"];
 
 /// Fetches one thing and prints it.
 pub(crate) async fn print(session: &Session, resource: &str, id: &str) -> anyhow::Result<Outcome> {
@@ -37,7 +38,7 @@ fn show(thing: &Value) -> io::Result<()> {
         for event in events {
             let actor = field(event, "actor");
             let by = if actor.is_empty() { String::new() } else { format!("by {actor}") };
-            table.row([format!("  {}", field(event, "at")), field(event, "word"), by]);
+            table.row([format!("  {}", field(event, "at")), field(event, "event"), by]);
         }
         table.print()?;
     }
@@ -46,7 +47,9 @@ fn show(thing: &Value) -> io::Result<()> {
 
 fn fields(thing: &Value) -> Table {
     let mut table = Table::untitled();
-    table.row(["notificationId".to_owned(), field(thing, "notificationId")]);
+    for name in ["id", "notificationId"].into_iter().filter(|name| thing[name].is_string()) {
+        table.row([name.to_owned(), field(thing, name)]);
+    }
     if thing["stateCode"].is_number() {
         table.row(["words".to_owned(), watch::words(thing)]);
     }

@@ -126,8 +126,14 @@ fn healthy(health: &Answer) -> Finding {
 }
 
 async fn ready(session: &Session) -> Finding {
-    match session.get("/readyz").await {
-        Ok(_) => Finding::ok("ready", "it takes notifications"),
+    match session.client.get("/readyz").await {
+        Ok(answer) if answer.status.is_success() => Finding::ok("ready", "it takes notifications"),
+        Ok(answer) => {
+            let told =
+                answer.json::<Value>().ok().and_then(|body| body["reason"].as_str().map(str::to_owned));
+            let why = told.unwrap_or_else(|| format!("/readyz says {}", answer.status.as_u16()));
+            Finding::fail("ready", format!("it takes no notifications: {why}"))
+        }
         Err(error) => Finding::fail("ready", format!("it takes no notifications: {error}")),
     }
 }

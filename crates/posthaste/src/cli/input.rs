@@ -8,7 +8,7 @@ use anyhow::Context;
 use posthaste_core::duration;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::WrongUse;
 use crate::clock::SystemClock;
@@ -39,14 +39,14 @@ pub(crate) fn file(path: &str) -> anyhow::Result<String> {
 }
 
 /// JSON given as the text itself, as `@file` or over stdin. `flag` is named where it is none.
-pub(crate) fn json(flag: &str, given: &str) -> anyhow::Result<Value> {
-    let held = text(given)?;
-    parse_json(flag, &held)
+pub(crate) fn json(flag: &str, given: &str) -> anyhow::Result<Box<RawValue>> {
+    check_json(flag, text(given)?)
 }
 
-/// Reads JSON. `what` is named where it is none.
-pub(crate) fn parse_json(what: &str, text: &str) -> anyhow::Result<Value> {
-    Ok(serde_json::from_str(text).map_err(|error| WrongUse(format!("{what} is not JSON: {error}")))?)
+/// JSON that is what it says, and stays as it was written: no number or order of fields is changed on the way.
+/// `what` is named where it is none.
+pub(crate) fn check_json(what: &str, text: String) -> anyhow::Result<Box<RawValue>> {
+    Ok(RawValue::from_string(text).map_err(|error| WrongUse(format!("{what} is not JSON: {error}")))?)
 }
 
 /// A time in the past: as RFC 3339, or how long ago.

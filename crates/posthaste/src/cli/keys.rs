@@ -5,7 +5,7 @@ use http::Method;
 use serde_json::json;
 
 use super::Outcome;
-use super::listing::{self, Column, Paging, Query, field, short};
+use super::listing::{self, Column, field, short};
 use super::output::{Output, harmless, json as print_json, line, note};
 use super::reach::{Reach, Session};
 use crate::client::encode;
@@ -16,7 +16,7 @@ Examples:
   posthaste keys create --name shop --tenant acme
   posthaste keys revoke key_01jrq3v9zk8n2m4p6r8t0w2y4a
 
-Only an admin key may do this.";
+Only an admin key may make and revoke them.";
 const LIST_EXAMPLES: &str = "\
 Examples:
   posthaste keys list
@@ -43,10 +43,7 @@ pub(crate) struct KeysArgs {
 enum Act {
     /// List them, without the keys themselves
     #[command(after_help = LIST_EXAMPLES)]
-    List {
-        #[command(flatten)]
-        paging: Paging,
-    },
+    List,
     /// Make one and print it
     #[command(after_help = CREATE_EXAMPLES)]
     Create {
@@ -54,7 +51,7 @@ enum Act {
         #[arg(long)]
         name: String,
         #[command(flatten)]
-        reach: Whose,
+        whose: Whose,
     },
     /// Take one back at once
     #[command(after_help = REVOKE_EXAMPLES)]
@@ -89,10 +86,8 @@ const COLUMNS: [Column; 6] = [
 pub(crate) async fn run(args: KeysArgs, reach: &Reach) -> anyhow::Result<Outcome> {
     let session = reach.open()?;
     match args.act {
-        Act::List { paging } => {
-            listing::print(&session, "/v1/keys", &Query::default(), &paging, &COLUMNS).await
-        }
-        Act::Create { name, reach: whose } => create(&session, &name, whose.tenant.as_deref()).await,
+        Act::List => listing::print_whole(&session, "/v1/keys", &COLUMNS).await,
+        Act::Create { name, whose } => create(&session, &name, whose.tenant.as_deref()).await,
         Act::Revoke { id } => revoke(&session, &id).await,
     }
 }
@@ -102,7 +97,7 @@ async fn create(session: &Session, name: &str, tenant: Option<&str>) -> anyhow::
         Some(tenant) => json!({"name": name, "tenant": tenant}),
         None => json!({"name": name}),
     };
-    let answer = session.post("/v1/keys", &body).await?;
+    let answer = session.post("/v1/keys", body.to_string()).await?;
     session.print(&answer, |made| {
         // The key alone is on stdout, so that a script can take it.
         line(&harmless(&field(made, "key")))?;

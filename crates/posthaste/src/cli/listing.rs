@@ -8,7 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::Outcome;
-use super::output::{Output, Table, cut, json, note};
+use super::output::{Output, Table, cut, harmless, json, note};
 use super::reach::Session;
 use crate::client::encode;
 
@@ -50,9 +50,15 @@ impl Query {
     /// Adds a parameter if there is a value.
     pub(crate) fn set(&mut self, name: &str, value: Option<impl ToString>) {
         if let Some(value) = value {
-            write!(self.0, "&{name}={}", encode(&value.to_string()))
-                .expect("writing to a String does not fail");
+            let mark = if self.0.is_empty() { '?' } else { '&' };
+            let value = encode(&value.to_string());
+            write!(self.0, "{mark}{name}={value}").expect("writing to a String does not fail");
         }
+    }
+
+    /// The path with the query after it.
+    pub(crate) fn after(&self, path: &str) -> String {
+        format!("{path}{}", self.0)
     }
 }
 
@@ -69,29 +75,48 @@ pub(crate) async fn print(
     let limit = if paging.all { 500 } else { paging.limit };
     loop {
         let mut page_query = Query(query.0.clone());
+        page_query.set("limit", Some(limit));
         page_query.set("cursor", list.next_cursor.take());
-        let answer = session.get(&format!("{path}?limit={limit}{}", page_query.0)).await?;
-        session.value(&answer)?;
-        let mut page: Page = answer.json()?;
+        let mut page = fetch(session, &page_query.after(path)).await?;
         list.data.append(&mut page.data);
         list.next_cursor = page.next_cursor;
         if !paging.all || list.next_cursor.is_none() || list.data.len() >= MOST {
             break;
         }
     }
-    match session.output {
-        Output::Json => json(serde_json::to_string(&list)?.as_bytes())?,
-        Output::Table => show(&list, columns)?,
-    }
+    put(session, &list, columns)?;
     if let Some(cursor) = &list.next_cursor {
         let all = if paging.all { "" } else { ", or --all" };
         note(&format!(
             "{} rows so far, there may be more: --cursor {}{all}",
             list.data.len(),
-            encode(cursor)
+            harmless(cursor)
         ));
     }
     Ok(Outcome::Done)
+}
+
+/// Fetches a list that comes as a whole and prints it.
+pub(crate) async fn print_whole(
+    session: &Session,
+    path: &str,
+    columns: &[Column],
+) -> anyhow::Result<Outcome> {
+    let list = fetch(session, path).await?;
+    put(session, &list, columns)?;
+    Ok(Outcome::Done)
+}
+
+async fn fetch(session: &Session, path: &str) -> anyhow::Result<Page> {
+    let answer = session.get(path).await?;
+    session.read(&answer)
+}
+
+fn put(session: &Session, list: &Page, columns: &[Column]) -> anyhow::Result<()> {
+    match session.output {
+        Output::Json => Ok(json(serde_json::to_string(list)?.as_bytes())?),
+        Output::Table => show(list, columns),
+    }
 }
 
 fn show(list: &Page, columns: &[Column]) -> anyhow::Result<()> {
@@ -119,5 +144,5 @@ pub(crate) fn field(row: &Value, name: &str) -> String {
 
 /// A field that may be long, cut to fit a table.
 pub(crate) fn short(row: &Value, name: &str) -> String {
-    cut(&field(row, name), WIDEST).into_owned()
+    cut(field(row, name).trim(), WIDEST).into_owned()
 }

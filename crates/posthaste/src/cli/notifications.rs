@@ -2,14 +2,12 @@
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use posthaste_core::channel::Channel;
-use posthaste_core::failure::FailureType;
 use posthaste_core::state::State;
-use posthaste_core::time::Timestamp;
 
+use super::filter::{Filter, ShortFilter, TenantFilter};
 use super::listing::{self, Column, Paging, Query, field, short};
 use super::reach::Reach;
-use super::{Outcome, acts, detail, input, watch};
+use super::{Outcome, acts, detail, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +17,7 @@ Examples:
 const LIST_EXAMPLES: &str = "\
 Examples:
   posthaste notifications list
-  posthaste notifications list --state retryScheduled --destination https://hooks.example.com:443
+  posthaste notifications list --state pending,retryScheduled --destination https://hooks.example.com:443
   posthaste notifications list --since 2026-04-15T00:00:00Z --until 2026-04-16T00:00:00Z --all
   posthaste notifications list -q order-17 --output json";
 const SHOW_EXAMPLES: &str = "\
@@ -79,6 +77,8 @@ enum Act {
     #[command(after_help = FAILED_EXAMPLES)]
     Failed {
         #[command(flatten)]
+        filter: Box<ShortFilter>,
+        #[command(flatten)]
         paging: Paging,
     },
 }
@@ -93,33 +93,11 @@ struct Ids {
 
 #[derive(Args)]
 struct ListArgs {
-    /// In this state
-    #[arg(long, value_parser = PossibleValuesParser::new(State::ALL.map(State::name)))]
-    state: Option<String>,
-    /// Over this channel
-    #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
-    channel: Option<String>,
-    /// Of this tenant (with an admin key)
-    #[arg(long)]
-    tenant: Option<String>,
-    /// Made from this template
-    #[arg(long)]
-    template: Option<String>,
-    /// To this destination
-    #[arg(long)]
-    destination: Option<String>,
-    /// Whose last attempt failed like this
-    #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(FailureType::ALL.map(FailureType::name)))]
-    failure_type: Option<String>,
-    /// Accepted at or after: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = input::past)]
-    since: Option<Timestamp>,
-    /// Accepted before: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = input::past)]
-    until: Option<Timestamp>,
-    /// With this text in recipient, subject, event key or correlation id
-    #[arg(short = 'q', long, value_name = "TEXT")]
-    search: Option<String>,
+    /// In this state, or in one of these
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(State::ALL.map(State::name)))]
+    state: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
     #[command(flatten)]
     paging: Paging,
 }
@@ -128,6 +106,8 @@ struct ListArgs {
 #[derive(Args)]
 #[command(after_help = RETRY_QUEUE_EXAMPLES)]
 pub(crate) struct RetryQueueArgs {
+    #[command(flatten)]
+    tenant: TenantFilter,
     #[command(flatten)]
     paging: Paging,
 }
@@ -157,9 +137,10 @@ pub(crate) async fn run(args: NotificationsArgs, reach: &Reach) -> anyhow::Resul
         Act::List(args) => {
             listing::print(&session, "/v1/notifications", &query(&args), &args.paging, &COLUMNS).await
         }
-        Act::Failed { paging } => {
-            let path = "/v1/notifications/failed";
-            listing::print(&session, path, &Query::default(), &paging, &FAILED_COLUMNS).await
+        Act::Failed { filter, paging } => {
+            let mut query = Query::default();
+            filter.add_to(&mut query);
+            listing::print(&session, "/v1/notifications/failed", &query, &paging, &FAILED_COLUMNS).await
         }
         Act::Show { id, watch: true } => watch::watch(&session, &id).await,
         Act::Show { id, watch: false } => detail::print(&session, "notifications", &id).await,
@@ -171,19 +152,14 @@ pub(crate) async fn run(args: NotificationsArgs, reach: &Reach) -> anyhow::Resul
 
 /// Lists what waits for a retry.
 pub(crate) async fn retry_queue(args: RetryQueueArgs, reach: &Reach) -> anyhow::Result<Outcome> {
-    listing::print(&reach.open()?, "/v1/retry-queue", &Query::default(), &args.paging, &COLUMNS).await
+    let mut query = Query::default();
+    args.tenant.add_to(&mut query);
+    listing::print(&reach.open()?, "/v1/retry-queue", &query, &args.paging, &COLUMNS).await
 }
 
 fn query(args: &ListArgs) -> Query {
     let mut query = Query::default();
-    query.set("state", args.state.as_ref());
-    query.set("channel", args.channel.as_ref());
-    query.set("tenant", args.tenant.as_ref());
-    query.set("template", args.template.as_ref());
-    query.set("destination", args.destination.as_ref());
-    query.set("failureType", args.failure_type.as_ref());
-    query.set("since", args.since);
-    query.set("until", args.until);
-    query.set("q", args.search.as_ref());
+    query.set("state", (!args.state.is_empty()).then(|| args.state.join(",")));
+    args.filter.add_to(&mut query);
     query
 }

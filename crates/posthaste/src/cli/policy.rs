@@ -2,13 +2,15 @@
 
 use std::io;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use http::Method;
+use posthaste_core::channel::Channel;
 use posthaste_core::import;
 use posthaste_core::policy::Scope;
 use serde_json::{Value, json};
 
-use super::listing::field;
+use super::listing::{self, Column, Query, field};
 use super::output::{Output, Table, harmless, json as print_json, line, note};
 use super::reach::{Reach, Session};
 use super::{Outcome, WrongUse, input};
@@ -25,8 +27,9 @@ Examples:
 Scopes, the narrower before the wider: template:NAME, tenant:NAME, channel:NAME, global.";
 const SHOW_EXAMPLES: &str = "\
 Examples:
-  posthaste policy show                                the one for everything
-  posthaste policy show channel:webhook";
+  posthaste policy show                                everything that is set
+  posthaste policy show channel:webhook
+  posthaste policy show tenant:acme --channel email";
 const SET_EXAMPLES: &str = "\
 Examples:
   posthaste policy set channel:webhook policy.json
@@ -60,12 +63,14 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Subcommand)]
 enum Act {
-    /// Show what is set for a scope
+    /// Show what is set for a scope, and what comes of it; without one list what is set
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
         /// global, channel:NAME, tenant:NAME or template:NAME
-        #[arg(default_value = "global")]
-        scope: Scope,
+        scope: Option<Scope>,
+        /// Show what comes of all scopes together for this channel
+        #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)), requires = "scope")]
+        channel: Option<String>,
     },
     /// Set the policy of a scope
     #[command(after_help = SET_EXAMPLES)]
@@ -87,6 +92,9 @@ enum Act {
         /// The policy: a file, - for stdin, or the JSON itself
         #[arg(value_name = "FILE|-|JSON")]
         policy: String,
+        /// Over what is set for this channel and for your tenant, instead of over what is built in
+        #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
+        channel: Option<String>,
     },
     /// Say the configuration of another system in our form
     #[command(after_help = IMPORT_EXAMPLES)]
@@ -96,32 +104,36 @@ enum Act {
     },
 }
 
+const COLUMNS: [Column; 2] = [("SCOPE", |row| field(row, "scope")), ("POLICY", |row| field(row, "policy"))];
+
 /// Does what the subcommand says.
 pub(crate) async fn run(args: PolicyArgs, reach: &Reach) -> anyhow::Result<Outcome> {
     match args.act {
         Act::Import { file } => import(&file),
-        Act::Show { scope } => {
+        Act::Show { scope: None, .. } => listing::print_whole(&reach.open()?, "/v1/policies", &COLUMNS).await,
+        Act::Show { scope: Some(scope), channel } => {
             let session = reach.open()?;
-            let answer = session.get(&path(&scope)).await?;
+            let answer = session.get(&for_channel(channel).after(&path(&scope))).await?;
             session.print(&answer, pretty)?;
             Ok(Outcome::Done)
         }
         Act::Set { scope, file } => {
-            let policy = input::parse_json(&file, &input::file(&file)?)?;
+            let policy = input::check_json(&file, input::file(&file)?)?;
             let session = reach.open()?;
-            let answer = session.call(Method::PUT, &path(&scope), &[], Some(&policy)).await?;
-            if answer.body.is_empty() {
-                return said(&session, &scope, "set");
-            }
+            let answer = session.call(Method::PUT, &path(&scope), &[], Some(policy.get().to_owned())).await?;
             session.print(&answer, pretty)?;
             Ok(Outcome::Done)
         }
         Act::Remove { scope } => {
             let session = reach.open()?;
             session.call(Method::DELETE, &path(&scope), &[], None).await?;
-            said(&session, &scope, "removed")
+            match session.output {
+                Output::Table => line(&harmless(&format!("the policy of {scope} is removed")))?,
+                Output::Json => print_json(json!({"scope": scope, "removed": true}).to_string().as_bytes())?,
+            }
+            Ok(Outcome::Done)
         }
-        Act::Preview { policy } => preview(&policy, &reach.open()?).await,
+        Act::Preview { policy, channel } => preview(&policy, channel, &reach.open()?).await,
     }
 }
 
@@ -129,12 +141,10 @@ fn path(scope: &Scope) -> String {
     format!("/v1/policies/{}", encode(&scope.to_string()))
 }
 
-fn said(session: &Session, scope: &Scope, word: &str) -> anyhow::Result<Outcome> {
-    match session.output {
-        Output::Table => line(&harmless(&format!("the policy of {scope} is {word}")))?,
-        Output::Json => print_json(json!({"scope": scope, word: true}).to_string().as_bytes())?,
-    }
-    Ok(Outcome::Done)
+fn for_channel(channel: Option<String>) -> Query {
+    let mut query = Query::default();
+    query.set("channel", channel);
+    query
 }
 
 /// A policy has no better table than itself.
@@ -142,13 +152,14 @@ fn pretty(policy: &Value) -> io::Result<()> {
     print_json(format!("{policy:#}").as_bytes())
 }
 
-async fn preview(given: &str, session: &Session) -> anyhow::Result<Outcome> {
+async fn preview(given: &str, channel: Option<String>, session: &Session) -> anyhow::Result<Outcome> {
     let policy = if given.trim_start().starts_with('{') {
-        input::parse_json("the policy", given)?
+        input::check_json("the policy", given.to_owned())?
     } else {
-        input::parse_json(given, &input::file(given)?)?
+        input::check_json(given, input::file(given)?)?
     };
-    let answer = session.post("/v1/policies/preview", &policy).await?;
+    let answer =
+        session.post(&for_channel(channel).after("/v1/policies/preview"), policy.get().to_owned()).await?;
     session.print(&answer, |preview| {
         let mut table = Table::new(&["ATTEMPT", "EARLIEST", "LATEST"]);
         for attempt in preview["attempts"].as_array().into_iter().flatten() {

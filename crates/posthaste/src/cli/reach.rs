@@ -7,6 +7,7 @@ use bytes::Bytes;
 use clap::Args;
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, StatusCode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::WrongUse;
@@ -79,7 +80,7 @@ impl Session {
     }
 
     /// Hands in JSON.
-    pub(crate) async fn post(&self, path: &str, body: &Value) -> Result<Answer, Hindered> {
+    pub(crate) async fn post(&self, path: &str, body: String) -> Result<Answer, Hindered> {
         self.call(Method::POST, path, &[], Some(body)).await
     }
 
@@ -89,7 +90,7 @@ impl Session {
         method: Method,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Answer, Hindered> {
         let answer = self.try_call(method, path, headers, body).await?;
         answer.ok().map_err(|problem| self.refused(&problem))
@@ -101,9 +102,9 @@ impl Session {
         method: Method,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
-        body: Option<&Value>,
+        body: Option<String>,
     ) -> Result<Answer, Hindered> {
-        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let body = body.map_or_else(Bytes::new, Bytes::from);
         self.client.send(method, path, headers, body).await.map_err(|error| unanswered(&error))
     }
 
@@ -122,14 +123,20 @@ impl Session {
     }
 
     /// The body of an answer, which must be JSON.
-    pub(crate) fn value(&self, answer: &Answer) -> Result<Value, Hindered> {
-        answer.json().map_err(|error| Hindered {
+    pub(crate) fn value(&self, answer: &Answer) -> anyhow::Result<Value> {
+        self.read(answer)
+    }
+
+    /// The body of an answer, which must be JSON of that form.
+    pub(crate) fn read<T: DeserializeOwned>(&self, answer: &Answer) -> anyhow::Result<T> {
+        let unreadable = |error| Hindered {
             status: Some(answer.status),
-            text: format!("{} answered with something that is not JSON: {error}", self.client.url()),
+            text: format!("{} answered with something that was not expected: {error}", self.client.url()),
             hint: Some(
                 "is that the address of a Posthaste server? Set it with --url or POSTHASTE_URL".to_owned(),
             ),
-        })
+        };
+        Ok(answer.json().map_err(unreadable)?)
     }
 
     /// Prints the answer for programs, or what `shown` makes of it for people.

@@ -1,11 +1,14 @@
 //! `posthaste send`: hands in one notification.
 
+use std::collections::BTreeMap;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use posthaste_core::channel::Channel;
 use posthaste_core::time::Timestamp;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::listing::field;
@@ -93,7 +96,7 @@ pub(crate) async fn run(args: SendArgs, reach: &Reach) -> anyhow::Result<Outcome
             .map_err(|_| WrongUse("--idempotency-key holds characters that no header takes".to_owned()))?;
         headers.push((HeaderName::from_static("idempotency-key"), value));
     }
-    let answer = session.try_call(Method::POST, "/v1/notifications", &headers, Some(&body)).await?;
+    let answer = session.try_call(Method::POST, "/v1/notifications", &headers, Some(body)).await?;
     let answer = match answer.clone().ok() {
         Ok(answer) => answer,
         // Over a limit the server may refuse in tone and yet have accepted: the id says so.
@@ -117,35 +120,37 @@ pub(crate) async fn run(args: SendArgs, reach: &Reach) -> anyhow::Result<Outcome
     if args.watch { watch::watch(&session, &id).await } else { Ok(Outcome::Done) }
 }
 
-fn request(args: &SendArgs) -> anyhow::Result<Value> {
-    let mut fields = Map::new();
-    let mut set = |name: &str, value: Option<Value>| {
+fn request(args: &SendArgs) -> anyhow::Result<String> {
+    let mut fields: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
+    let mut set = |name: &'static str, value: Option<Value>| -> anyhow::Result<()> {
         if let Some(value) = value {
-            fields.insert(name.to_owned(), value);
+            fields.insert(name, to_raw_value(&value)?);
         }
+        Ok(())
     };
-    let body = match (&args.body, &args.json) {
-        (Some(text), _) => Some(Value::String(input::text(text)?)),
-        (None, Some(given)) => Some(input::json("--json", given)?),
-        (None, None) => None,
-    };
-    let policy = args.policy.as_deref().map(|given| input::json("--policy", given)).transpose()?;
     let priority = args.priority.and_then(|priority| priority.to_possible_value());
-    set("channel", Some(json!(args.channel)));
-    set("to", Some(json!(args.to)));
-    set("body", body);
-    set("subject", args.subject.as_ref().map(|text| json!(text)));
-    set("priority", priority.map(|priority| json!(priority.get_name())));
-    set("eventKey", args.event_key.as_ref().map(|text| json!(text)));
-    set("correlationId", args.correlation_id.as_ref().map(|text| json!(text)));
+    set("channel", Some(json!(args.channel)))?;
+    set("to", Some(json!(args.to)))?;
+    set("subject", args.subject.as_ref().map(|text| json!(text)))?;
+    set("priority", priority.map(|priority| json!(priority.get_name())))?;
+    set("eventKey", args.event_key.as_ref().map(|text| json!(text)))?;
+    set("correlationId", args.correlation_id.as_ref().map(|text| json!(text)))?;
     let headers: Map<String, Value> =
         args.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    set("headers", (!headers.is_empty()).then_some(Value::Object(headers)));
-    set("notBefore", args.not_before.map(|time| json!(time)));
-    set("expiresAt", args.expires_at.map(|time| json!(time)));
-    set("ttlSeconds", args.ttl.map(|seconds| json!(seconds)));
-    set("policy", policy);
-    Ok(Value::Object(fields))
+    set("headers", (!headers.is_empty()).then_some(Value::Object(headers)))?;
+    set("notBefore", args.not_before.map(|time| json!(time)))?;
+    set("expiresAt", args.expires_at.map(|time| json!(time)))?;
+    set("ttlSeconds", args.ttl.map(|seconds| json!(seconds)))?;
+    if let Some(text) = &args.body {
+        set("body", Some(Value::String(input::text(text)?)))?;
+    }
+    if let Some(given) = &args.json {
+        fields.insert("body", input::json("--json", given)?);
+    }
+    if let Some(given) = &args.policy {
+        fields.insert("policy", input::json("--policy", given)?);
+    }
+    Ok(serde_json::to_string(&fields)?)
 }
 
 fn header(given: &str) -> Result<(String, String), String> {

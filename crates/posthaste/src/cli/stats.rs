@@ -6,24 +6,31 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Outcome;
-use super::listing::field;
-use super::output::Table;
+use super::filter::TenantFilter;
+use super::listing::{Query, field};
+use super::output::{Table, line};
 use super::reach::Reach;
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste stats
+  posthaste stats --tenant acme
   posthaste stats --output json";
 
 /// Show how much waits, is being sent, is retried and died
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct StatsArgs {}
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    tenant: TenantFilter,
+}
 
 /// Prints the figures.
-pub(crate) async fn run(_args: StatsArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: StatsArgs, reach: &Reach) -> anyhow::Result<Outcome> {
     let session = reach.open()?;
-    let answer = session.get("/v1/stats").await?;
+    let mut query = Query::default();
+    args.tenant.add_to(&mut query);
+    let answer = session.get(&query.after("/v1/stats")).await?;
     session.print(&answer, show)?;
     Ok(Outcome::Done)
 }
@@ -43,7 +50,17 @@ fn show(stats: &Value) -> io::Result<()> {
         "delivered of what ended in 24 h".to_owned(),
         rate.unwrap_or_else(|| "nothing ended".to_owned()),
     ]);
-    let oldest = stats["oldestDueSeconds"].as_f64().map(|seconds| format!("{seconds} s"));
-    table.row(["overdue at most".to_owned(), oldest.unwrap_or_else(|| "nothing is".to_owned())]);
+    let oldest = stats["oldestDueSeconds"].as_f64().map(|seconds| format!("{seconds:.1} s"));
+    table.row(["longest overdue".to_owned(), oldest.unwrap_or_else(|| "nothing is".to_owned())]);
+    table.print()?;
+    let Some(channels) = stats["channels"].as_object().filter(|channels| channels.len() > 1) else {
+        return Ok(());
+    };
+    line("")?;
+    let mut table = Table::new(&["CHANNEL", "QUEUED", "SENDING", "IN RETRY", "IN DEAD LETTER"]);
+    for (channel, figures) in channels {
+        let figures = ["queued", "sending", "inRetry", "inDeadLetter"].map(|name| field(figures, name));
+        table.row(std::iter::once(channel.clone()).chain(figures));
+    }
     table.print()
 }

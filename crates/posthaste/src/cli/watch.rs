@@ -36,11 +36,12 @@ async fn follow(session: &Session, id: &str) -> anyhow::Result<Outcome> {
     let path = format!("/v1/notifications/{}", encode(id));
     let mut told = Told::default();
     let mut pause = SOONEST;
-    let mut answered = Instant::now();
+    // Only a server that has answered before is waited for.
+    let mut answered: Option<Instant> = None;
     loop {
         let answer = match session.get(&path).await {
             Ok(answer) => answer,
-            Err(error) if passes(&error) && answered.elapsed() < PATIENCE => {
+            Err(error) if passes(&error) && answered.is_some_and(|at| at.elapsed() < PATIENCE) => {
                 told.trouble(&error);
                 sleep(pause).await;
                 pause = longer(pause);
@@ -48,7 +49,7 @@ async fn follow(session: &Session, id: &str) -> anyhow::Result<Outcome> {
             }
             Err(error) => return Err(error.into()),
         };
-        answered = Instant::now();
+        answered = Some(Instant::now());
         let notification = session.value(&answer)?;
         let news = told.news(&notification);
         pause = if news.is_empty() { longer(pause) } else { SOONEST };
@@ -135,6 +136,7 @@ fn stands(notification: &Value) -> String {
         }
         Some(State::Failed | State::DeadLetter | State::Cancelled | State::Expired) => {
             let (code, reason) = (field(notification, "reasonCode"), field(notification, "reason"));
+            let reason = reason.trim();
             match (code.is_empty(), reason.is_empty()) {
                 (true, true) => String::new(),
                 (true, false) => format!(": {reason}"),
@@ -147,12 +149,12 @@ fn stands(notification: &Value) -> String {
     harmless(&format!("{}{more}", words(notification))).into_owned()
 }
 
-/// An attempt in a line, its quick tries in a line each under it.
+/// An attempt in a line, under it the tries that came before the last one.
 pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
     let started = field(attempt, "startedAt");
     let first = format!("attempt {} at {started}: {}", field(attempt, "number"), result(attempt));
     let tries = attempt["quickTries"].as_array().map_or(&[][..], Vec::as_slice);
-    let tries = tries.iter().map(|quick| format!("  quick try: {}", result(quick)));
+    let tries = tries.iter().zip(1..).map(|(quick, number)| format!("  its try {number}: {}", result(quick)));
     std::iter::once(first).chain(tries).map(|text| harmless(&text).into_owned()).collect()
 }
 
@@ -162,7 +164,7 @@ fn result(made: &Value) -> String {
     let mut part = |name: &str, before: &str, after: &str| {
         let text = field(made, name);
         if !text.is_empty() {
-            parts.push(format!("{before}{text}{after}"));
+            parts.push(format!("{before}{}{after}", text.trim()));
         }
     };
     part("outcome", "", "");
@@ -171,4 +173,47 @@ fn result(made: &Value) -> String {
     part("durationMs", "", " ms");
     part("error", "", "");
     parts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn notification(state: State, attempt: u32, attempts: Value) -> Value {
+        json!({"stateCode": state.code(), "attempt": attempt, "maxAttempts": 3, "attempts": attempts,
+            "createdAt": "2026-04-15T10:45:30.000Z", "nextAttemptAt": "2026-04-15T10:46:30.000Z",
+            "reason": "503 \u{1b}", "reasonCode": "MAX_ATTEMPTS_EXCEEDED"})
+    }
+
+    #[test]
+    fn each_change_is_told_once_in_the_words_of_the_story() {
+        let mut told = Told::default();
+        let quick = json!([{"failureType": "temporary", "statusCode": 502, "durationMs": 1}]);
+        let made = json!([{"number": 1, "startedAt": "2026-04-15T10:45:30.100Z", "outcome": "failed",
+            "failureType": "temporary", "statusCode": 503, "durationMs": 12, "error": null, "quickTries": quick}]);
+        assert_eq!(told.news(&notification(State::Processing, 1, json!([]))), ["Sending"]);
+        let retrying = notification(State::RetryScheduled, 2, made.clone());
+        assert_eq!(
+            told.news(&retrying),
+            [
+                "  attempt 1 at 2026-04-15T10:45:30.100Z: failed, temporary, HTTP 503, 12 ms",
+                "    its try 1: temporary, HTTP 502, 1 ms",
+                "Retrying (attempt 2 of 3), next at 2026-04-15T10:46:30.000Z",
+            ]
+        );
+        assert_eq!(told.news(&retrying), [""; 0]);
+        assert_eq!(
+            told.news(&notification(State::DeadLetter, 3, made)),
+            ["Failed (moved to dead letter queue): 503 \\u{1b} (MAX_ATTEMPTS_EXCEEDED)"]
+        );
+    }
+
+    #[test]
+    fn a_state_that_is_not_known_here_has_its_words_from_the_server() {
+        assert_eq!(
+            words(&json!({"stateCode": 9, "attempt": 1, "maxAttempts": 3, "words": "Resting"})),
+            "Resting"
+        );
+    }
 }

@@ -23,6 +23,8 @@ pub struct Problem {
     pub detail: Option<String>,
     /// Where in what was sent.
     pub pointer: Option<String>,
+    /// Which parameter, header or part of the path.
+    pub parameter: Option<String>,
     /// The notification that it is about.
     #[serde(rename = "notificationId")]
     pub notification_id: Option<String>,
@@ -32,14 +34,16 @@ impl Problem {
     /// The problem in an answer; one that is not in the agreed form is shown as it is.
     pub(super) fn read(answer: &Answer) -> Self {
         let status = answer.status.as_u16();
-        if let Ok(problem) = answer.json::<Self>() {
+        if let Ok(problem) = answer.json::<Self>()
+            && (problem.detail.is_some() || problem.title.is_some())
+        {
             return Self { status, ..problem };
         }
         let text = String::from_utf8_lossy(&answer.body);
         let text: String = text.trim().chars().take(EXCERPT).collect();
         let detail = if text.is_empty() { None } else { Some(text) };
         let title = answer.status.canonical_reason().map(str::to_owned);
-        Self { status, code: None, title, detail, pointer: None, notification_id: None }
+        Self { status, code: None, title, detail, pointer: None, parameter: None, notification_id: None }
     }
 }
 
@@ -53,6 +57,9 @@ impl fmt::Display for Problem {
         }
         if let Some(pointer) = self.pointer.as_deref().filter(|pointer| !pointer.is_empty()) {
             write!(out, "\n  at {pointer}")?;
+        }
+        if let Some(parameter) = self.parameter.as_deref().filter(|parameter| !parameter.is_empty()) {
+            write!(out, "\n  in {parameter}")?;
         }
         Ok(())
     }

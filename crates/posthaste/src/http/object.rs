@@ -10,7 +10,6 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::problem::{Kind, Problem, Result};
-use super::time;
 
 /// The fields of an object; each is taken once, what is left at the end is unknown and refused.
 pub(super) struct Object<'a> {
@@ -67,7 +66,7 @@ impl<'a> Object<'a> {
     /// Takes a time.
     pub(super) fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>> {
         let Some(text) = self.text(name, 64)? else { return Ok(None) };
-        time::read(&text).map(Some).map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
+        text.parse().map(Some).map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
     }
 
     /// Takes a value of a type that serde knows.

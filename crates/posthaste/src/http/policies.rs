@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use http::StatusCode;
 use percent_encoding::percent_decode_str;
 use posthaste_core::channel::Channel;
-use posthaste_core::notification::Tenant;
 use posthaste_core::policy::{PolicyLayer, Preset, Scope, preview as preview_of, resolve};
 use serde_json::{Value, json};
 
@@ -105,11 +104,6 @@ fn wanted(ask: &Ask) -> Result<Scope> {
         .map_err(|_| Problem::not_found("the scope is not valid UTF-8"))?;
     let bad = |error| Problem::not_found(format!("there is no such scope: {error}"));
     let scope: Scope = text.parse().map_err(bad)?;
-    if let Scope::Tenant(name) = &scope {
-        let _: Tenant = name
-            .parse()
-            .map_err(|error| Problem::not_found(format!("there can be no such tenant: {error}")))?;
-    }
     if sees(ask, &scope) { Ok(scope) } else { Err(Problem::not_found(format!("there is no scope {scope}"))) }
 }
 

@@ -15,7 +15,7 @@ use url::form_urlencoded;
 
 use super::cursor::Position;
 use super::problem::{Kind, Problem, Result};
-use super::{Api, Ask, time};
+use super::{Api, Ask};
 
 /// How many rows a page has where nothing is said.
 const DEFAULT_LIMIT: usize = 50;
@@ -104,12 +104,7 @@ impl<'a> Query<'a> {
 
     /// Takes `since` and `until`.
     pub(super) fn stretch(&mut self) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
-        Ok((self.time("since")?, self.time("until")?))
-    }
-
-    fn time(&mut self, name: &'static str) -> Result<Option<Timestamp>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        time::read(&value).map(Some).map_err(|error| Problem::parameter(name, format!("{name}: {error}")))
+        Ok((self.read("since")?, self.read("until")?))
     }
 
     /// Whose rows are shown: the caller's own, or for an admin those that it names.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::fields::BadField;
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::{PolicyLayer, Scope};
 use posthaste_core::state::State;
@@ -132,6 +133,26 @@ async fn a_bad_policy_is_refused_with_its_field_and_the_old_one_stays() {
     assert_eq!(bad.field, "maxAttempts");
     assert_eq!(engine.policies().set().layer(&template), Some(&plain(60, 5)));
     assert_eq!(rig.audit().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_tells_of_a_refused_policy_finds_its_field_and_reason() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let bad = || PolicyLayer { max_attempts: Some(0), ..PolicyLayer::default() };
+    let put = engine.put_policy(&Scope::Global, Some(bad()), &ada()).await.unwrap_err();
+    let mut message = notification(&engine, "a", "{}");
+    message.content.policy = Some(bad());
+    let accepted = engine.accept(None, vec![message]).await.unwrap_err();
+    let tenant = Scope::Tenant("no tenant".to_owned());
+    let scope = engine.put_policy(&tenant, Some(plain(60, 3)), &ada()).await.unwrap_err();
+    let errors: [(&dyn std::error::Error, &str); 3] =
+        [(&put, "maxAttempts"), (&accepted, "maxAttempts"), (&scope, "scope")];
+    for (error, field) in errors {
+        let bad = error.source().and_then(|source| source.downcast_ref::<BadField>()).unwrap();
+        assert_eq!(bad.field, field);
+        assert!(!bad.reason.is_empty() && !bad.reason.starts_with(field), "{bad}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

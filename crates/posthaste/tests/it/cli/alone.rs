@@ -1,0 +1,193 @@
+//! What the command line does without a server.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use posthaste::cli;
+use serde_json::{Value, json};
+
+use super::{finish, posthaste, run};
+
+/// Every command as the words that call it.
+fn commands() -> Vec<Vec<String>> {
+    fn walk(command: &clap::Command, words: &[String], all: &mut Vec<Vec<String>>) {
+        all.push(words.to_vec());
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            walk(inner, &[words, &[inner.get_name().to_owned()]].concat(), all);
+        }
+    }
+    let mut all = Vec::new();
+    walk(&cli::command(), &[], &mut all);
+    all
+}
+
+#[test]
+fn the_flags_do_not_contradict_each_other() {
+    cli::command().debug_assert();
+}
+
+#[tokio::test]
+async fn every_command_has_help_with_examples() {
+    let all = commands();
+    assert!(all.len() > 30, "{all:?}");
+    for words in all {
+        let mut args: Vec<&str> = words.iter().map(String::as_str).collect();
+        args.push("--help");
+        let ended = run(&args).await;
+        assert_eq!(ended.code, Some(0), "{words:?}");
+        let called = format!("posthaste {}", words.join(" "));
+        let (_, examples) =
+            ended.out.split_once("Examples:").unwrap_or_else(|| panic!("{called} has no examples"));
+        assert!(examples.contains(called.trim()), "{called} does not show itself: {examples}");
+    }
+}
+
+/// An example that the program itself would refuse helps nobody.
+#[test]
+fn every_example_of_the_help_can_be_called() {
+    let mut seen = 0;
+    for words in commands() {
+        let mut command = cli::command();
+        let mut inner = &mut command;
+        for word in &words {
+            inner = inner.find_subcommand_mut(word).unwrap();
+        }
+        let help = inner.get_after_help().unwrap().to_string();
+        for call in help.lines().filter_map(super::page::call) {
+            let parsed = cli::command().try_get_matches_from(&call);
+            assert!(parsed.is_ok(), "{words:?}: {call:?}: {}", parsed.unwrap_err());
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "{seen}");
+}
+
+#[tokio::test]
+async fn wrong_use_ends_with_2_and_says_what_is_right() {
+    for (args, said) in [
+        (&["send"][..], "--to"),
+        (&["sned"], "send"),
+        (&[], "Usage"),
+        (&["notifications", "retry"], "<ID>"),
+        (&["notifications", "list", "--state", "dead"], "deadLetter"),
+        (&["notifications", "list", "--limit", "501"], "1..=500"),
+        (&["notifications", "list", "--since", "yesterday"], "2026-04-15T10:45:30Z"),
+        (&["send", "--to", "x", "--body", "a", "--json", "1"], "cannot be used with"),
+        (&["send", "--to", "x", "--json", "{"], "--json is not JSON"),
+        (&["send", "--to", "x", "--header", "nothing"], "Name: value"),
+        (&["keys", "create", "--name", "x"], "--tenant"),
+        (&["keys", "create", "--name", "x", "--admin", "--tenant", "t"], "cannot be used with"),
+        (&["policy", "show", "everything"], "channel:x"),
+        (&["policy", "preview", "{"], "is not JSON"),
+        (&["stats", "--url", "127.0.0.1:7780"], "such as http://127.0.0.1:7780"),
+        (&["stats", "--key", "a\nb"], "key"),
+    ] {
+        let ended = run(args).await;
+        assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
+        assert!(ended.err.contains(said), "{args:?}: {}", ended.err);
+        assert_eq!(ended.out, "", "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_a_server_it_says_which_was_tried_and_what_to_do() {
+    // Bound and never listened to after the drop, so that nobody answers there.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{free}");
+    for args in [
+        &["stats"][..],
+        &["send", "--to", "http://127.0.0.1:1/", "--body", "x"],
+        &["dead-letters", "requeue", "dl_1", "dl_2"],
+        &["notifications", "show", "ntf_1", "--watch"],
+    ] {
+        let ended = run(&[args, &["--url", &url]].concat()).await;
+        assert_eq!(ended.code, Some(1), "{args:?}");
+        assert!(ended.err.starts_with(&format!("error: cannot connect to {url}: ")), "{}", ended.err);
+        assert!(ended.err.contains("posthaste dev") && ended.err.contains("--url"), "{}", ended.err);
+        assert_eq!(ended.err.matches("cannot connect").count(), 1, "{}", ended.err);
+    }
+    let mut told = posthaste(&["doctor"]);
+    told.env("POSTHASTE_URL", &url);
+    let ended = finish(told, "").await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.out.starts_with(&format!("fail  server  cannot connect to {url}")), "{}", ended.out);
+}
+
+#[tokio::test]
+async fn a_key_in_the_environment_is_not_shown_in_the_help() {
+    let mut command = posthaste(&["stats", "--help"]);
+    command.env("POSTHASTE_KEY", "phk_secret");
+    let ended = finish(command, "").await;
+    assert!(ended.out.contains("POSTHASTE_KEY") && !ended.out.contains("phk_secret"), "{}", ended.out);
+}
+
+async fn import(text: &str) -> (Value, String) {
+    let ended = finish(posthaste(&["policy", "import", "-"]), text).await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    (serde_json::from_str(&ended.out).unwrap(), ended.err)
+}
+
+#[tokio::test]
+async fn the_configurations_of_other_systems_are_understood() {
+    let zgw = r#"{"PollyConfig": {"AddRetryOnHttpStatusCodes": "404;...", "NotificatiesSender": {
+            "Retry": {"ShouldRetryAfterHeader": true, "MaxRetryAttempts": 4, "BackoffType": "Exponential",
+                "UseJitter": false, "Delay": "00:00:00.500"},
+            "Timeout": {"Timeout": "00:00:30"}}},
+        "Hangfire": {"RetrySchedule": "0.00:15;0.00:30;0.01:00;0.04:00;1.00:00", "ExpireFailedJobsScanAt": "05:00",
+            "ExpireFailedJobAfter": "7.00:00"},
+        "CircuitBreaker": {"FailureThreshold": 10, "BreakDuration": "00:05:00", "CacheExpirationMinutes": 10}}"#;
+    let (imported, warnings) = import(zgw).await;
+    assert_eq!(imported["policy"]["schedule"], json!(["15m", "30m", "1h", "4h", "1d"]), "{imported}");
+    assert_eq!(imported["policy"]["quick"]["delay"], "500ms");
+    assert_eq!(imported["breaker"]["breakDuration"], "5m");
+    assert!(imported["jobs"]["expireFailed"]["cron"].is_string(), "{imported}");
+    assert!(warnings.starts_with("warning: ") && warnings.contains("..."), "{warnings}");
+
+    let (imported, _) = import("# notify\nNOTIFY_MAX_RETRIES=5\nNOTIFY_BACKOFF_BASE_SEC=30\n").await;
+    assert_eq!(imported["policy"]["maxAttempts"], 5, "{imported}");
+    assert_eq!(imported["policy"]["initialDelay"], "30s");
+
+    let shumoul = r#"{"channel": 1, "enabled": true, "maxRetries": 5, "retryStrategy": 2, "initialDelaySeconds": 60,
+        "maximumDelaySeconds": 3600, "backoffMultiplier": 2.0}"#;
+    let (imported, said) = import(shumoul).await;
+    assert_eq!(imported["policy"]["strategy"], "exponential", "{imported}");
+    assert!(said.contains("channel:email"), "{said}");
+}
+
+#[tokio::test]
+async fn what_is_no_configuration_is_refused_with_the_reason() {
+    for (text, said) in [("{}", "PollyConfig"), ("{\"PollyConfig\": ", "not JSON"), ("", "PollyConfig")] {
+        let ended = finish(posthaste(&["policy", "import", "-"]), text).await;
+        assert_eq!(ended.code, Some(2), "{text}: {ended:?}");
+        assert!(ended.err.contains(said), "{text}: {}", ended.err);
+    }
+    let ended = run(&["policy", "import", "/nowhere/policy.json"]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.starts_with("error: cannot read /nowhere/policy.json: "), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let ended = run(&["completions", shell]).await;
+        assert_eq!(ended.code, Some(0));
+        assert!(ended.out.contains("dead-letters") && ended.out.contains("idempotency-key"), "{shell}");
+    }
+}
+
+/// As with `posthaste completions bash | head -1`.
+#[test]
+fn an_output_that_is_closed_ends_it_quietly() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_posthaste"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    // The script is longer than what a pipe and this reader hold, so it is still being written when they close.
+    BufReader::with_capacity(64, child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
+}

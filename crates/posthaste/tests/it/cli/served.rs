@@ -1,0 +1,298 @@
+//! What the command line does with a real server and the sink.
+
+use std::sync::Arc;
+
+use posthaste::clock::SystemClock;
+use posthaste::config::{Config, Sources};
+use posthaste::wiring::Server;
+use posthaste_wire::sink::{Sink, SinkOptions};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{Ended, Talk, finish, posthaste};
+
+const KEY: &str = "an-admin-key-of-more-than-32-characters";
+/// JSON that any reader which writes it again would change.
+const ORDER: &str = r#"{"order": 17, "amount": 10.00, "big": 123456789012345678901, "a": 1}"#;
+/// Three attempts, a moment apart.
+const POLICY: &str = r#"{"strategy": "fixed", "initialDelay": "50ms", "maxAttempts": 3, "jitter": "none", "quick": {"tries": 0}}"#;
+
+/// A server on a fresh file, and a sink to send to.
+struct Scene {
+    server: Server,
+    sink: Sink,
+    _directory: TempDir,
+}
+
+impl Scene {
+    async fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("posthaste.db");
+        let flags = [
+            ("server.listen", "127.0.0.1:0".to_owned()),
+            ("store.url", format!("sqlite://{}", file.display())),
+            ("security.allow_subnets", "127.0.0.0/8".to_owned()),
+        ];
+        let flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
+        let sources = Sources { directory: directory.path().to_owned(), flags, ..Sources::default() };
+        let config = Config::load(sources).unwrap();
+        let server = Server::start(&config, Some(KEY)).await.unwrap();
+        let options = SinkOptions::new(Arc::new(SystemClock));
+        let sink = Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
+        Self { server, sink, _directory: directory }
+    }
+
+    fn command(&self, args: &[&str]) -> tokio::process::Command {
+        let mut command = posthaste(args);
+        command.env("POSTHASTE_URL", format!("http://{}", self.server.address)).env("POSTHASTE_KEY", KEY);
+        command
+    }
+
+    async fn run(&self, args: &[&str]) -> Ended {
+        finish(self.command(args), "").await
+    }
+
+    /// Runs a command that must go well, and reads the JSON it prints.
+    async fn json(&self, args: &[&str]) -> Value {
+        let ended = self.run(&[args, &["--output", "json"]].concat()).await;
+        assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
+        serde_json::from_str(&ended.out).unwrap()
+    }
+
+    /// Sends to a path of the sink and watches to the end; answers the id.
+    async fn sent(&self, path: &str, code: i32) -> (String, Ended) {
+        let to = self.sink.url(path);
+        let ended = self.run(&["send", "--to", &to, "--body", "Hi", "--policy", POLICY, "--watch"]).await;
+        assert_eq!(ended.code, Some(code), "{ended:?}");
+        (ended.out.lines().next().unwrap().to_owned(), ended)
+    }
+}
+
+#[tokio::test]
+async fn a_watched_notification_fails_twice_and_arrives() {
+    let scene = Scene::start().await;
+    let (id, ended) = scene.sent("/sequence/503,503,200", 0).await;
+    assert!(id.starts_with("ntf_"), "{id}");
+    let lines: Vec<&str> = ended.out.lines().collect();
+    assert_eq!(lines.last(), Some(&"Delivered"), "{}", ended.out);
+    for (number, result) in
+        [(1, "failed, temporary, HTTP 503"), (2, "failed, temporary, HTTP 503"), (3, "delivered")]
+    {
+        let start = format!("  attempt {number} at ");
+        let line =
+            lines.iter().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("{}", ended.out));
+        assert!(line.contains(result), "{line}");
+    }
+    assert_eq!(scene.sink.received(), 3);
+}
+
+#[tokio::test]
+async fn a_watched_notification_that_dies_ends_with_1_and_can_be_requeued() {
+    let scene = Scene::start().await;
+    let (id, ended) = scene.sent("/status/500", 1).await;
+    let last = ended.out.lines().last().unwrap();
+    assert!(last.starts_with("Failed (moved to dead letter queue): "), "{last}");
+    assert!(last.contains("MAX_ATTEMPTS_EXCEEDED"), "{last}");
+
+    let list = scene.json(&["dead-letters", "list"]).await;
+    let letter = list["data"][0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(list["data"][0]["notificationId"], id.as_str());
+    let failed = scene.run(&["notifications", "failed"]).await;
+    assert!(failed.out.contains(&id) && failed.out.starts_with("ID "), "{}", failed.out);
+
+    let ended = scene.run(&["dead-letters", "requeue", &letter, "dl_unknown"]).await;
+    assert_eq!(ended.code, Some(1), "one of the two is not there");
+    assert_eq!(ended.out, format!("{letter} is requeued, next is attempt 1\n"));
+    assert!(
+        ended.err.starts_with("error: ")
+            && ended.err.contains("dl_unknown")
+            && ended.err.contains("(not-found)"),
+        "{}",
+        ended.err
+    );
+    scene.sink.wait_for(6).await;
+
+    let audit = scene.run(&["audit"]).await;
+    assert!(audit.out.lines().any(|line| line.contains("requeue") && line.contains(&id)), "{}", audit.out);
+    let shown = scene.run(&["notifications", "show", &id]).await;
+    assert!(shown.out.contains("\nAttempts\n  attempt 1 at "), "{}", shown.out);
+    assert!(shown.out.contains("\nEvents\n") && shown.out.contains("requeue"), "{}", shown.out);
+}
+
+#[tokio::test]
+async fn what_was_sent_arrives_as_it_was_given() {
+    let scene = Scene::start().await;
+    let to = scene.sink.url("/ok");
+    let args = [
+        "send",
+        "--to",
+        &to,
+        "--json",
+        "-",
+        "--subject",
+        "S",
+        "--priority",
+        "high",
+        "--event-key",
+        "order.paid",
+        "--correlation-id",
+        "c-1",
+        "--header",
+        "X-Shop: 4",
+        "--ttl",
+        "600",
+        "--idempotency-key",
+        "k-1",
+        "--output",
+        "json",
+    ];
+    let first = finish(scene.command(&args), ORDER).await;
+    let again = finish(scene.command(&args), ORDER).await;
+    assert_eq!((first.code, &first.out), (Some(0), &again.out), "the same key gives the same notification");
+    let other = finish(scene.command(&args), "{\"order\": 18}").await;
+    assert_eq!(other.code, Some(1));
+    assert!(other.err.contains("(IDEMPOTENCY_CONFLICT)"), "{}", other.err);
+
+    scene.sink.wait_for(1).await;
+    assert_eq!(scene.sink.arrivals()[0].body, ORDER);
+    let accepted: Value = serde_json::from_str(&first.out).unwrap();
+    let one = scene.json(&["notifications", "show", accepted["notificationId"].as_str().unwrap()]).await;
+    for (field, wanted) in
+        [("subject", "S"), ("priority", "high"), ("eventKey", "order.paid"), ("correlationId", "c-1")]
+    {
+        assert_eq!(one[field], wanted, "{one}");
+    }
+    assert_eq!(one["headers"]["X-Shop"], "4", "{one}");
+    assert!(one["expiresAt"].is_string(), "{one}");
+}
+
+#[tokio::test]
+async fn lists_are_filtered_and_followed_to_their_end() {
+    let scene = Scene::start().await;
+    for number in 0..3 {
+        let to = scene.sink.url("/ok");
+        let key = format!("event-{number}");
+        let args = ["send", "--to", &to, "--body", "x", "--event-key", &key, "--not-before", "1h"];
+        assert_eq!(scene.run(&args).await.code, Some(0));
+    }
+    let page = scene.json(&["notifications", "list", "--limit", "2"]).await;
+    assert_eq!(page["data"].as_array().unwrap().len(), 2);
+    let cursor = page["nextCursor"].as_str().unwrap();
+    let rest = scene.json(&["notifications", "list", "--limit", "2", "--cursor", cursor]).await;
+    assert_eq!(rest["data"][0]["eventKey"], "event-0", "{rest}");
+    let all = scene.json(&["notifications", "list", "--all"]).await;
+    assert_eq!((all["data"].as_array().unwrap().len(), &all["nextCursor"]), (3, &Value::Null));
+    let one =
+        scene.json(&["notifications", "list", "-q", "event-1", "--state", "pending,retryScheduled"]).await;
+    assert_eq!(one["data"].as_array().unwrap().len(), 1, "{one}");
+    let none = scene.run(&["notifications", "list", "--until", "1h", "--channel", "webhook"]).await;
+    assert_eq!((none.code, none.out.as_str(), none.err.as_str()), (Some(0), "", "nothing found\n"));
+
+    let id = all["data"][0]["notificationId"].as_str().unwrap();
+    let cancelled = scene.run(&["notifications", "cancel", id]).await;
+    assert_eq!((cancelled.code, cancelled.out), (Some(0), format!("{id} is being cancelled\n")));
+    let refused = scene.run(&["notifications", "retry", id]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.err.contains("(NOTIFICATION_NOT_FAILED)"), "{}", refused.err);
+}
+
+#[tokio::test]
+async fn a_refusal_says_what_is_wrong_and_where() {
+    let scene = Scene::start().await;
+    let ended = scene.run(&["send", "--to", "http://10.0.0.1/", "--body", "x"]).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(
+        ended.err.starts_with("error: ") && ended.err.contains("(DESTINATION_FORBIDDEN)"),
+        "{}",
+        ended.err
+    );
+    assert!(ended.err.contains("\n  at /to"), "{}", ended.err);
+    let mut keyless = scene.command(&["stats"]);
+    keyless.env_remove("POSTHASTE_KEY");
+    let ended = finish(keyless, "").await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("(UNAUTHORIZED)") && ended.err.contains("POSTHASTE_KEY"), "{}", ended.err);
+    let ended = scene.run(&["stats", "--key", "phk_wrong"]).await;
+    assert!(ended.err.contains("check the key"), "{}", ended.err);
+}
+
+#[tokio::test]
+async fn keys_are_made_listed_and_revoked() {
+    let scene = Scene::start().await;
+    let made = scene.run(&["keys", "create", "--name", "shop", "--tenant", "acme"]).await;
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let key = made.out.trim();
+    assert!(key.starts_with("phk_") && !key.contains(char::is_whitespace), "{key}");
+    let list = scene.run(&["keys", "list"]).await;
+    assert!(
+        list.out.contains("shop") && list.out.contains("acme") && !list.out.contains(key),
+        "{}",
+        list.out
+    );
+
+    let to = scene.sink.url("/ok");
+    assert_eq!(scene.run(&["send", "--to", &to, "--body", "x", "--key", key]).await.code, Some(0));
+    assert_eq!(scene.run(&["keys", "create", "--name", "y", "--admin", "--key", key]).await.code, Some(1));
+
+    let keys = scene.json(&["keys", "list"]).await;
+    let shop = keys["data"].as_array().unwrap().iter().find(|row| row["name"] == "shop").unwrap();
+    let id = shop["id"].as_str().unwrap();
+    let revoked = scene.run(&["keys", "revoke", id]).await;
+    assert_eq!((revoked.code, revoked.out), (Some(0), format!("{id} is revoked\n")));
+    assert_eq!(scene.run(&["stats", "--key", key]).await.code, Some(1));
+}
+
+#[tokio::test]
+async fn policies_are_set_shown_previewed_and_removed() {
+    let scene = Scene::start().await;
+    let policy = r#"{"preset": "story", "maxAttempts": 4, "jitter": "none"}"#;
+    let set = finish(scene.command(&["policy", "set", "tenant:acme", "-"]), policy).await;
+    assert_eq!(set.code, Some(0), "{set:?}");
+    let shown = scene.json(&["policy", "show", "tenant:acme"]).await;
+    assert_eq!(shown["policy"]["maxAttempts"], 4, "{shown}");
+    let list = scene.run(&["policy", "show"]).await;
+    assert!(list.out.lines().any(|line| line.starts_with("tenant:acme")), "{}", list.out);
+    let preview = scene.run(&["policy", "preview", policy]).await;
+    let last =
+        preview.out.lines().find(|line| line.starts_with('4')).unwrap_or_else(|| panic!("{preview:?}"));
+    assert!(last.contains("21m"), "1, 5 and 15 minutes after each other: {last}");
+    let bad = finish(scene.command(&["policy", "set", "global", "-"]), r#"{"multiplier": 0.5}"#).await;
+    assert_eq!(bad.code, Some(1));
+    assert!(bad.err.contains("multiplier"), "{}", bad.err);
+    assert_eq!(scene.run(&["policy", "remove", "tenant:acme"]).await.code, Some(0));
+    let shown = scene.json(&["policy", "show", "tenant:acme"]).await;
+    assert!(shown["policy"].is_null() || shown["policy"] == serde_json::json!({}), "{shown}");
+}
+
+#[tokio::test]
+async fn the_doctor_finds_nothing_on_a_healthy_server_and_a_bad_key_on_a_wrong_one() {
+    let scene = Scene::start().await;
+    let well = scene.run(&["doctor"]).await;
+    assert_eq!(well.code, Some(0), "{well:?}");
+    assert!(
+        well.out.lines().count() >= 7 && well.out.lines().all(|line| line.starts_with("ok  ")),
+        "{}",
+        well.out
+    );
+    let ill = scene.run(&["doctor", "--key", "phk_wrong"]).await;
+    assert_eq!(ill.code, Some(1));
+    assert!(ill.out.lines().any(|line| line.starts_with("fail  key")), "{}", ill.out);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn control_c_ends_the_watch_and_says_that_the_notification_goes_on() {
+    let scene = Scene::start().await;
+    let to = scene.sink.url("/ok");
+    let args = ["send", "--to", &to, "--body", "x", "--not-before", "1h", "--watch"];
+    let mut watching = Talk::start(scene.command(&args));
+    let id = watching.line();
+    // Whoever tells how it stands has asked the server, and listens for the signal since then.
+    let stands = watching.line();
+    assert!(stands.starts_with("Queued, next at "), "{stands}");
+    watching.signal("INT");
+    let (code, said) = watching.end();
+    assert_eq!(code, Some(1), "it was not seen to be delivered: {said}");
+    assert_eq!(said, format!("stopped watching; {id} goes on: posthaste notifications show {id}\n"));
+    let one = scene.json(&["notifications", "show", &id]).await;
+    assert_eq!(one["state"], "pending");
+}
