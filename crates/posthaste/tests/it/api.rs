@@ -5,6 +5,7 @@
 mod fuzz;
 mod openapi;
 mod running;
+mod s3;
 mod schema;
 mod sends;
 mod tenants;
