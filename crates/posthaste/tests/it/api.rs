@@ -2,7 +2,9 @@
 //!
 //! Every answer that these tests see is held against openapi.json (`running` asks, `schema` checks).
 
+mod figures;
 mod fuzz;
+mod lists;
 mod openapi;
 mod running;
 mod s3;
