@@ -6,6 +6,8 @@ mod figures;
 mod fuzz;
 mod lists;
 mod openapi;
+mod policies;
+mod probes;
 mod running;
 mod s3;
 mod schema;
