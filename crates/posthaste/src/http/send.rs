@@ -38,29 +38,29 @@ impl Door<'_> {
     /// Reads what is to be sent.
     pub(super) fn read(&self, id: NotificationId, text: &[u8]) -> Result<Notification> {
         let mut object = Object::read(text)?;
-        let channel = channel(&mut object)?;
+        let channel = object.text("channel", 64)?;
         let to = object.line("to", LONGEST_ADDRESS)?;
         let user_id = object.line("userId", LONGEST_NAME)?;
         let template = object.line("template", LONGEST_NAME)?;
         let (not_before, expires_at) = self.times(&mut object)?;
-        let content = Content {
-            body: body(&mut object, channel, template.as_deref())?,
-            html: object.text("html", usize::MAX)?,
-            headers: headers(&mut object)?,
-            metadata: metadata(&mut object)?,
-            user_id,
-            module: object.line("module", LONGEST_NAME)?,
-            policy: policy(&mut object)?,
-        };
+        let given_body = object.take_any("body");
+        let html = object.text("html", usize::MAX)?;
+        let headers = headers(&mut object)?;
+        let metadata = metadata(&mut object)?;
+        let module = object.line("module", LONGEST_NAME)?;
+        let policy = policy(&mut object)?;
         let priority = object.typed::<Priority>("priority", "one of critical, high, normal, low")?;
         let subject = object.line("subject", LONGEST_SUBJECT)?;
         let event_key = object.line("eventKey", LONGEST_NAME)?;
         let correlation_id = object.line("correlationId", LONGEST_NAME)?;
         not_built_yet(&mut object)?;
+        // Before anything is called missing: a name that is misspelt is told as such.
         object.finish()?;
-        let to = recipient(to, content.user_id.as_deref())?;
+        let channel = read_channel(channel)?;
+        let body = read_body(given_body, channel, template.as_deref())?;
+        let to = recipient(to, user_id.as_deref())?;
         let destination = self.destination(channel, &to)?;
-        check_headers(&content.headers)
+        check_headers(&headers)
             .map_err(|bad| Problem::at(format!("/headers{}", at(&bad.name)), bad.to_string()))?;
         Ok(Notification {
             id,
@@ -75,7 +75,7 @@ impl Door<'_> {
             correlation_id,
             not_before,
             expires_at,
-            content,
+            content: Content { body, html, headers, metadata, user_id, module, policy },
         })
     }
 
@@ -136,8 +136,7 @@ impl Door<'_> {
     }
 }
 
-fn channel(object: &mut Object<'_>) -> Result<Channel> {
-    let given = object.text("channel", 64)?;
+fn read_channel(given: Option<String>) -> Result<Channel> {
     let given = given.ok_or_else(|| Problem::at("/channel", "channel is missing; `webhook` for example"))?;
     given.parse().map_err(|error| Problem::at("/channel", format!("{error}")))
 }
@@ -155,9 +154,9 @@ fn recipient(to: Option<String>, user_id: Option<&str>) -> Result<String> {
 }
 
 /// A text is sent as text; any other JSON value goes out just as it came in, which only a webhook can carry.
-fn body(object: &mut Object<'_>, channel: Channel, template: Option<&str>) -> Result<Body> {
+fn read_body(given: Option<&RawValue>, channel: Channel, template: Option<&str>) -> Result<Body> {
     // A webhook may send the value null.
-    let given = object.take_any("body").filter(|value| channel == Channel::Webhook || value.get() != "null");
+    let given = given.filter(|value| channel == Channel::Webhook || value.get() != "null");
     let Some(value) = given else {
         let detail = match template {
             Some(_) => {
