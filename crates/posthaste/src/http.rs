@@ -42,6 +42,7 @@ pub mod route;
 mod send;
 pub mod server;
 mod stats;
+mod unique;
 mod view;
 
 /// What the API is made of.

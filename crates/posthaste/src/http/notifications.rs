@@ -28,6 +28,7 @@ const LONGEST_KEY: usize = 255;
 
 /// `POST /v1/notifications`
 pub(super) async fn send(api: &Api, mut ask: Ask) -> Result {
+    Query::of(&ask)?.finish()?;
     let tenant = ask.caller.sends_for();
     let text = json_body(api, &mut ask, LARGEST_NOTIFICATION).await?;
     let door = Door { tenant: &tenant, guard: &api.guard, now: api.engine.now() };
@@ -43,6 +44,7 @@ pub(super) async fn send(api: &Api, mut ask: Ask) -> Result {
 
 /// `POST /v1/notifications/batch`
 pub(super) async fn send_batch(api: &Api, mut ask: Ask) -> Result {
+    Query::of(&ask)?.finish()?;
     let tenant = ask.caller.sends_for();
     let text = json_body(api, &mut ask, LARGEST_BATCH).await?;
     let mut object = Object::read(&text)?;

@@ -323,7 +323,16 @@ pub fn pointer(path: &str) -> String {
         return String::new();
     }
     path.split('.').fold(String::new(), |mut pointer, part| {
-        let _ = write!(pointer, "/{}", part.replace('~', "~0").replace('/', "~1"));
+        // `schedule[1]` is the entry 1 of the field `schedule`.
+        let (name, entry) = part
+            .strip_suffix(']')
+            .and_then(|part| part.rsplit_once('['))
+            .filter(|(_, entry)| entry.bytes().all(|byte| byte.is_ascii_digit()))
+            .map_or((part, None), |(name, entry)| (name, Some(entry)));
+        let _ = write!(pointer, "/{}", name.replace('~', "~0").replace('/', "~1"));
+        if let Some(entry) = entry {
+            let _ = write!(pointer, "/{entry}");
+        }
         pointer
     })
 }

@@ -37,9 +37,11 @@ impl<'a> Query<'a> {
         let mut pairs: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)> = vec![];
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
             if pairs.iter().any(|(other, _)| *other == name) {
+                let name = short(&name);
                 return Err(Problem::parameter(&name, format!("`{name}` is given twice")));
             }
             if value.len() > LONGEST {
+                let name = short(&name);
                 return Err(Problem::parameter(&name, format!("`{name}` is longer than {LONGEST} bytes")));
             }
             pairs.push((name, Some(value)));
