@@ -26,7 +26,7 @@ use posthaste_wire::guard::Guard;
 use posthaste_wire::sink::{Sink, SinkOptions};
 use tempfile::TempDir;
 
-use self::child::ServerProcess;
+use self::child::{ServerProcess, processor_time};
 use self::letter::{BODY, Letters};
 use self::load::{Bound, Failures, Sent, flood, pace};
 use self::machine::Machine;
@@ -101,6 +101,8 @@ struct Measured {
     rate: f64,
     sent: Sent,
     written: f64,
+    /// Processor time for each notification, of the server and of sender and sink, in microseconds.
+    time: (f64, f64),
 }
 
 impl Bench {
@@ -160,7 +162,7 @@ impl Bench {
     }
 
     async fn round(&mut self, filled: Option<&Path>) -> anyhow::Result<()> {
-        self.bare().await?;
+        let bare = self.bare().await?;
         let empty_path = match (self.given_store()?, filled) {
             (Some(path), None) => path,
             _ => self.directory.path().join("empty.db"),
@@ -175,12 +177,14 @@ impl Bench {
         };
 
         let single = self.single(&empty, &letters).await?;
+        self.figures.note(Figure::TimeShareSingle, bare / (single.time.0 + single.time.1));
         if let Some((server, letters)) = &other {
             let rate = self.load(server, &letters.single, self.settings.connections).await?.rate;
             self.figures.note(Figure::FilledSingle, rate);
             self.figures.note(Figure::FilledToEmptySingle, rate / single.rate);
         }
         let batch = self.batch(&empty, &letters).await?;
+        self.figures.note(Figure::TimeShareBatch, bare / (batch.time.0 + batch.time.1));
         if let Some((server, letters)) = &other {
             let rate = self.load(server, &letters.batch, self.settings.batch_connections()).await?.rate;
             self.figures.note(Figure::FilledBatch, rate);
@@ -208,15 +212,20 @@ impl Bench {
         Ok(())
     }
 
-    /// The limit: the sender against the sink.
-    async fn bare(&mut self) -> anyhow::Result<()> {
+    /// The limit: the sender against the sink. Answers the processor time of each request, in microseconds.
+    async fn bare(&mut self) -> anyhow::Result<f64> {
         let letter = letter::bare(&self.sink);
         let bound = Bound { time: self.settings.time, under_way: None };
+        let own = processor_time("self")?;
         let sent = flood(self.sink.address(), self.settings.connections, &letter, &bound).await?;
         let took = sent.started.elapsed();
+        let own = processor_time("self")?.saturating_sub(own);
         self.failures.add(sent.failures);
+        ensure!(sent.taken > 0, "the sink took nothing from the sender");
         self.figures.note(Figure::Bare, sent.taken as f64 / took.as_secs_f64());
-        Ok(())
+        let each = micros_each(own, sent.taken);
+        self.figures.note(Figure::TimeBare, each);
+        Ok(each)
     }
 
     async fn start_filled(&mut self, path: &Path) -> anyhow::Result<(ServerProcess, Letters)> {
@@ -242,6 +251,8 @@ impl Bench {
         let measured = self.load(server, &letters.single, self.settings.connections).await?;
         self.figures.note(Figure::Single, measured.rate);
         self.figures.note(Figure::WrittenSingle, measured.written);
+        self.figures.note(Figure::TimeServerSingle, measured.time.0);
+        self.figures.note(Figure::TimeOthersSingle, measured.time.1);
         self.figures.note(Figure::BacklogSingle, measured.sent.backlog as f64);
         let took = millis(&measured.sent.took);
         self.figures.note_spread([Figure::AcceptP50, Figure::AcceptP99, Figure::AcceptMax], took)?;
@@ -252,6 +263,8 @@ impl Bench {
         let measured = self.load(server, &letters.batch, self.settings.batch_connections()).await?;
         self.figures.note(Figure::Batch, measured.rate);
         self.figures.note(Figure::WrittenBatch, measured.written);
+        self.figures.note(Figure::TimeServerBatch, measured.time.0);
+        self.figures.note(Figure::TimeOthersBatch, measured.time.1);
         self.figures.note(Figure::BacklogBatch, measured.sent.backlog as f64);
         Ok(measured)
     }
@@ -274,6 +287,7 @@ impl Bench {
         connections: usize,
     ) -> anyhow::Result<Measured> {
         let (before, wrote) = (server.ended().await?, server.written()?);
+        let (its, own) = (server.processor_time()?, processor_time("self")?);
         let received = self.sink.received();
         let bound = Bound { time, under_way: Some((self.sink.clone(), UNDER_WAY)) };
         let sent = flood(server.address, connections, letter, &bound).await?;
@@ -282,8 +296,11 @@ impl Bench {
         let arrived = self.sink.received() - received;
         ensure!(arrived >= sent.taken, "{} were recorded, but {arrived} arrived", sent.taken);
         let wrote = server.written()?.saturating_sub(wrote);
+        let its = micros_each(server.processor_time()?.saturating_sub(its), sent.taken);
+        let own = micros_each(processor_time("self")?.saturating_sub(own), sent.taken);
         let taken = sent.taken as f64;
-        Ok(Measured { rate: taken / took.as_secs_f64(), sent, written: wrote as f64 / taken })
+        let rate = taken / took.as_secs_f64();
+        Ok(Measured { rate, sent, written: wrote as f64 / taken, time: (its, own) })
     }
 
     /// Waits until all that was taken is recorded. `before` is what had ended before.
@@ -342,6 +359,10 @@ fn lateness(sink: &Sink) -> anyhow::Result<Vec<f64>> {
     }
     ensure!(first.is_empty(), "{} notifications that failed at first did not arrive again", first.len());
     Ok(late)
+}
+
+fn micros_each(time: Duration, count: u64) -> f64 {
+    time.as_secs_f64() * 1e6 / count as f64
 }
 
 fn millis(took: &[Duration]) -> Vec<f64> {

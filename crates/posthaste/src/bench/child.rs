@@ -21,6 +21,9 @@ const STALLED: Duration = Duration::from_secs(30);
 /// How often it is asked whether it is ready, or done.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// What the system counts processor time in; it is the same for every program on every Linux.
+const TICK: Duration = Duration::from_millis(10);
+
 /// A running server.
 pub(super) struct ServerProcess {
     /// Where it listens.
@@ -126,8 +129,17 @@ impl ServerProcess {
         self.proc("io", "write_bytes:")
     }
 
+    /// The processor time that it took, on all cores.
+    pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
+        processor_time(&self.pid()?.to_string())
+    }
+
+    fn pid(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the server has ended by itself")
+    }
+
     fn proc(&self, file: &str, name: &str) -> anyhow::Result<u64> {
-        let pid = self.child.id().context("the server has ended")?;
+        let pid = self.pid()?;
         let path = format!("/proc/{pid}/{file}");
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix(name));
@@ -137,7 +149,7 @@ impl ServerProcess {
 
     /// Stops it properly, and answers how large its file is then.
     pub(super) async fn stop(mut self) -> anyhow::Result<u64> {
-        let pid = self.child.id().context("the server has ended by itself")?;
+        let pid = self.pid()?;
         // The standard library can only kill; a signal that can be heard is what the shell is for.
         Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await?;
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
@@ -152,6 +164,19 @@ impl ServerProcess {
     fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
+}
+
+/// The processor time of a process, by its number or as `self`.
+pub(super) fn processor_time(pid: &str) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // The name of the program stands in brackets and may hold anything; what follows are numbers. The 12th and the
+    // 13th of them are the time outside and inside of the kernel.
+    let numbers = text.rsplit_once(')').map_or("", |(_, numbers)| numbers);
+    let times = numbers.split_whitespace().skip(11).take(2);
+    let ticks: Option<Vec<u64>> = times.map(|time| time.parse().ok()).collect();
+    let ticks = ticks.filter(|ticks| ticks.len() == 2).with_context(|| format!("{path} tells no times"))?;
+    Ok(TICK * u32::try_from(ticks.iter().sum::<u64>()).context("the time is beyond what is counted")?)
 }
 
 /// An address that nobody listens on. Somebody may before the server does; then it says so.

@@ -153,7 +153,7 @@ pub(super) async fn pace(
                 if after >= time {
                     break;
                 }
-                let is_other = turn % every == 0 && after < time.saturating_sub(quiet);
+                let is_other = turn.is_multiple_of(every) && after < time.saturating_sub(quiet);
                 pen.letter = if is_other { other.clone() } else { plain.clone() };
                 let due = start + after;
                 let was_free = Instant::now() <= due;
@@ -274,4 +274,57 @@ async fn ask(
         frame?;
     }
     Ok(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_wire::sink::SinkOptions;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    async fn sink() -> Sink {
+        let options = SinkOptions { keep: 0, ..SinkOptions::new(Arc::new(SystemClock)) };
+        Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap()
+    }
+
+    fn letter(path: &'static str) -> Letter {
+        Letter {
+            path: Uri::from_static(path),
+            headers: HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("sink"))]),
+            body: Bytes::from_static(b"{}"),
+            holds: 1,
+            wanted: StatusCode::OK,
+            keys: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_counted_and_is_not_among_what_was_taken() {
+        let sink = sink().await;
+        let bound = Bound { time: Duration::from_millis(200), under_way: None };
+        let sent = flood(sink.address(), 4, &letter("/flaky/30"), &bound).await.unwrap();
+        assert!(sent.taken > 0 && sent.failures.refused > 0);
+        assert_eq!(sent.taken + sent.failures.refused, sink.received());
+        assert_eq!(sent.failures.broken, 0);
+        assert_eq!(sent.failures.first.as_deref(), Some("answered 503 Service Unavailable"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_off_is_counted_and_ends_its_sender() {
+        let sink = sink().await;
+        let bound = Bound { time: Duration::from_secs(60), under_way: None };
+        let sent = flood(sink.address(), 4, &letter("/reset"), &bound).await.unwrap();
+        assert_eq!((sent.taken, sent.failures.refused, sent.failures.broken), (0, 0, 4));
+    }
+
+    #[tokio::test]
+    async fn a_pace_is_kept_and_every_tenth_is_the_other_letter_until_it_is_quiet() {
+        let sink = sink().await;
+        let (time, quiet) = (Duration::from_millis(400), Duration::from_millis(200));
+        let letters = (&letter("/ok"), &letter("/status/503"));
+        let sent = pace(sink.address(), 4, letters, 10, 500.0, (time, quiet)).await.unwrap();
+        assert!(sent.started.elapsed() >= Duration::from_millis(350));
+        assert_eq!((sent.taken, sent.failures.refused), (190, 10));
+    }
 }

@@ -30,6 +30,13 @@ pub(super) enum Figure {
     LateP50,
     LateP99,
     LateMax,
+    TimeBare,
+    TimeServerSingle,
+    TimeOthersSingle,
+    TimeServerBatch,
+    TimeOthersBatch,
+    TimeShareSingle,
+    TimeShareBatch,
     Start,
     PeakMemory,
     WrittenSingle,
@@ -50,6 +57,7 @@ enum Unit {
     /// Notifications a second.
     Rate,
     Count,
+    MicrosEach,
     Millis,
     Seconds,
     Bytes,
@@ -62,6 +70,7 @@ impl Unit {
         match self {
             Self::Rate => "1/s",
             Self::Count => "notifications",
+            Self::MicrosEach => "µs/notification",
             Self::Millis => "ms",
             Self::Seconds => "s",
             Self::Bytes => "bytes",
@@ -74,10 +83,11 @@ impl Unit {
     fn show(self, value: f64) -> String {
         match self {
             Self::Rate | Self::Count | Self::BytesEach => format!("{value:.0}"),
+            Self::MicrosEach => format!("{value:.1} µs"),
             Self::Millis => format!("{value:.1} ms"),
             Self::Seconds => format!("{value:.2} s"),
             Self::Bytes => format!("{:.0} MB", value / 1e6),
-            Self::Share => format!("{value:.2}"),
+            Self::Share => format!("{value:.3}"),
         }
     }
 }
@@ -103,6 +113,25 @@ impl Figure {
             Self::LateP50 => ("latenessP50", "lateness of retries at half load, p50", Unit::Millis),
             Self::LateP99 => ("latenessP99", "lateness of retries at half load, p99", Unit::Millis),
             Self::LateMax => ("latenessMax", "lateness of retries at half load, most", Unit::Millis),
+            Self::TimeBare => ("cpuBare", "processor time each, bare", Unit::MicrosEach),
+            Self::TimeServerSingle => {
+                ("cpuServerSingle", "processor time each, single: server", Unit::MicrosEach)
+            }
+            Self::TimeOthersSingle => {
+                ("cpuOthersSingle", "processor time each, single: sender, sink", Unit::MicrosEach)
+            }
+            Self::TimeServerBatch => {
+                ("cpuServerBatch", "processor time each, batches: server", Unit::MicrosEach)
+            }
+            Self::TimeOthersBatch => {
+                ("cpuOthersBatch", "processor time each, batches: sender, sink", Unit::MicrosEach)
+            }
+            Self::TimeShareSingle => {
+                ("cpuShareSingle", "bare's processor time to that of single", Unit::Share)
+            }
+            Self::TimeShareBatch => {
+                ("cpuShareBatch", "bare's processor time to that of batches", Unit::Share)
+            }
             Self::Start => ("start", "start until ready", Unit::Seconds),
             Self::PeakMemory => ("peakMemory", "most memory (VmHWM)", Unit::Bytes),
             Self::WrittenSingle => {
@@ -305,11 +334,7 @@ impl Report {
     pub(crate) fn goals(&self) -> Vec<[String; 4]> {
         let line = |target: Target| {
             let met = if target.goal.is_met(target.value) { "met" } else { "NOT MET" };
-            let value = match target.unit {
-                Unit::Share => format!("{:.3}", target.value),
-                unit => unit.show(target.value),
-            };
-            [target.name, target.goal.show(target.unit), value, met.to_owned()]
+            [target.name, target.goal.show(target.unit), target.unit.show(target.value), met.to_owned()]
         };
         self.targets().into_iter().map(line).collect()
     }
