@@ -2,6 +2,7 @@
 //!
 //! Invariant: no rule of delivery lives here. API, page and command for one act call the same function of the engine.
 
+mod bench;
 pub mod cli;
 pub mod client;
 pub mod clock;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod api;
+mod bench;
 mod cli;
 mod config;
 mod connections;
