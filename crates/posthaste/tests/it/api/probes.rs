@@ -49,7 +49,7 @@ async fn head_is_answered_as_get_without_the_body() {
 #[tokio::test]
 async fn a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way() {
     let running = Running::start().await;
-    let (caller, sent) = (running.caller(Some(ADMIN)), running.webhook("/delay/1s"));
+    let (caller, sent) = (running.caller(Some(ADMIN)), running.webhook("/delay/2s"));
     let id = caller.send(&sent).await;
     let sink = async { running.sink.wait_for(1).await };
     tokio::time::timeout(Duration::from_secs(60), sink).await.unwrap();

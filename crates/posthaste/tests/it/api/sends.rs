@@ -180,7 +180,7 @@ async fn a_notification_waits_for_its_time_and_ends_at_its_time() {
     let shown = running.admin.send_until(&short, "expired").await;
     let time = |name: &str| shown[name].as_str().unwrap().parse::<Timestamp>().unwrap();
     let lived = time("expiresAt").since(time("createdAt"));
-    assert!((1_000..1_100).contains(&lived.as_millis()), "{lived:?}");
+    assert!((900..=1_000).contains(&lived.as_millis()), "{lived:?}");
     assert!(time("endedAt") >= time("expiresAt"));
     assert_eq!((&shown["status"], &shown["attempt"]), (&json!("expired"), &json!(1)));
     assert_eq!(running.sink.received(), 1);
@@ -360,7 +360,7 @@ async fn what_is_called_off_is_not_sent_and_what_waits_can_be_sent_at_once() {
     let arrived = running.sink.received();
 
     // In flight: the failure ends in cancelled, and no further attempt is made.
-    let mut hangs = running.webhook("/status/503?delay=300ms");
+    let mut hangs = running.webhook("/status/503?delay=1500ms");
     hangs["policy"] = quick(5);
     let id = running.admin.send(&hangs).await;
     tokio::time::timeout(Duration::from_secs(60), running.sink.wait_for(arrived + 1)).await.unwrap();
