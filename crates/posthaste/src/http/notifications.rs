@@ -23,6 +23,8 @@ use super::{Api, Ask, bytes, json, view};
 
 /// The most notifications in a batch.
 const LARGEST_COUNT: usize = 500;
+/// How many notifications of a batch are read before others get their turn.
+const AT_ONCE: usize = 16;
 /// The most characters of an idempotency key.
 const LONGEST_KEY: usize = 255;
 
@@ -61,6 +63,9 @@ pub(super) async fn send_batch(api: &Api, mut ask: Ask) -> Result {
     let door = Door { tenant: &tenant, guard: &api.guard, now: api.engine.now() };
     let (mut taken, mut accepted, mut rejected) = (Vec::with_capacity(items.len()), vec![], vec![]);
     for (index, item) in items.into_iter().enumerate() {
+        if index % AT_ONCE == AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
         match read_item(&door, api, item) {
             Ok(notification) => {
                 accepted.push(json!({"index": index, "notificationId": notification.id}));

@@ -198,7 +198,14 @@ async fn a_parameter_that_is_unknown_twice_or_nonsense_is_named() {
             .await;
     }
     let long = format!("/v1/notifications?q={}", "x".repeat(1_025));
-    trial.refused(get, &long, &[], "", (422, INVALID, "?q")).await;
+    trial.refused(get.clone(), &long, &[], "", (422, INVALID, "?q")).await;
+    for count in [33, 8_000] {
+        let many: Vec<String> = (0..count).map(|at| at.to_string()).collect();
+        let path = format!("/v1/notifications?{}", many.join("&"));
+        let told = trial.running.admin.ask(get.clone(), &path, &[], "").await;
+        let problem = told.problem(422, INVALID);
+        assert!(problem["detail"].as_str().unwrap().contains("more than 32 parameters"), "{problem}");
+    }
     trial.stop().await;
 }
 
