@@ -178,7 +178,7 @@ impl Tables {
         if let (Some(name), Some(reason), Some(text)) = (dead_letter, reason, &text)
             && !self.has(Planted::LostDeadLetter)
         {
-            self.bury(name, id, progress.generation, (reason, text), now)?;
+            self.bury(name, id, progress.generation, (reason, text))?;
         }
         self.end(id, event, Ended { state, at: now, progress, reason, text, dead_letter })
     }
@@ -189,7 +189,6 @@ impl Tables {
         id: NotificationId,
         generation: u32,
         (reason, text): (Reason, &str),
-        now: Timestamp,
     ) -> Result<()> {
         if self.dead_letters.contains_key(&name) {
             return Err(corrupt(format!("{name} exists already")));
@@ -202,7 +201,7 @@ impl Tables {
             text: text.to_owned(),
             attempts: made.filter(|attempt| attempt.generation == generation).cloned().collect(),
             status: DeadLetterStatus::Pending,
-            created_at: now,
+            created_at: name.made_at(),
             resolved_at: None,
             resolved_by: None,
         };

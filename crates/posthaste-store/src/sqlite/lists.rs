@@ -24,6 +24,8 @@ const MOST_LOOKED_AT: usize = 5_000;
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: [u8; 16] = [0xff; 16];
+/// The least id there can be: its end.
+const FIRST: [u8; 16] = [0; 16];
 
 /// Looks at rows until the page is full, the bound is reached or none are left. `cursor` names a row, `keep` answers
 /// with what the page shows of it, if anything. A damaged row is passed over.
@@ -63,9 +65,13 @@ pub(super) fn page(
         ", id
          from notification
          where id < ?1
+         and id >= ?2
          order by id desc"
     ))?;
-    let rows = select.query([before.map_or(LAST, NotificationId::to_bytes)])?;
+    let (from, until) =
+        (filter.since.map(NotificationId::least_at), filter.until.map(NotificationId::least_at));
+    let end = [before, until].into_iter().flatten().min().map_or(LAST, NotificationId::to_bytes);
+    let rows = select.query([end, from.map_or(FIRST, NotificationId::to_bytes)])?;
     walk(
         rows,
         limit,
@@ -73,9 +79,7 @@ pub(super) fn page(
         |row| {
             let id = notification_id(row, 10)?;
             let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
-            if !falls_between(filter.since, filter.until, id.made_at())
-                || !Wanted::of(filter).fits(&key, row)?
-            {
+            if !Wanted::of(filter).fits(&key, row)? {
                 return Ok(None);
             }
             let standing = Standing::need(conn, id)?;
@@ -139,10 +143,6 @@ impl<'f> Wanted<'f> {
         }
         Ok(false)
     }
-}
-
-fn falls_between(since: Option<Timestamp>, until: Option<Timestamp>, time: Timestamp) -> bool {
-    since.is_none_or(|since| since <= time) && until.is_none_or(|until| time < until)
 }
 
 fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
@@ -225,9 +225,13 @@ pub(super) fn dead_letters(
         "
          from dead_letter
          where id < ?1
+         and id >= ?2
          order by id desc"
     ))?;
-    let rows = select.query([before.map_or(LAST, DeadLetterId::to_bytes)])?;
+    // A dead letter's name carries the time of its death.
+    let (from, until) = (filter.since.map(DeadLetterId::least_at), filter.until.map(DeadLetterId::least_at));
+    let end = [before, until].into_iter().flatten().min().map_or(LAST, DeadLetterId::to_bytes);
+    let rows = select.query([end, from.map_or(FIRST, DeadLetterId::to_bytes)])?;
     walk(
         rows,
         limit,
@@ -235,7 +239,6 @@ pub(super) fn dead_letters(
         |row| {
             let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
             if !Wanted::of_letters(filter).fits(&key, row)?
-                || !falls_between(filter.since, filter.until, time(row, 16)?)
                 || filter.status.is_some_and(|wanted| status(row, 15).is_ok_and(|is| is != wanted))
             {
                 return Ok(None);
