@@ -6,7 +6,7 @@ use posthaste_core::attempt::Outcome;
 use posthaste_core::channel::Channel;
 use posthaste_core::flow::FlowKey;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::notification::Tenant;
+use posthaste_core::notification::{Body, Content, Tenant};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, View};
 use rusqlite::{Row, Rows, params};
@@ -22,14 +22,48 @@ use super::rows::{
 /// The most rows that are looked at for one page.
 const MOST_LOOKED_AT: usize = 5_000;
 
+/// The most bytes of content that one page reads; the row that goes beyond is its last.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: [u8; 16] = [0xff; 16];
 /// The least id there can be: its end.
 const FIRST: [u8; 16] = [0; 16];
 
-/// Looks at rows until the page is full, the bound is reached or none are left. `cursor` names a row, `keep` answers
+/// What a row of a page keeps in memory, in bytes of content.
+trait Weigh {
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for View {
+    fn weight(&self) -> usize {
+        self.notification.content.weight()
+    }
+}
+
+impl Weigh for DeadLetterView {
+    fn weight(&self) -> usize {
+        self.notification.content.weight()
+    }
+}
+
+impl Weigh for Content {
+    fn weight(&self) -> usize {
+        let (Body::Text(body) | Body::Json(body)) = &self.body;
+        let others = [&self.html, &self.metadata].into_iter().flatten().map(String::len).sum::<usize>();
+        body.len() + others + self.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    }
+}
+
+impl Weigh for AuditRow {
+    fn weight(&self) -> usize {
+        0
+    }
+}
+
+/// Looks at rows until the page is full, a bound is reached or none are left. `cursor` names a row, `keep` answers
 /// with what the page shows of it, if anything. A damaged row is passed over.
-fn walk<T, C: fmt::Debug>(
+fn walk<T: Weigh, C: fmt::Debug>(
     mut rows: Rows<'_>,
     limit: usize,
     cursor: impl Fn(&Row<'_>) -> Result<C>,
@@ -37,15 +71,18 @@ fn walk<T, C: fmt::Debug>(
 ) -> Result<Page<T, C>> {
     let mut page = Page { rows: vec![], next: None };
     let mut last = None;
-    let mut looked_at = 0;
+    let (mut looked_at, mut bytes) = (0, 0);
     while let Some(row) = rows.next()? {
-        if page.rows.len() >= limit || looked_at >= MOST_LOOKED_AT {
+        if page.rows.len() >= limit || looked_at >= MOST_LOOKED_AT || bytes >= MOST_BYTES {
             page.next = last;
             break;
         }
         looked_at += 1;
         let at = cursor(row)?;
-        page.rows.extend(unless_damaged(&at, keep(row))?.flatten());
+        if let Some(kept) = unless_damaged(&at, keep(row))?.flatten() {
+            bytes += kept.weight();
+            page.rows.push(kept);
+        }
         last = Some(at);
     }
     Ok(page)
@@ -243,10 +280,14 @@ pub(super) fn dead_letters(
             {
                 return Ok(None);
             }
-            let letter = letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?)?;
-            let last = letter.attempts.last().map(|attempt| attempt.outcome);
-            let is_wanted = filter.failure_type.is_none_or(|wanted| last == Some(Outcome::Failed(wanted)));
-            Ok(is_wanted.then_some(letter))
+            // Asked before the content is read, which most letters may be passed over for.
+            if let Some(wanted) = filter.failure_type {
+                let attempts = attempts_from(text(row, 14)?.unwrap_or("[]"))?;
+                if attempts.last().map(|attempt| attempt.outcome) != Some(Outcome::Failed(wanted)) {
+                    return Ok(None);
+                }
+            }
+            letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?).map(Some)
         },
     )
 }

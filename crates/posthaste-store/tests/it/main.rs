@@ -10,4 +10,5 @@ mod durability;
 mod engine;
 mod file;
 mod kept;
+mod lists;
 mod scene;
