@@ -2,6 +2,7 @@
 
 mod alone;
 mod client;
+mod listing;
 mod page;
 mod served;
 mod sink;
