@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Engine, Shared};
 use crate::floor::Place;
+use crate::journal;
 use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
@@ -129,6 +130,7 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             let new = arrivals.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
             shared.counts.accepted(new.map(|(arrivals, _)| arrivals.len()).sum());
             for (arrivals, accepted) in arrivals.iter().zip(&accepted) {
+                journal::accepted(arrivals, accepted);
                 hand_over(shared, arrivals, accepted);
             }
             Ok(accepted)

@@ -11,8 +11,8 @@ use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
 use crate::engine::Engine;
-use crate::policies;
 use crate::store::{Act, Audit, Change, Facts, StoreError};
+use crate::{journal, policies};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -204,6 +204,7 @@ impl Engine {
             audit.tenant = Some(facts.tenant.clone());
             let made = self.shared.store.transition(vec![change], Some(audit), self.now()).await?;
             if made == [true] {
+                journal::acted(&facts, &act, actor);
                 self.after(&facts, &act);
                 return Ok(facts);
             }

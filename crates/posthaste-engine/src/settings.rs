@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::acts::{ActError, Actor};
 use crate::engine::Engine;
+use crate::journal;
 use crate::store::{Result, Store};
 
 /// Every setting of the store, as it was at one version.
@@ -53,6 +54,7 @@ impl Engine {
     ) -> std::result::Result<(), ActError> {
         let audit = self.audit(actor, action, target);
         self.shared.store.put_setting(name, value, audit).await?;
+        journal::set(action, target, actor);
         Ok(self.shared.policies.refresh(&*self.shared.store).await?)
     }
 }

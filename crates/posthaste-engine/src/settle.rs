@@ -10,6 +10,7 @@ use posthaste_core::state::Lane;
 use tokio::sync::mpsc;
 
 use crate::engine::Shared;
+use crate::journal;
 use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::store::{Next, Settled, Settlement, StoreError};
@@ -129,6 +130,7 @@ fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: 
             tracing::info!(id = %settlement.id, "lease lost before the outcome was recorded")
         }
         Settled::Applied => {
+            journal::settled(&done.job, settlement);
             if let Next::Retry { due, .. } = settlement.next {
                 let bucket = Bucket { lane: Lane::Retry, ..done.job.bucket() };
                 shared.announce(&done.job.notification, bucket, due);
