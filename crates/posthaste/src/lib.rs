@@ -9,6 +9,8 @@ pub mod clock;
 pub mod config;
 pub mod http;
 pub mod keys;
+mod open_files;
 pub mod shutdown;
+mod sparing;
 pub mod telemetry;
 pub mod wiring;

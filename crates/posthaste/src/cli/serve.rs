@@ -10,8 +10,8 @@ use super::output::note;
 use super::{Outcome, WrongUse};
 use crate::config::{Config, Sources};
 use crate::shutdown::Signals;
-use crate::telemetry;
 use crate::wiring::Server;
+use crate::{open_files, telemetry};
 
 /// The variable with the first admin key.
 pub(crate) const ADMIN_KEY: &str = "POSTHASTE_ADMIN_KEY";
@@ -48,7 +48,8 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
     let config = Config::load(sources(args)?)?;
     telemetry::start(&config.log);
-    for warning in &config.warnings {
+    let files = open_files::warning(config.server.connections, config.engine.concurrency);
+    for warning in config.warnings.iter().chain(&files) {
         tracing::warn!("{warning}");
     }
     let admin = std::env::var(ADMIN_KEY).ok().filter(|key| !key.is_empty());

@@ -12,6 +12,9 @@ use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
 use posthaste_engine::store::StoreError;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use crate::sparing::Sparing;
 
 /// The kinds of problems. Status and code of each are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -273,7 +276,16 @@ impl From<StoreError> for Problem {
 
 impl Problem {
     fn of_store(error: &StoreError) -> Self {
-        tracing::error!(error = %chain(error), "the store could not serve a request");
+        /// A store that fails refuses every request; what makes no sense must not drown in that.
+        static UNAVAILABLE: Sparing = Sparing::new();
+        static CORRUPT: Sparing = Sparing::new();
+        let sparing = match error {
+            StoreError::Unavailable { .. } => &UNAVAILABLE,
+            StoreError::Corrupt { .. } => &CORRUPT,
+        };
+        if let Some(requests) = sparing.count(Instant::now()) {
+            tracing::error!(error = %chain(error), requests, "the store could not serve requests");
+        }
         match error {
             StoreError::Unavailable { .. } => Self::new(
                 Kind::StoreUnavailable,

@@ -322,3 +322,16 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
     }
     program.stop().await;
 }
+
+#[tokio::test]
+async fn a_limit_on_open_files_that_is_too_low_is_told_at_the_start() {
+    let home = Home::new(&["server.connections=1000", "engine.concurrency=50"]);
+    let program = home.start_after("ulimit -S -n 512").await;
+    let log = program.log();
+    assert!(log.contains("may open 512 files") && log.contains("ulimit -n 1164"), "{log}");
+    program.stop().await;
+    let home = Home::new(&["server.connections=100", "engine.concurrency=50"]);
+    let program = home.start_after("ulimit -S -n 512").await;
+    assert!(!program.log().contains("files"), "{}", program.log());
+    program.stop().await;
+}

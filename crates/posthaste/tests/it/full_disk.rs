@@ -3,7 +3,7 @@
 //! A limit on the size of files plays the disk: it needs no root, and a write past it fails as one to a full disk does.
 
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use http::StatusCode;
@@ -40,12 +40,16 @@ async fn filled(sink: &Sink, rng: &mut Rng) -> (Home, Program, Ledger) {
 async fn refuses_and_answers(program: &mut Program, sink: &Sink, ledger: &Ledger) {
     let client = program.client();
     let body = json!({"channel": "webhook", "to": sink.url("/ok"), "body": "x".repeat(20_000)});
+    let lines = || program.log().matches("the store could not serve requests").count();
+    let (begun, before) = (Instant::now(), lines());
     for _ in 0..20 {
         let answer = client.post("/v1/notifications", &body).await.unwrap();
         let problem = read(&answer, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(problem["code"], "STORE_UNAVAILABLE");
         assert!(answer.headers.contains_key(RETRY_AFTER));
     }
+    let (told, seconds) = (lines() - before, begun.elapsed().as_secs() as usize);
+    assert!(before > 0 && told <= seconds + 1, "{told} lines in {seconds} s: {}", program.log());
     for id in ledger.acknowledged.keys().take(20) {
         assert_eq!(get(&client, &format!("/v1/notifications/{id}")).await["notificationId"], id.to_string());
     }
