@@ -18,6 +18,7 @@ use posthaste_wire::guard::Guard;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use self::budget::Budget;
 use self::cursor::Cursors;
 pub(crate) use self::cursor::{hex, unhex};
 use self::metrics::Requests;
@@ -26,6 +27,7 @@ use self::route::{Access, Route};
 use crate::keys::{Caller, Keys};
 
 mod audit;
+mod budget;
 mod cursor;
 mod dead_letters;
 mod health;
@@ -64,6 +66,7 @@ pub struct Api {
     stopping: AtomicBool,
     cursors: Cursors,
     requests: Requests,
+    bodies: Budget,
 }
 
 /// A request on its way to its resource.
@@ -111,6 +114,7 @@ impl Api {
             stopping: AtomicBool::new(false),
             cursors: Cursors::new(&cursor_secret),
             requests: Requests::default(),
+            bodies: Budget::default(),
         }
     }
 

@@ -59,6 +59,8 @@ pub enum Kind {
     UnsupportedMediaType,
     /// The node is stopping.
     Stopping,
+    /// There is no room for the body now.
+    Overloaded,
     /// The store cannot serve now.
     StoreUnavailable,
     /// A bug.
@@ -67,7 +69,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::BadJson,
         Self::Invalid,
         Self::DestinationForbidden,
@@ -88,6 +90,7 @@ impl Kind {
         Self::Expired,
         Self::UnsupportedMediaType,
         Self::Stopping,
+        Self::Overloaded,
         Self::StoreUnavailable,
         Self::Internal,
     ];
@@ -153,6 +156,9 @@ impl Kind {
                 "The body must be application/json",
             ),
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING", "This node is stopping"),
+            Self::Overloaded => {
+                (StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", "There are too many large requests now")
+            }
             Self::StoreUnavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", "The store cannot serve now")
             }

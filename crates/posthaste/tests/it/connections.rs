@@ -324,6 +324,63 @@ async fn a_request_with_two_lengths_is_the_last_of_its_connection() {
 }
 
 #[tokio::test]
+async fn bodies_that_would_take_too_much_memory_are_refused_and_small_ones_find_room() {
+    let home = Home::new(&["server.body_timeout=50s"]);
+    let program = home.start().await;
+    let head = |path: &str, length: usize| {
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    let batch = "/v1/notifications/batch";
+    // 240 MiB of batches that never end: more than all but the part that is kept for small bodies.
+    let (piece, whole) = ("x".repeat(1024 * 1024), 16 * 1024 * 1024);
+    let mut open = vec![];
+    for _ in 0..16 {
+        let mut line = Line::open(&program).await;
+        line.say(&head(batch, whole)).await;
+        for _ in 0..15 {
+            // The one that is refused may be closed before it has said everything.
+            if line.stream.write_all(piece.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+        open.push(line);
+    }
+    let refused = async {
+        loop {
+            for line in &mut open {
+                if let Ok(answer) = timeout(DRIP, line.answer()).await {
+                    return answer;
+                }
+            }
+        }
+    };
+    let answer = timeout(PATIENCE, refused).await.expect("one of them is refused");
+    assert_eq!((answer.status, &answer.json()["code"]), (503, &Value::from("OVERLOADED")));
+    assert!(answer.head.contains("retry-after: 1"), "{}", answer.head);
+    let mut line = Line::open(&program).await;
+    line.say(&head("/v1/notifications", 2)).await;
+    line.say("{}").await;
+    assert_eq!(line.answer().await.status, 422, "a small one is read");
+    drop(open);
+    // What the others held is free again.
+    let again = async {
+        loop {
+            let mut line = Line::open(&program).await;
+            line.say(&head(batch, 2)).await;
+            line.say("{}").await;
+            if line.answer().await.status == 422 {
+                return;
+            }
+            sleep(DRIP).await;
+        }
+    };
+    timeout(PATIENCE, again).await.expect("there is room again");
+    program.stop().await;
+}
+
+#[tokio::test]
 async fn a_limit_on_open_files_that_is_too_low_is_told_at_the_start() {
     let home = Home::new(&["server.connections=1000", "engine.concurrency=50"]);
     let program = home.start_after("ulimit -S -n 512").await;
