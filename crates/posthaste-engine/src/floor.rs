@@ -24,7 +24,7 @@ pub(crate) struct Floor {
     capacity: Capacity,
     /// Rings when there may be something to claim.
     pub(crate) claim: Notify,
-    /// Rings when a place was given back.
+    /// Rings when there is less in hand: an unsent one was given back, or an outcome is recorded.
     pub(crate) freed: Notify,
 }
 
@@ -158,7 +158,7 @@ impl Floor {
     }
 }
 
-/// A place that a notification takes until it is settled.
+/// A place that a notification takes from its lease to the end of its send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) lane: Lane,

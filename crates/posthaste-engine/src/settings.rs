@@ -53,8 +53,13 @@ impl Engine {
         actor: &Actor,
     ) -> std::result::Result<(), ActError> {
         let audit = self.audit(actor, action, target);
-        self.shared.store.put_setting(name, value, audit).await?;
+        let (shared, name) = (self.shared.clone(), name.to_owned());
+        let change = async move {
+            shared.store.put_setting(&name, value, audit).await?;
+            shared.policies.refresh(&*shared.store).await
+        };
+        self.to_its_end(change).await?;
         journal::set(action, target, actor);
-        Ok(self.shared.policies.refresh(&*self.shared.store).await?)
+        Ok(())
     }
 }

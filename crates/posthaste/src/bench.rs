@@ -12,6 +12,7 @@ mod fill;
 mod letter;
 mod load;
 mod machine;
+mod own;
 mod report;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -88,6 +89,8 @@ pub(crate) async fn run(settings: Settings, say: &dyn Fn(&str)) -> anyhow::Resul
 struct Bench {
     settings: Settings,
     directory: TempDir,
+    /// Whether the named store was there before, from an earlier run.
+    was_there: bool,
     machine: Machine,
     sink: Arc<Sink>,
     /// Where what fails at first goes; it remembers when what came.
@@ -107,6 +110,10 @@ struct Measured {
 
 impl Bench {
     async fn new(settings: Settings) -> anyhow::Result<Self> {
+        let was_there = match &settings.store {
+            Some(path) => own::claim(path).await?,
+            None => false,
+        };
         let place = match &settings.store {
             Some(path) => std::path::absolute(path)?.parent().context("--store names no file")?.to_owned(),
             None => std::env::temp_dir(),
@@ -120,6 +127,7 @@ impl Bench {
         Ok(Self {
             machine: Machine::look(directory.path()),
             directory,
+            was_there,
             sink: Arc::new(Sink::start(anywhere, options(0)).await?),
             late: Sink::start(anywhere, options(KEEP)).await?,
             figures: Figures::default(),
@@ -135,7 +143,7 @@ impl Bench {
             return Ok(None);
         }
         let path = self.given_store()?.unwrap_or_else(|| self.directory.path().join("filled.db"));
-        if path.exists() {
+        if self.was_there {
             say(&format!("{} is there already and is not filled again", path.display()));
             return Ok(Some(path));
         }

@@ -7,6 +7,7 @@ use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::{FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::Lease;
+use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Event, Lane};
 use posthaste_core::time::Timestamp;
@@ -57,6 +58,17 @@ impl Tables {
             self.enter(first_row(arrival))?;
         }
         Ok(Accepted::New)
+    }
+
+    pub(super) fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Option<([u8; 32], Vec<u8>)> {
+        let known = self.keys.get(&(tenant, key));
+        let known = known.filter(|key| now.since(key.first_used) < Idempotency::LIFE)?;
+        Some((known.hash, known.answer.clone()))
     }
 
     pub(super) fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {

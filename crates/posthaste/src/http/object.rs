@@ -87,7 +87,8 @@ impl<'a> Object<'a> {
         let Some((name, _)) = unknown.filter(|(name, _)| !self.known.contains(&name.as_ref())) else {
             return Ok(());
         };
-        let detail = format!("{} is unknown; the fields are {}", shown(name), self.known.join(", "));
+        let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
+        let detail = format!("{} is unknown; the fields are {known}", shown(name));
         Err(Problem::at(at(name), detail))
     }
 }

@@ -312,6 +312,11 @@ impl From<AcceptError> for Problem {
             AcceptError::Stopping => {
                 Self::new(Kind::Stopping, "this node is stopping and takes nothing new; ask again")
             }
+            AcceptError::Unclear => Self::new(
+                Kind::StoreUnavailable,
+                "this node stopped before the store answered; the notification may or may not have been stored: ask \
+                 again, with the same Idempotency-Key",
+            ),
             AcceptError::Policy(bad) => bad.under("policy").into(),
             AcceptError::Store(error) => Self::of_store(&error),
         }

@@ -2,6 +2,7 @@
 //!
 //! Every answer that these tests see is held against openapi.json (`running` asks, `schema` checks).
 
+mod acts;
 mod docs;
 mod figures;
 mod fuzz;

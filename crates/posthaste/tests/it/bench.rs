@@ -100,6 +100,31 @@ fn a_bench_that_cannot_measure_fails_and_says_why() {
     assert!(said.contains("/proc/nowhere cannot be written to"), "{said}");
 }
 
+/// A server on that file would deliver what waits in it.
+#[tokio::test]
+async fn the_bench_leaves_a_store_alone_that_it_did_not_make() {
+    let home = super::program::Home::new(&[]);
+    home.start().await.stop().await;
+    let file = home.file().to_str().unwrap();
+    let run = |file: &str| {
+        Command::new(env!("CARGO_BIN_EXE_posthaste"))
+            .args(["bench", "--seconds", "1", "--rounds", "1", "--connections", "4", "--store", file])
+            .output()
+            .unwrap()
+    };
+    let refused = run(file);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("was not made by the bench"), "{said}");
+    home.start().await.stop().await;
+    // Its own it makes, and takes again.
+    let own = home.path().join("own.db");
+    for _ in 0..2 {
+        let done = run(own.to_str().unwrap());
+        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+}
+
 fn bench(more: &[&str]) -> Value {
     let out = Command::new(env!("CARGO_BIN_EXE_posthaste"))
         .args(["bench", "--seconds", "1", "--rounds", "1", "--connections", "16", "--output", "json"])

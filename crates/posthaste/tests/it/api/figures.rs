@@ -174,5 +174,8 @@ async fn the_metrics_can_be_put_behind_a_key() {
     let running = Running::with(|config| config.metrics.require_key = true).await;
     running.caller(None).ask(Method::GET, "/metrics", &[], "").await.problem(401, "UNAUTHORIZED");
     running.caller(Some(ADMIN)).ask(Method::GET, "/metrics", &[], "").await.is(200);
+    // The figures are those of all tenants, so that of one may not read them.
+    let tenant = running.tenant("acme").await;
+    tenant.ask(Method::GET, "/metrics", &[], "").await.problem(403, "FORBIDDEN");
     running.stop().await;
 }

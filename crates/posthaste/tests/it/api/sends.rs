@@ -130,6 +130,10 @@ async fn a_body_arrives_byte_for_byte() {
         let (headers, arrived) = receiver.one();
         assert_eq!(arrived, body);
         assert_eq!(headers["content-type"], "application/json", "{body}");
+        let path = format!("/v1/notifications/{}", told["notificationId"].as_str().unwrap());
+        let shown = running.admin.ask(Method::GET, &path, &[], "").await;
+        let shown = String::from_utf8(shown.bytes.to_vec()).unwrap();
+        assert!(shown.contains(&format!(r#""body":{body},"#)), "{body}: {shown}");
     }
     for text in ["", "plain", "zwei\nZeilen\t\u{1f680} \"quoted\" \\ \u{0}"] {
         let sent = json!({"channel": "webhook", "to": receiver.url, "body": text});
@@ -368,5 +372,61 @@ async fn what_is_called_off_is_not_sent_and_what_waits_can_be_sent_at_once() {
     assert_eq!(told["status"], "sending");
     running.admin.wait(&id, "cancelled").await;
     assert_eq!(running.sink.received(), arrived + 1);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_repeat_gets_the_first_answer_even_where_it_would_be_refused_today() {
+    let running = Running::start().await;
+    let expires = SystemClock.now().later(Duration::from_secs(2));
+    let sent = json!({"channel": "webhook", "to": running.sink.url("/ok"), "body": 1, "expiresAt": expires.to_string()});
+    let key = [("idempotency-key", "late")];
+    let send = async |headers: &[(&str, &str)], body: &Value| {
+        running.admin.ask(Method::POST, "/v1/notifications", headers, body.to_string()).await
+    };
+    let first = send(&key, &sent).await;
+    first.is(202);
+    // The clock of the cluster may be a little behind that of this machine.
+    while SystemClock.now() <= expires.later(Duration::from_millis(500)) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    send(&[], &sent).await.problem(422, "VALIDATION_FAILED");
+    let again = send(&key, &sent).await;
+    again.is(202);
+    assert_eq!(again.bytes, first.bytes);
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    // Neither another key nor another body is let in by that, and a refusal leaves no key behind.
+    send(&[("idempotency-key", "other")], &sent).await.problem(422, "VALIDATION_FAILED");
+    let mut other = sent.clone();
+    other["body"] = json!(2);
+    send(&key, &other).await.problem(422, "VALIDATION_FAILED");
+    let theirs = running.tenant("theirs").await;
+    theirs
+        .ask(Method::POST, "/v1/notifications", &key, sent.to_string())
+        .await
+        .problem(422, "VALIDATION_FAILED");
+    other["expiresAt"] = Value::Null;
+    send(&[("idempotency-key", "other")], &other).await.is(202);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_sent_is_shown_in_the_text_that_it_was_sent_in() {
+    let running = Running::start().await;
+    let (body, metadata) = (
+        r#"{"price": 1.10, "big": 123456789012345678901234567890, "z": 1, "a": [1e2 , -0.0]}"#,
+        r#"{ "ratio":0.10,"id":98765432109876543210 }"#,
+    );
+    let to = running.sink.url("/status/400");
+    let request = format!(r#"{{"channel":"webhook","to":"{to}","body":{body},"metadata":{metadata}}}"#);
+    let told = running.admin.ask(Method::POST, "/v1/notifications", &[], request).await.is(202);
+    let id = told["notificationId"].as_str().unwrap();
+    let dead = running.admin.wait(id, "deadLetter").await["deadLetterId"].as_str().unwrap().to_owned();
+    for path in [format!("/v1/notifications/{id}"), format!("/v1/dead-letters/{dead}")] {
+        let shown = running.admin.ask(Method::GET, &path, &[], "").await;
+        let text = String::from_utf8(shown.bytes.to_vec()).unwrap();
+        assert!(text.contains(&format!(r#""body":{body}"#)), "{text}");
+        assert!(text.contains(&format!(r#""metadata":{metadata}"#)), "{text}");
+    }
     running.stop().await;
 }
