@@ -200,6 +200,14 @@ impl Notification {
         self.id.made_at()
     }
 
+    /// About how many bytes it takes.
+    pub fn bytes(&self) -> usize {
+        let (Body::Text(body) | Body::Json(body)) = &self.content.body;
+        let others = [&self.content.html, &self.content.metadata, &self.subject];
+        let others: usize = others.into_iter().flatten().map(String::len).sum();
+        size_of::<Self>() + self.to.len() + body.len() + others
+    }
+
     /// When its first attempt is due if it is accepted at `now`.
     pub fn first_due(&self, now: Timestamp) -> Timestamp {
         self.not_before.map_or(now, |start| start.max(now))

@@ -13,8 +13,8 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Engine, Shared};
-use crate::floor::Place;
-use crate::journal;
+use crate::floor::Hold;
+                journal::accepted(arrivals, accepted);
 use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
@@ -118,22 +118,23 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
     let flows = flows(shared, batch).await?;
     let now = shared.node.now();
     let lease = shared.node.grant();
-    let mut places = Vec::new();
+    let mut held = Vec::with_capacity(batch.len());
     let mut requests = Vec::with_capacity(batch.len());
     for incoming in batch {
         let prepare = |notification: &Arc<Notification>| {
             let flow = flows[&FlowKey::of(notification)];
-            arrival(shared, notification.clone(), flow, lease, now, &mut places)
+            arrival(shared, notification.clone(), flow, lease, now)
         };
-        let arrivals = incoming.notifications.iter().map(prepare).collect();
-        requests.push(Request { idempotency: incoming.idempotency.clone(), arrivals });
+        let arrivals: Vec<(Arrival, Hold)> = incoming.notifications.iter().map(prepare).collect();
+        let request = arrivals.iter().map(|(arrival, _)| arrival.clone()).collect();
+        requests.push(Request { idempotency: incoming.idempotency.clone(), arrivals: request });
+        held.push(arrivals);
     }
-    let arrivals: Vec<Vec<Arrival>> = requests.iter().map(|request| request.arrivals.clone()).collect();
     match shared.store.accept(requests, now).await {
         Ok(accepted) => {
-            let new = arrivals.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
+            let new = held.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
             shared.counts.accepted(new.map(|(arrivals, _)| arrivals.len()).sum());
-            for (arrivals, accepted) in arrivals.iter().zip(&accepted) {
+            for (arrivals, accepted) in held.iter().zip(&accepted) {
                 journal::accepted(arrivals, accepted);
                 hand_over(shared, arrivals, accepted);
             }
@@ -141,8 +142,8 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
         }
         Err(error) => {
             // It may have happened all the same: what it leased must not stay with a node that does not know of it.
-            let leased = !places.is_empty();
-            places.into_iter().for_each(|place| shared.floor.free(place));
+            let leased = held.iter().flatten().any(|(_, hold)| hold.is_leased());
+            held.iter().flatten().for_each(|(_, hold)| shared.floor.let_go(*hold));
             if leased && !shared.has(Planted::ForgetUnclearAccept) {
                 let _ = shared.reports.send(Report::Release { lease, only: None });
             }
@@ -174,35 +175,35 @@ async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<HashMap<FlowKey, F
     Ok(known)
 }
 
-/// Prepares one row: leased to this node if it is due and there is a place for it, else left to whoever claims.
+/// Prepares one row: leased to this node if it is due and can be sent at once or soon, else left to whoever claims.
 fn arrival(
     shared: &Shared,
     notification: Arc<Notification>,
     flow: FlowId,
     lease: Lease,
     now: Timestamp,
-    places: &mut Vec<Place>,
-) -> Arrival {
+) -> (Arrival, Hold) {
     let due = notification.first_due(now);
     let bucket = Bucket { flow, lane: Lane::Main, priority: notification.priority };
-    let place = if due <= now && shared.may_take_work() { shared.floor.take(bucket) } else { None };
-    places.extend(place);
-    Arrival { notification, flow, due, lease: place.map(|_| lease) }
+    let hold = if due <= now && shared.may_take_work() {
+        shared.floor.take(bucket, notification.bytes())
+    } else {
+        Hold::No
+    };
+    (Arrival { notification, flow, due, lease: hold.is_leased().then_some(lease) }, hold)
 }
 
-/// After the commit: leased rows go straight to the senders, the others are announced.
-fn hand_over(shared: &Shared, arrivals: &[Arrival], accepted: &Accepted) {
-    for arrival in arrivals {
+/// After the commit: leased rows go to the senders or wait for them, the others are announced.
+fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted) {
+    for (arrival, hold) in arrivals {
         let bucket = Bucket { flow: arrival.flow, lane: Lane::Main, priority: arrival.notification.priority };
-        match (accepted, arrival.lease) {
-            (Accepted::New, Some(lease)) => {
+        match (accepted, arrival.lease, hold) {
+            (Accepted::New, Some(lease), Hold::Wait { .. }) => shared.floor.wait(job(arrival, lease)),
+            (Accepted::New, Some(lease), _) => {
                 let _ = shared.jobs.send(job(arrival, lease));
             }
-            (Accepted::New, None) => shared.announce(&arrival.notification, bucket, arrival.due),
-            (Accepted::Twin(_) | Accepted::Conflict, Some(_)) => {
-                shared.floor.free(Place { lane: bucket.lane, flow: bucket.flow });
-            }
-            (Accepted::Twin(_) | Accepted::Conflict, None) => {}
+            (Accepted::New, None, _) => shared.announce(&arrival.notification, bucket, arrival.due),
+            (Accepted::Twin(_) | Accepted::Conflict, _, hold) => shared.floor.let_go(*hold),
         }
     }
 }

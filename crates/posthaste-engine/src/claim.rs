@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::flow::{Bucket, Quota};
+use posthaste_core::flow::Bucket;
 
 use crate::engine::Shared;
+use crate::floor::{Claim, Deal};
 use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::Job;
@@ -18,32 +19,38 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         shared.floor.claim.notified().await;
-        while let Some(quotas) = quotas(&shared).await {
-            claim(&shared, quotas).await;
+        while let Some(Deal { jobs, claims }) = deal(&shared).await {
+            for job in jobs {
+                let _ = shared.jobs.send(job);
+            }
+            if !claims.is_empty() {
+                claim(&shared, &claims).await;
+            }
         }
     }
 }
 
-/// What to claim next; waits while outcomes cannot be recorded, for then no new send may start.
-async fn quotas(shared: &Shared) -> Option<Vec<Quota>> {
+/// What to send and to claim next; waits while outcomes cannot be recorded, for then no new send may start.
+async fn deal(shared: &Shared) -> Option<Deal> {
     shared.recording.wait(|on| on.then_some(())).await;
     if !shared.may_take_work() {
         return None;
     }
-    let quotas = shared.floor.deal(u32::try_from(shared.settings.batch).unwrap_or(u32::MAX));
-    (!quotas.is_empty()).then_some(quotas)
+    let deal = shared.floor.deal(u32::try_from(shared.settings.batch).unwrap_or(u32::MAX));
+    (!deal.jobs.is_empty() || !deal.claims.is_empty()).then_some(deal)
 }
 
-async fn claim(shared: &Shared, quotas: Vec<Quota>) {
+async fn claim(shared: &Shared, claims: &[Claim]) {
     let lease = shared.node.grant();
-    match shared.store.claim(quotas.clone(), lease, shared.node.now()).await {
+    let quotas = claims.iter().map(|claim| claim.quota()).collect();
+    match shared.store.claim(quotas, lease, shared.node.now()).await {
         Ok(jobs) => {
-            let filled = count(&jobs);
-            for quota in quotas {
-                shared.floor.claimed(quota, filled.get(&quota.bucket).copied().unwrap_or(0));
-            }
-            for job in jobs {
-                let _ = shared.jobs.send(job);
+            let mut by_bucket = sorted(jobs);
+            for claim in claims {
+                let jobs = by_bucket.remove(&claim.bucket).unwrap_or_default();
+                for job in shared.floor.claimed(*claim, jobs) {
+                    let _ = shared.jobs.send(job);
+                }
             }
         }
         Err(error) => {
@@ -51,8 +58,8 @@ async fn claim(shared: &Shared, quotas: Vec<Quota>) {
             shared.counts.store_error();
             // It may have happened all the same: the grant is given back. The buckets left the turns, so
             // all are looked at again.
-            for quota in quotas {
-                shared.floor.claimed(quota, 0);
+            for claim in claims {
+                shared.floor.claimed(*claim, vec![]);
             }
             if !shared.has(Planted::ForgetUnclearClaim) {
                 let _ = shared.reports.send(Report::Release { lease, only: None });
@@ -63,10 +70,10 @@ async fn claim(shared: &Shared, quotas: Vec<Quota>) {
     }
 }
 
-fn count(jobs: &[Job]) -> BTreeMap<Bucket, u32> {
-    let mut filled = BTreeMap::new();
+fn sorted(jobs: Vec<Job>) -> BTreeMap<Bucket, Vec<Job>> {
+    let mut by_bucket: BTreeMap<Bucket, Vec<Job>> = BTreeMap::new();
     for job in jobs {
-        *filled.entry(job.bucket()).or_default() += 1;
+        by_bucket.entry(job.bucket()).or_default().push(job);
     }
-    filled
+    by_bucket
 }

@@ -45,17 +45,17 @@ async fn work(shared: Arc<Shared>, job: Job) {
         Ok(step) => step,
         Err(Panicked) => Ok(broken_down(&shared, &job)),
     };
-    let place = job.place();
+    let (place, bytes) = (job.place(), job.bytes());
     let report = match step {
         Ok(Step::Send(verdict, attempt)) => {
-            shared.floor.sent(place);
+            shared.floor.sent(place, bytes);
             shared.counts.attempted(&attempt);
             // The attempt took its time; what is decided now goes by the policy of now.
             let policy = shared.policies.of(&job.notification);
             Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
         }
         Ok(Step::End(decision)) => {
-            shared.floor.sent(place);
+            shared.floor.sent(place, bytes);
             Report::Finished(Box::new(Finished::unsent(&shared, job, policy, decision)))
         }
         Ok(Step::GiveBack) => {

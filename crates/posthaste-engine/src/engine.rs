@@ -10,6 +10,7 @@ use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::classify::Overrides;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
+use posthaste_core::lease::Lease;
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::time::Timestamp;
@@ -243,6 +244,7 @@ impl Engine {
         let until = Instant::now() + patience.min(Duration::from_secs(86_400));
         // Whoever came before is told the truth about what is stored.
         let _ = tokio::time::timeout_at(until, self.let_in()).await;
+        self.shared.give_back(self.shared.floor.empty_hand());
         while self.shared.floor.busy() > 0 {
             let freed = self.shared.floor.freed.notified();
             if tokio::time::timeout_at(until, freed).await.is_err() {
@@ -280,6 +282,17 @@ impl Shared {
     /// Whether a lease taken now could be worked on.
     pub(crate) fn may_take_work(&self) -> bool {
         !self.is_draining() && self.recording.get() && self.node.left() > self.settings.beat
+    }
+
+    /// Gives rows back that were leased and not sent.
+    pub(crate) fn give_back(&self, jobs: Vec<Job>) {
+        let mut grants: BTreeMap<Lease, Vec<NotificationId>> = BTreeMap::new();
+        for job in jobs {
+            grants.entry(job.lease).or_default().push(job.notification.id);
+        }
+        for (lease, ids) in grants {
+            let _ = self.reports.send(Report::Release { lease, only: Some(ids) });
+        }
     }
 
     /// Makes known that a row waits: it is claimed when it is due, and ended when it expires.

@@ -6,14 +6,15 @@ use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
 
 use crate::acts::Actor;
+use crate::floor::Hold;
 use crate::store::{Accepted, Act, Arrival, Change, Ending, Facts, Job, Next, Settlement};
 
 /// A request was answered by the store.
-pub(crate) fn accepted(arrivals: &[Arrival], accepted: &Accepted) {
+pub(crate) fn accepted(arrivals: &[(Arrival, Hold)], accepted: &Accepted) {
     if *accepted != Accepted::New || !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    for Arrival { notification, due, .. } in arrivals {
+    for (Arrival { notification, due, .. }, _) in arrivals {
         let Notification { id, tenant, channel, .. } = &**notification;
         tracing::debug!(%id, %tenant, %channel, %due, "accepted");
     }

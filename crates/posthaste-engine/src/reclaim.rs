@@ -41,6 +41,7 @@ async fn beat(shared: &Shared) -> Result<()> {
         Pulse::Lost => rejoin(shared).await?,
     }
     shared.floor.claim.notify_one();
+    shared.give_back(shared.floor.stale());
     shared.policies.refresh(&*shared.store).await
 }
 

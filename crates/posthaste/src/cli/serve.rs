@@ -86,9 +86,11 @@ pub(crate) async fn stop(server: Server, signals: &mut Signals, signal: &str) ->
     }
 }
 
-/// The runtime of a server: one worker for each core.
+/// The runtime of a server: one core is left to the thread that writes.
 pub(crate) fn runtime() -> std::io::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = cores.saturating_sub(1).max(1);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
 /// Starts logging, and says what was set for nothing.

@@ -1,0 +1,210 @@
+//! What is leased and waits in memory for a place: it came in while every place of its flow was taken, or was claimed
+//! ahead. It saves claims, each of which is a commit, and most of the writing.
+//!
+//! Only flows that move have room here, as much as they sent in the last moments. So nothing waits for long, and a flow
+//! that hangs keeps its rows in the store, where others can have them.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use posthaste_core::flow::{Bucket, FlowId};
+use tokio::time::Instant;
+
+use crate::store::Job;
+
+/// How many may wait for each that may be sent at once; a flow has half of it at most.
+const WAITING: u32 = 16;
+/// The most bytes that wait.
+const MOST_BYTES: usize = 64 << 20;
+/// The stretch of time in which the sends of a flow are counted.
+const WINDOW: Duration = Duration::from_millis(250);
+/// How long one may wait before it goes back to the store.
+const LONGEST: Duration = Duration::from_secs(2);
+/// The most flows whose sends are counted; beyond it all are forgotten and counted anew.
+const MOST_FLOWS: usize = 10_000;
+
+/// What waits, and how fast each flow moves.
+#[derive(Debug)]
+pub(super) struct Hand {
+    most: u32,
+    began: Instant,
+    queues: HashMap<Bucket, VecDeque<(Instant, Job)>>,
+    /// Places kept in it, filled or not yet.
+    total: u32,
+    by_flow: HashMap<FlowId, u32>,
+    bytes: usize,
+    moves: HashMap<FlowId, Moves>,
+}
+
+/// The sends of a flow in one stretch of time, and in the one before.
+#[derive(Debug, Clone, Copy, Default)]
+struct Moves {
+    window: u128,
+    now: u32,
+    before: u32,
+    /// How large the last one was: so the next ones may be, too.
+    bytes: usize,
+}
+
+impl Hand {
+    pub(super) fn new(sends: u32) -> Self {
+        Self {
+            most: sends.saturating_mul(WAITING),
+            began: Instant::now(),
+            queues: HashMap::new(),
+            total: 0,
+            by_flow: HashMap::new(),
+            bytes: 0,
+            moves: HashMap::new(),
+        }
+    }
+
+    /// How many it holds, or has promised to.
+    pub(super) const fn len(&self) -> u32 {
+        self.total
+    }
+
+    /// Whether anything of the bucket waits.
+    pub(super) fn holds(&self, bucket: Bucket) -> bool {
+        self.queues.contains_key(&bucket)
+    }
+
+    /// Keeps room for one more, if its flow moves and there is some.
+    pub(super) fn reserve(&mut self, flow: FlowId, bytes: usize) -> bool {
+        let room = self.room(flow) > 0 && self.bytes.saturating_add(bytes) <= MOST_BYTES;
+        if room {
+            self.keep(flow, 1);
+            self.bytes += bytes;
+        }
+        room
+    }
+
+    /// Keeps room for rows that are claimed ahead, once the flow has used up half of what it had; answers for how many.
+    pub(super) fn reserve_ahead(&mut self, flow: FlowId, most: u32) -> u32 {
+        let (room, moves) = (self.room(flow), self.moves(flow));
+        if room <= moves.moved() / 2 {
+            return 0;
+        }
+        let by_bytes = MOST_BYTES.saturating_sub(self.bytes) / moves.bytes.max(1);
+        let count = room.min(most).min(u32::try_from(by_bytes).unwrap_or(u32::MAX));
+        self.keep(flow, count);
+        count
+    }
+
+    /// Fills room that was kept ahead, when nobody knew yet how large it would be.
+    pub(super) fn push_ahead(&mut self, job: Job) {
+        self.bytes += job.bytes();
+        self.push(job);
+    }
+
+    fn room(&self, flow: FlowId) -> u32 {
+        let in_flow = self.by_flow.get(&flow).copied().unwrap_or(0);
+        let of_flow = self.moves(flow).moved().min(self.most / 2).saturating_sub(in_flow);
+        of_flow.min(self.most.saturating_sub(self.total))
+    }
+
+    fn keep(&mut self, flow: FlowId, count: u32) {
+        if count > 0 {
+            self.total += count;
+            *self.by_flow.entry(flow).or_default() += count;
+        }
+    }
+
+    /// Gives back room that was kept.
+    pub(super) fn forgo(&mut self, flow: FlowId, bytes: usize) {
+        self.total = self.total.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(count) = self.by_flow.get_mut(&flow) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.by_flow.remove(&flow);
+            }
+        }
+    }
+
+    /// Fills room that was kept.
+    pub(super) fn push(&mut self, job: Job) {
+        self.queues.entry(job.bucket()).or_default().push_back((Instant::now(), job));
+    }
+
+    /// Takes out up to `limit` of a bucket, the oldest first.
+    pub(super) fn pop(&mut self, bucket: Bucket, limit: u32) -> Vec<Job> {
+        let Some(queue) = self.queues.get_mut(&bucket) else { return vec![] };
+        let count = queue.len().min(limit as usize);
+        let jobs: Vec<Job> = queue.drain(..count).map(|(_, job)| job).collect();
+        if queue.is_empty() {
+            self.queues.remove(&bucket);
+        }
+        for job in &jobs {
+            self.forgo(job.flow, job.bytes());
+        }
+        jobs
+    }
+
+    /// Takes out what has waited too long.
+    pub(super) fn stale(&mut self, now: Instant) -> Vec<Job> {
+        let buckets: Vec<(Bucket, usize)> = self
+            .queues
+            .iter()
+            .map(|(bucket, queue)| (*bucket, queue.partition_point(|(since, _)| *since + LONGEST <= now)))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        self.pop_each(buckets)
+    }
+
+    /// Takes out everything.
+    pub(super) fn empty(&mut self) -> Vec<Job> {
+        let buckets = self.queues.iter().map(|(bucket, queue)| (*bucket, queue.len())).collect();
+        self.pop_each(buckets)
+    }
+
+    fn pop_each(&mut self, mut buckets: Vec<(Bucket, usize)>) -> Vec<Job> {
+        // In their own order, so that a simulated run can be replayed.
+        buckets.sort_unstable();
+        let pop = |(bucket, count)| self.pop(bucket, u32::try_from(count).unwrap_or(u32::MAX));
+        buckets.into_iter().flat_map(pop).collect()
+    }
+
+    /// Notes that a send of the flow is over.
+    pub(super) fn note(&mut self, flow: FlowId, bytes: usize) {
+        if self.moves.len() >= MOST_FLOWS {
+            self.moves.clear();
+        }
+        let window = self.window();
+        let moves = self.moves.entry(flow).or_default();
+        *moves = moves.at(window);
+        moves.now = moves.now.saturating_add(1);
+        moves.bytes = bytes;
+    }
+
+    fn moves(&self, flow: FlowId) -> Moves {
+        self.moves.get(&flow).copied().unwrap_or_default().at(self.window())
+    }
+
+    fn window(&self) -> u128 {
+        self.began.elapsed().as_millis() / WINDOW.as_millis()
+    }
+}
+
+impl Moves {
+    /// The same, seen in a later stretch of time.
+    fn at(self, window: u128) -> Self {
+        match window.saturating_sub(self.window) {
+            0 => self,
+            1 => Self { window, now: 0, before: self.now, ..self },
+            _ => Self { window, now: 0, before: 0, ..self },
+        }
+    }
+
+    /// How many sends were over in a short while.
+    fn moved(self) -> u32 {
+        self.now.max(self.before)
+    }
+}
+
+impl Job {
+    /// About how much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.notification.bytes()
+    }
+}
