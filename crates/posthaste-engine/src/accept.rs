@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Engine, Shared};
 use crate::floor::Hold;
-                journal::accepted(arrivals, accepted);
+use crate::journal;
 use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};

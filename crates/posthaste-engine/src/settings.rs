@@ -53,13 +53,13 @@ impl Engine {
         actor: &Actor,
     ) -> std::result::Result<(), ActError> {
         let audit = self.audit(actor, action, target);
-        let (shared, name) = (self.shared.clone(), name.to_owned());
+        let (shared, name, action) = (self.shared.clone(), name.to_owned(), action.to_owned());
+        let (target, actor) = (target.to_owned(), actor.clone());
         let change = async move {
             shared.store.put_setting(&name, value, audit).await?;
+            journal::set(&action, &target, &actor);
             shared.policies.refresh(&*shared.store).await
         };
-        self.to_its_end(change).await?;
-        journal::set(action, target, actor);
-        Ok(())
+        Ok(self.to_its_end(change).await?)
     }
 }

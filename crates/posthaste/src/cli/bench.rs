@@ -37,7 +37,8 @@ pub(crate) struct BenchArgs {
     /// How many notifications are in a batch
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) batch: u16,
-    /// The SQLite file, with --rows that of the filled store; one that is there is not filled again, and it stays.
+    /// The SQLite file, with --rows that of the filled store; one that an earlier bench made is not filled again, and it
+    /// stays. Any other that is there is refused.
     /// Without it files in the directory for temporary ones, gone at the end
     #[arg(long, value_name = "PATH")]
     pub(crate) store: Option<PathBuf>,
