@@ -81,11 +81,11 @@ impl Hand {
 
     /// Keeps room for rows that are claimed ahead, once the flow has used up half of what it had; answers for how many.
     pub(super) fn reserve_ahead(&mut self, flow: FlowId, most: u32) -> u32 {
-        let (room, moves) = (self.room(flow), self.moves(flow));
-        if room <= moves.moved() / 2 {
+        let room = self.room(flow);
+        if room <= self.share(flow) / 2 {
             return 0;
         }
-        let by_bytes = MOST_BYTES.saturating_sub(self.bytes) / moves.bytes.max(1);
+        let by_bytes = MOST_BYTES.saturating_sub(self.bytes) / self.moves(flow).bytes.max(1);
         let count = room.min(most).min(u32::try_from(by_bytes).unwrap_or(u32::MAX));
         self.keep(flow, count);
         count
@@ -99,8 +99,12 @@ impl Hand {
 
     fn room(&self, flow: FlowId) -> u32 {
         let in_flow = self.by_flow.get(&flow).copied().unwrap_or(0);
-        let of_flow = self.moves(flow).moved().min(self.most / 2).saturating_sub(in_flow);
-        of_flow.min(self.most.saturating_sub(self.total))
+        self.share(flow).saturating_sub(in_flow).min(self.most.saturating_sub(self.total))
+    }
+
+    /// How many of a flow may wait: as many as it sent in a short while.
+    fn share(&self, flow: FlowId) -> u32 {
+        self.moves(flow).moved().min(self.most / 2)
     }
 
     fn keep(&mut self, flow: FlowId, count: u32) {
@@ -206,5 +210,52 @@ impl Job {
     /// About how much memory it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.notification.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: FlowId = FlowId(1);
+
+    fn moved(count: u32) -> Hand {
+        let mut hand = Hand::new(256);
+        (0..count).for_each(|_| hand.note(ONE, 1_000));
+        hand
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flow_has_as_much_room_as_it_moved_in_a_short_while() {
+        let mut hand = moved(3);
+        assert!((0..3).all(|_| hand.reserve(ONE, 10)) && !hand.reserve(ONE, 10));
+        assert!(!hand.reserve(FlowId(2), 10), "this one has not moved");
+        hand.forgo(ONE, 10);
+        tokio::time::advance(WINDOW).await;
+        assert!(hand.reserve(ONE, 10), "the stretch before still counts");
+        hand.forgo(ONE, 10);
+        tokio::time::advance(WINDOW).await;
+        assert!(!hand.reserve(ONE, 10), "it has stopped to move");
+        assert_eq!((hand.len(), hand.bytes), (2, 20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_flow_has_half_at_most_and_bytes_are_bounded() {
+        let mut hand = moved(100_000);
+        assert_eq!(hand.reserve_ahead(ONE, 100_000), 2_048);
+        assert_eq!(hand.reserve_ahead(ONE, 100_000), 0);
+        let mut hand = moved(100_000);
+        assert!(!hand.reserve(ONE, MOST_BYTES + 1) && hand.reserve(ONE, MOST_BYTES));
+        assert_eq!(hand.reserve_ahead(ONE, 100), 0, "no bytes are left");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rows_are_claimed_ahead_once_half_of_the_room_is_free() {
+        let mut hand = moved(100);
+        assert_eq!(hand.reserve_ahead(ONE, 500), 100);
+        (0..50).for_each(|_| hand.forgo(ONE, 0));
+        assert_eq!(hand.reserve_ahead(ONE, 500), 0);
+        hand.forgo(ONE, 0);
+        assert_eq!(hand.reserve_ahead(ONE, 500), 51);
     }
 }

@@ -1,0 +1,109 @@
+//! What waits in memory: it saves claims, and it never waits there for long.
+
+use std::sync::Arc;
+
+use posthaste_core::id::NotificationId;
+use posthaste_core::state::State;
+use posthaste_engine::engine::Engine;
+
+use super::PLAIN;
+use crate::rig::{FaultyStore, Rig, Script, http, ms, notification, pass, secs, send};
+
+/// A destination that has just delivered forty in no time, and hangs from now on.
+async fn moved_then_hung(rig: &Rig, engine: &Engine) {
+    for _ in 0..40 {
+        send(engine, notification(engine, "a", PLAIN)).await;
+    }
+    pass(ms(10)).await;
+    rig.always("a", Script::Slowly(secs(8), http(200)));
+}
+
+async fn send_many(engine: &Engine, count: usize) -> Vec<NotificationId> {
+    let mut ids = vec![];
+    for _ in 0..count {
+        ids.push(send(engine, notification(engine, "a", PLAIN)).await);
+    }
+    ids
+}
+
+async fn in_state(rig: &Rig, ids: &[NotificationId], state: State) -> usize {
+    let mut count = 0;
+    for id in ids {
+        count += usize::from(rig.state(*id).await == state);
+    }
+    count
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_to_a_flow_that_moves_is_sent_without_a_claim() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    moved_then_hung(&rig, &engine).await;
+    rig.always("a", Script::Slowly(ms(20), http(200)));
+    pass(ms(10)).await;
+    let claims = store.calls("claim");
+    let ids = send_many(&engine, 20).await;
+    assert_eq!(in_state(&rig, &ids, State::Processing).await, 20, "all are leased as they are stored");
+    pass(ms(400)).await;
+    assert_eq!(in_state(&rig, &ids, State::Succeeded).await, 20);
+    assert_eq!(store.calls("claim"), claims);
+    for id in ids {
+        assert_eq!(rig.arrivals(id).len(), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_memory_too_long_goes_back_to_the_store() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    let engine = rig.start().await;
+    moved_then_hung(&rig, &engine).await;
+    let ids = send_many(&engine, 20).await;
+    assert_eq!(in_state(&rig, &ids, State::Processing).await, 20);
+    pass(secs(4)).await;
+    assert_eq!(in_state(&rig, &ids, State::Processing).await, 2, "only what is being sent is held");
+    assert_eq!((in_state(&rig, &ids, State::Pending).await, engine.busy()), (18, 2));
+    pass(secs(120)).await;
+    assert_eq!(in_state(&rig, &ids, State::Succeeded).await, 20);
+    for id in ids {
+        assert_eq!(rig.arrivals(id).len(), 1);
+        assert!(rig.events(id).await.is_empty(), "going back is no interruption");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_gives_back_what_waits_in_memory() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    let engine = rig.start().await;
+    moved_then_hung(&rig, &engine).await;
+    let ids = send_many(&engine, 20).await;
+    assert_eq!(engine.drain(secs(30)).await.unwrap(), 0);
+    assert_eq!(in_state(&rig, &ids, State::Succeeded).await, 2);
+    assert_eq!(in_state(&rig, &ids, State::Pending).await, 18);
+    let _other = rig.start().await;
+    pass(secs(120)).await;
+    for id in ids {
+        assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_in_the_store_goes_before_what_comes_later_and_is_claimed_in_fewer_steps() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    rig.always("a", Script::Slowly(ms(10), http(200)));
+    let first = send_many(&engine, 400).await;
+    pass(ms(1)).await;
+    let last = send(&engine, notification(&engine, "a", PLAIN)).await;
+    assert_eq!(rig.state(last).await, State::Pending);
+    pass(secs(10)).await;
+    assert_eq!(in_state(&rig, &first, State::Succeeded).await, 400);
+    let order: Vec<NotificationId> = rig.channel.arrivals().into_iter().map(|(id, ..)| id).collect();
+    assert_eq!(order.last(), Some(&last));
+    assert!(store.calls("claim") < 100, "{} claims for 400 rows, two places at a time", store.calls("claim"));
+}
