@@ -1,0 +1,7 @@
+//! The promises of the PostgreSQL store, on a real server that the tests start by themselves.
+
+mod conformance;
+mod connect;
+mod many;
+mod server;
+mod trouble;
