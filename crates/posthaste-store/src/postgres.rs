@@ -18,6 +18,7 @@ use posthaste_engine::store::{
     Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
     Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View, Wakes,
 };
+use tokio::sync::Semaphore;
 
 pub use self::connect::{ConnectError, PostgresOptions, Time};
 pub use self::planted::Planted;
@@ -52,9 +53,16 @@ mod wake;
 /// How often a transaction that had to give way to another one is tried.
 const TRIES: usize = 5;
 
+/// The connections that whoever only looks leaves to the others: no list that people read may keep a heartbeat or an
+/// outcome waiting.
+const KEPT_FREE: usize = 3;
+
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
     pool: Pool,
+    /// A place for each connection that may be used to look.
+    looks: Arc<Semaphore>,
+    patience: Duration,
     manner: Arc<Manner>,
     writers: Arc<Writers>,
     flows: Flows,
@@ -64,10 +72,13 @@ pub struct PostgresStore {
 
 /// Runs something in a transaction of its own, again where the server chose it to give way.
 macro_rules! transact {
-    ($store:expr, $tx:ident => $run:expr) => {{
+    ($store:expr, $tx:ident => $run:expr) => {
+        transact!($store, tx, $tx => $run)
+    };
+    ($store:expr, $open:ident, $tx:ident => $run:expr) => {{
         let mut tries = 1;
         loop {
-            let $tx = $store.tx().await?;
+            let $tx = $store.$open().await?;
             let answer = $run.await;
             match $tx.end(answer).await {
                 Err(fault) if fault.gave_way() && tries < TRIES => tries += 1,
@@ -75,6 +86,13 @@ macro_rules! transact {
             }
         }
     }};
+}
+
+/// Looks at something, in a transaction of its own, beside those that work.
+macro_rules! look {
+    ($store:expr, $tx:ident => $run:expr) => {
+        transact!($store, look_tx, $tx => $run)
+    };
 }
 
 impl PostgresStore {
@@ -90,6 +108,8 @@ impl PostgresStore {
         let process: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
         Ok(Self {
             pool: reached.pool,
+            looks: Arc::new(Semaphore::new(options.connections.saturating_sub(KEPT_FREE).max(1))),
+            patience: options.connect_timeout,
             manner: options.manner(),
             writers: Writers::of(process),
             flows: Flows::default(),
@@ -101,7 +121,15 @@ impl PostgresStore {
     /// A connection for one transaction.
     async fn tx(&self) -> fault::Result<Tx> {
         let client = self.pool.get().await?;
-        Ok(Tx::on(client, self.manner.clone(), self.writers.take()))
+        Ok(Tx::on(client, self.manner.clone(), self.writers.take(), None))
+    }
+
+    /// A connection for one transaction that only looks.
+    async fn look_tx(&self) -> fault::Result<Tx> {
+        let place = tokio::time::timeout(self.patience, self.looks.clone().acquire_owned()).await;
+        let place = place.ok().and_then(std::result::Result::ok).ok_or(fault::Fault::Crowded)?;
+        let client = self.pool.get().await?;
+        Ok(Tx::on(client, self.manner.clone(), self.writers.take(), Some(place)))
     }
 
     /// The caller's time, if nodes live by it.
@@ -119,7 +147,7 @@ impl PostgresStore {
     /// The first counter that differs from a recount of the rows, in words; none if all are right.
     #[cfg(feature = "planted")]
     pub async fn recount(&self) -> Result<Option<String>> {
-        Ok(transact!(self, tx => counters::recount(&tx))?)
+        Ok(look!(self, tx => counters::recount(&tx))?)
     }
 }
 
@@ -210,11 +238,11 @@ impl Store for PostgresStore {
     }
 
     async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
-        Ok(transact!(self, tx => reads::facts(&tx, &self.flows, &ids))?)
+        Ok(look!(self, tx => reads::facts(&tx, &self.flows, &ids))?)
     }
 
     async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
-        Ok(transact!(self, tx => reads::notification_of(&tx, dead_letter))?)
+        Ok(look!(self, tx => reads::notification_of(&tx, dead_letter))?)
     }
 
     async fn transition(
@@ -235,11 +263,11 @@ impl Store for PostgresStore {
     }
 
     async fn get(&self, id: NotificationId) -> Result<Option<View>> {
-        Ok(transact!(self, tx => reads::get(&tx, &self.flows, id))?)
+        Ok(look!(self, tx => reads::get(&tx, &self.flows, id))?)
     }
 
     async fn history(&self, id: NotificationId) -> Result<History> {
-        Ok(transact!(self, tx => reads::history(&tx, id))?)
+        Ok(look!(self, tx => reads::history(&tx, id))?)
     }
 
     async fn page(
@@ -248,7 +276,7 @@ impl Store for PostgresStore {
         before: Option<NotificationId>,
         limit: usize,
     ) -> Result<Page<View, NotificationId>> {
-        Ok(transact!(self, tx => lists::page(&tx, &self.flows, &filter, before, limit))?)
+        Ok(look!(self, tx => lists::page(&tx, &self.flows, &filter, before, limit))?)
     }
 
     async fn retry_queue(
@@ -257,11 +285,11 @@ impl Store for PostgresStore {
         after: Option<(Timestamp, NotificationId)>,
         limit: usize,
     ) -> Result<Page<View, (Timestamp, NotificationId)>> {
-        Ok(transact!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
+        Ok(look!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
     }
 
     async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
-        Ok(transact!(self, tx => lists::dead_letter(&tx, &self.flows, id))?)
+        Ok(look!(self, tx => lists::dead_letter(&tx, &self.flows, id))?)
     }
 
     async fn dead_letters(
@@ -270,7 +298,7 @@ impl Store for PostgresStore {
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-        Ok(transact!(self, tx => lists::dead_letters(&tx, &self.flows, &filter, before, limit))?)
+        Ok(look!(self, tx => lists::dead_letters(&tx, &self.flows, &filter, before, limit))?)
     }
 
     async fn audit(
@@ -279,10 +307,10 @@ impl Store for PostgresStore {
         before: Option<i64>,
         limit: usize,
     ) -> Result<Page<AuditRow, i64>> {
-        Ok(transact!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
+        Ok(look!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        Ok(transact!(self, tx => counters::stats(&tx, tenant.as_ref(), now))?)
+        Ok(look!(self, tx => counters::stats(&tx, tenant.as_ref(), now))?)
     }
 }

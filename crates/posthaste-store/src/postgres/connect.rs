@@ -156,6 +156,16 @@ pub enum ConnectError {
         /// Which one.
         database: String,
     },
+    /// A pooler that keeps no sessions stands in between.
+    #[error(
+        "what answers at {tried} is a pooler that keeps no sessions ({what}): set prepared = false, or name the server itself"
+    )]
+    Pooler {
+        /// Where.
+        tried: String,
+        /// What it says.
+        what: String,
+    },
     /// The server has no connection to spare.
     #[error(
         "PostgreSQL at {tried} has no connection left: raise its max_connections, or let each node use fewer"
@@ -361,6 +371,9 @@ fn refused(error: &PoolError, tried: String, database: String) -> ConnectError {
         other => chain(other),
     };
     let PoolError::Backend(error) = error else { return ConnectError::Unreachable { tried, what } };
+    if what.contains("unsupported startup parameter") {
+        return ConnectError::Pooler { tried, what };
+    }
     let Some(code) = error.code() else {
         let asks = what.contains("password missing") || what.contains("authentication");
         return if asks {

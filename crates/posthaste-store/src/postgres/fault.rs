@@ -15,6 +15,9 @@ pub(super) enum Fault {
     /// No connection could be had.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// Too many look at the same time.
+    #[error("too many look at what is kept at the same time")]
+    Crowded,
     /// What was read cannot be what was written.
     #[error("{0}")]
     Nonsense(String),
@@ -47,7 +50,7 @@ impl Fault {
         match self {
             Self::Postgres(error) => error.code(),
             Self::Pool(PoolError::Backend(error)) => error.code(),
-            Self::Pool(_) | Self::Nonsense(_) => None,
+            Self::Pool(_) | Self::Crowded | Self::Nonsense(_) => None,
         }
     }
 
@@ -59,17 +62,17 @@ impl Fault {
         })
     }
 
-    /// Whether the connection can go on after a rollback. Not so if it is gone, is being closed, or leads to a server that
-    /// only reads, as after a failover.
+    /// Whether the connection can go on after a rollback. Not so if it is gone, is being closed, holds statements that do
+    /// not work any more, or leads to a server that only reads, as after a failover.
     pub(super) fn spares_connection(&self) -> bool {
         match self {
             Self::Nonsense(_) => true,
             Self::Postgres(error) => error.code().is_some_and(|code| {
-                let class = &code.code()[..2];
-                class != "57" && class != "08" && *code != SqlState::READ_ONLY_SQL_TRANSACTION
-                    || *code == SqlState::QUERY_CANCELED
+                // 0A: a statement that was prepared before the schema changed. 26: one that the connection forgot.
+                let gone = matches!(&code.code()[..2], "08" | "0A" | "26" | "57");
+                (!gone || *code == SqlState::QUERY_CANCELED) && *code != SqlState::READ_ONLY_SQL_TRANSACTION
             }),
-            Self::Pool(_) => false,
+            Self::Pool(_) | Self::Crowded => false,
         }
     }
 }
@@ -95,6 +98,11 @@ impl From<Fault> for StoreError {
         match fault {
             Fault::Nonsense(what) => Self::Corrupt { what },
             Fault::Postgres(error) if for_good => Self::Corrupt { what: told(&error) },
+            Fault::Crowded => Self::Unavailable { what: Fault::Crowded.to_string(), source: None },
+            Fault::Postgres(error) if is_pooled(&error) => unavailable(
+                "a pooler that keeps no sessions stands before PostgreSQL: set prepared = false",
+                Box::new(error),
+            ),
             Fault::Postgres(error) if error.code().is_some() => {
                 unavailable("PostgreSQL refused", Box::new(error))
             }
@@ -107,6 +115,13 @@ impl From<Fault> for StoreError {
             Fault::Pool(error) => unavailable("PostgreSQL cannot be reached", Box::new(error)),
         }
     }
+}
+
+/// Whether statements that were prepared are not there, or there already: the connection is not the one that it was.
+fn is_pooled(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| {
+        *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
+    })
 }
 
 /// What PostgreSQL says, without the values that it may quote: they may be what was to be sent.

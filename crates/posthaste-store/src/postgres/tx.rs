@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use deadpool_postgres::Object;
 use futures_util::future::join_all;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -76,12 +77,19 @@ pub(super) struct Tx {
     manner: Arc<Manner>,
     /// Which rows of the counters are this transaction's while it runs.
     writer: Writer,
+    /// The place among those who look, if it only looks.
+    _look: Option<OwnedSemaphorePermit>,
 }
 
 impl Tx {
     /// On a connection that is in no transaction.
-    pub(super) const fn on(client: Object, manner: Arc<Manner>, writer: Writer) -> Self {
-        Self { client: Some(client), manner, writer }
+    pub(super) const fn on(
+        client: Object,
+        manner: Arc<Manner>,
+        writer: Writer,
+        look: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self { client: Some(client), manner, writer, _look: look }
     }
 
     /// Whether that bug is switched on.

@@ -2,6 +2,8 @@
 
 mod conformance;
 mod connect;
+mod damage;
 mod many;
 mod server;
+mod tls;
 mod trouble;
