@@ -3,6 +3,7 @@
 mod conformance;
 mod connect;
 mod damage;
+mod engine;
 mod many;
 mod server;
 mod tls;

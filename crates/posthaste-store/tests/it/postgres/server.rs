@@ -8,11 +8,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use posthaste_store::postgres::{PostgresOptions, PostgresStore, Time};
 
 /// A database with the schema, which the others are copied from.
 const TEMPLATE: &str = "posthaste_template";
+
+/// The database in which most tests have a schema each.
+const SHARED: &str = "posthaste_shared";
 
 /// A server.
 pub(crate) struct Server {
@@ -87,6 +91,7 @@ impl Server {
         server.answered("up");
         server.sql("postgres", &format!("create database {TEMPLATE}"));
         server.sql(TEMPLATE, &schema());
+        server.sql("postgres", &format!("create database {SHARED} template template0"));
         server
     }
 
@@ -143,9 +148,17 @@ impl Server {
         self.port
     }
 
-    /// A store in a new database.
+    /// The URL of a new schema in the database that most tests share, with everything in it. This writes a hundredth of what
+    /// a new database does.
+    pub(crate) fn schema(&self) -> String {
+        let name = format!("s{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.sql(SHARED, &format!("create schema {name}; set search_path = {name}; {}", schema()));
+        format!("{}?options=-csearch_path%3D{name}", self.url(SHARED))
+    }
+
+    /// A store in a new schema.
     pub(crate) async fn store(&self, options: PostgresOptions) -> PostgresStore {
-        PostgresStore::connect(&self.url(&self.database()), options).await.unwrap()
+        PostgresStore::connect(&self.schema(), options).await.unwrap()
     }
 }
 
@@ -158,9 +171,19 @@ impl Drop for Server {
     }
 }
 
-/// Options for tests that bring their own time, with few connections each.
+/// Options for tests that bring their own time, with few connections each and the patience that a busy machine needs.
 pub(crate) fn callers_time() -> PostgresOptions {
-    PostgresOptions { time: Time::Caller, connections: 4, migrate: false, ..PostgresOptions::default() }
+    let patience = Duration::from_secs(60);
+    PostgresOptions {
+        time: Time::Caller,
+        connections: 4,
+        migrate: false,
+        connect_timeout: patience,
+        statement_timeout: patience,
+        lock_timeout: patience,
+        idle_timeout: patience,
+        ..PostgresOptions::default()
+    }
 }
 
 /// The schema as the runner leaves it.
