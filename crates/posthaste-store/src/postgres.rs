@@ -62,7 +62,10 @@ pub struct PostgresStore {
     pool: Pool,
     /// A place for each connection that may be used to look.
     looks: Arc<Semaphore>,
+    /// How long to wait for a place or a connection.
     patience: Duration,
+    /// How long to wait for everything that one transaction asks.
+    longest: Duration,
     manner: Arc<Manner>,
     writers: Arc<Writers>,
     flows: Flows,
@@ -79,7 +82,9 @@ macro_rules! transact {
         let mut tries = 1;
         loop {
             let $tx = $store.$open().await?;
-            let answer = $run.await;
+            // The server ends what takes too long; a server that says nothing at all is left alone.
+            let answer = tokio::time::timeout($store.longest, $run).await;
+            let answer = answer.unwrap_or(Err(fault::Fault::Silent));
             match $tx.end(answer).await {
                 Err(fault) if fault.gave_way() && tries < TRIES => tries += 1,
                 done => break done,
@@ -110,6 +115,7 @@ impl PostgresStore {
             pool: reached.pool,
             looks: Arc::new(Semaphore::new(options.connections.saturating_sub(KEPT_FREE).max(1))),
             patience: options.connect_timeout,
+            longest: options.statement_timeout + options.connect_timeout,
             manner: options.manner(),
             writers: Writers::of(process),
             flows: Flows::default(),
@@ -121,7 +127,7 @@ impl PostgresStore {
     /// A connection for one transaction.
     async fn tx(&self) -> fault::Result<Tx> {
         let client = self.pool.get().await?;
-        Ok(Tx::on(client, self.manner.clone(), self.writers.take(), None))
+        Ok(Tx::on(client, self.manner.clone(), Some(self.writers.take()), None))
     }
 
     /// A connection for one transaction that only looks.
@@ -129,7 +135,7 @@ impl PostgresStore {
         let place = tokio::time::timeout(self.patience, self.looks.clone().acquire_owned()).await;
         let place = place.ok().and_then(std::result::Result::ok).ok_or(fault::Fault::Crowded)?;
         let client = self.pool.get().await?;
-        Ok(Tx::on(client, self.manner.clone(), self.writers.take(), Some(place)))
+        Ok(Tx::on(client, self.manner.clone(), None, Some(place)))
     }
 
     /// The caller's time, if nodes live by it.

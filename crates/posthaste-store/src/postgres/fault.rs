@@ -15,6 +15,9 @@ pub(super) enum Fault {
     /// No connection could be had.
     #[error(transparent)]
     Pool(#[from] PoolError),
+    /// The server does not answer, though its connection stands.
+    #[error("PostgreSQL does not answer")]
+    Silent,
     /// Too many look at the same time.
     #[error("too many look at what is kept at the same time")]
     Crowded,
@@ -50,7 +53,7 @@ impl Fault {
         match self {
             Self::Postgres(error) => error.code(),
             Self::Pool(PoolError::Backend(error)) => error.code(),
-            Self::Pool(_) | Self::Crowded | Self::Nonsense(_) => None,
+            Self::Pool(_) | Self::Silent | Self::Crowded | Self::Nonsense(_) => None,
         }
     }
 
@@ -72,7 +75,7 @@ impl Fault {
                 let gone = matches!(&code.code()[..2], "08" | "0A" | "26" | "57");
                 (!gone || *code == SqlState::QUERY_CANCELED) && *code != SqlState::READ_ONLY_SQL_TRANSACTION
             }),
-            Self::Pool(_) | Self::Crowded => false,
+            Self::Pool(_) | Self::Silent | Self::Crowded => false,
         }
     }
 }
@@ -98,7 +101,7 @@ impl From<Fault> for StoreError {
         match fault {
             Fault::Nonsense(what) => Self::Corrupt { what },
             Fault::Postgres(error) if for_good => Self::Corrupt { what: told(&error) },
-            Fault::Crowded => Self::Unavailable { what: Fault::Crowded.to_string(), source: None },
+            Fault::Silent | Fault::Crowded => Self::Unavailable { what: fault.to_string(), source: None },
             Fault::Postgres(error) if is_pooled(&error) => unavailable(
                 "a pooler that keeps no sessions stands before PostgreSQL: set prepared = false",
                 Box::new(error),

@@ -75,8 +75,8 @@ pub(super) struct Tx {
     /// There until the transaction has ended.
     client: Option<Object>,
     manner: Arc<Manner>,
-    /// Which rows of the counters are this transaction's while it runs.
-    writer: Writer,
+    /// Which rows of the counters are this transaction's while it runs; none if it only looks.
+    writer: Option<Writer>,
     /// The place among those who look, if it only looks.
     _look: Option<OwnedSemaphorePermit>,
 }
@@ -86,7 +86,7 @@ impl Tx {
     pub(super) const fn on(
         client: Object,
         manner: Arc<Manner>,
-        writer: Writer,
+        writer: Option<Writer>,
         look: Option<OwnedSemaphorePermit>,
     ) -> Self {
         Self { client: Some(client), manner, writer, _look: look }
@@ -99,7 +99,7 @@ impl Tx {
 
     /// The number under which this transaction keeps its counters.
     pub(super) fn writer(&self) -> i16 {
-        self.writer.number()
+        self.writer.as_ref().map_or(0, Writer::number)
     }
 
     fn client(&self) -> &Object {

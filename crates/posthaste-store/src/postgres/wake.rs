@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::fault::{Result, unless_damaged};
 use super::flows::Flows;
 use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide, wide_columns};
-use super::tx::{Mode, Tx, bind};
+use super::tx::{Mode, Then, Tx, bind, only, step};
 
 /// Where rows become due in a stretch of time, and when the next one does. Everything it reads is in the index.
 pub(super) async fn wakes(tx: &Tx, after: Timestamp, until: Timestamp) -> Result<Wakes> {
@@ -45,23 +45,34 @@ pub(super) async fn wakes(tx: &Tx, after: Timestamp, until: Timestamp) -> Result
 
 /// Rows whose time runs out up to `until`.
 pub(super) async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<Expiring> {
-    let sql = concat!(
+    let expired = concat!(
         "select q.id, q.expires, ",
         queue_columns!(),
         "
          from queue q
          where q.node is null
-         and q.expires is not null
+         and q.expires <= $1
          order by q.expires, q.id
-         limit $1"
+         limit $2"
     );
-    // One more than is told: the first of the rest is `next`.
-    let bound = bind![whole(limit).saturating_add(1) => INT8];
-    let mut found = Expiring::default();
-    for row in &tx.alone(Mode::Read, sql, bound).await? {
+    let later = "
+        select min(expires)
+        from queue
+        where node is null
+        and expires > $1";
+    let until = until.as_micros();
+    // One more than is told: where there is one, it is `next`.
+    let steps = [
+        step!(expired, bind![until => INT8, whole(limit).saturating_add(1) => INT8]),
+        step!(later, bind![until => INT8]),
+    ];
+    let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?;
+    let next = only(answers.pop().unwrap_or_default())?;
+    let mut found = Expiring { rows: vec![], next: Columns::of(&next).maybe_time()? };
+    for row in answers.iter().flatten() {
         let mut columns = Columns::of(row);
         let (id, expires) = (columns.notification_id()?, columns.time()?);
-        if found.rows.len() == limit || expires > until {
+        if found.rows.len() == limit {
             found.next = Some(expires);
             break;
         }

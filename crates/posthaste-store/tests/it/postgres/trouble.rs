@@ -116,3 +116,32 @@ async fn a_server_that_restarts_loses_nothing_and_is_used_again() {
         server.sql("postgres", "select pg_reload_conf()");
     }
 }
+
+/// Whoever waits for a server that has stopped without hanging up is told so, and the next connection is a new one.
+#[tokio::test]
+async fn a_server_that_says_nothing_is_not_waited_for() {
+    let server = Server::shared();
+    let short = Duration::from_millis(500);
+    let options = PostgresOptions {
+        application_name: "silent".to_owned(),
+        connections: 1,
+        statement_timeout: short,
+        connect_timeout: Duration::from_secs(5),
+        ..callers_time()
+    };
+    let store = PostgresStore::connect(&server.schema(), options).await.unwrap();
+    let pid = server.sql("postgres", "select pid from pg_stat_activity where application_name = 'silent'");
+    let tell = |signal: &str| {
+        let told = std::process::Command::new("kill").args([signal, &pid]).status().unwrap();
+        assert!(told.success(), "{signal} {pid}");
+    };
+    tell("-STOP");
+    let error = store.settings(None).await;
+    tell("-CONT");
+    let error = error.unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Unavailable { what, .. } if what.contains("does not answer")),
+        "{error}"
+    );
+    assert_eq!(store.settings(None).await.unwrap(), Some((0, vec![])));
+}
