@@ -70,6 +70,11 @@ fn uuid_v7(now: Timestamp, random: u128) -> u128 {
     (millis & 0xffff_ffff_ffff) << 80 | version | high | variant | low
 }
 
+/// The first whole millisecond that is not before this time.
+fn millis_from(time: Timestamp) -> u128 {
+    u128::try_from(time.as_micros()).unwrap_or(0).div_ceil(1_000)
+}
+
 macro_rules! id {
     ($name:ident, $prefix:literal, $field:literal, $doc:literal) => {
         #[doc = $doc]
@@ -93,6 +98,12 @@ macro_rules! id {
             /// The stored form; its order is the order of the ids.
             pub const fn to_bytes(self) -> [u8; 16] {
                 self.0.to_be_bytes()
+            }
+
+            /// The least id that is made at this time or later: an id is at or above it exactly if `made_at` is not
+            /// before `time`.
+            pub fn least_at(time: Timestamp) -> Self {
+                Self(millis_from(time) << 80)
             }
 
             /// When the id was made, to the millisecond.
@@ -189,6 +200,14 @@ mod tests {
             prop_assume!(a < b);
             let (a, b) = (NotificationId::new(Timestamp::from_millis(a), r), NotificationId::new(Timestamp::from_millis(b), s));
             prop_assert!(a < b && a.to_string() < b.to_string() && a.to_bytes() < b.to_bytes());
+        }
+
+        #[test]
+        fn the_least_id_at_a_time_parts_the_ids_by_when_they_were_made(
+            micros in -5_000i64..5_000_000, millis in 0i64..5_000, random in any::<u128>(),
+        ) {
+            let (time, id) = (Timestamp::from_micros(micros), NotificationId::new(Timestamp::from_millis(millis), random));
+            prop_assert_eq!(NotificationId::least_at(time) <= id, time <= id.made_at());
         }
 
         #[test]

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::{Engine, Shared};
 use crate::floor::Place;
+use crate::journal;
 use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
@@ -24,6 +25,9 @@ pub enum AcceptError {
     /// The engine is stopping.
     #[error("this node is stopping and takes no new notifications")]
     Stopping,
+    /// The engine stopped before the store answered: it may or may not have been stored.
+    #[error("this node stopped before it was known whether the notification is stored")]
+    Unclear,
     /// A notification's own policy is not in order.
     #[error("the policy of the notification is refused")]
     Policy(#[source] BadField),
@@ -69,7 +73,8 @@ impl Engine {
         let notifications = notifications.into_iter().map(Arc::new).collect();
         let incoming = Incoming { idempotency, notifications, answer };
         self.shared.inbox.send(incoming).await.map_err(|_| AcceptError::Stopping)?;
-        answered.await.map_err(|_| AcceptError::Stopping)?
+        // The loop has it: from here on only the store's answer says what became of it.
+        answered.await.map_err(|_| AcceptError::Unclear)?
     }
 }
 
@@ -129,6 +134,7 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             let new = arrivals.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
             shared.counts.accepted(new.map(|(arrivals, _)| arrivals.len()).sum());
             for (arrivals, accepted) in arrivals.iter().zip(&accepted) {
+                journal::accepted(arrivals, accepted);
                 hand_over(shared, arrivals, accepted);
             }
             Ok(accepted)

@@ -10,9 +10,9 @@ use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
-use crate::engine::Engine;
-use crate::policies;
+use crate::engine::{Engine, Shared};
 use crate::store::{Act, Audit, Change, Facts, StoreError};
+use crate::{journal, policies};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,35 +202,21 @@ impl Engine {
             let change = Change { id, seen: facts.seen, act: act.clone() };
             let mut audit = self.audit(actor, act.word().unwrap_or(wanted), &id.to_string());
             audit.tenant = Some(facts.tenant.clone());
-            let made = self.shared.store.transition(vec![change], Some(audit), self.now()).await?;
-            if made == [true] {
-                self.after(&facts, &act);
+            let (shared, now, seen) = (self.shared.clone(), self.now(), facts.clone());
+            let by = actor.clone();
+            let change = async move {
+                let made = shared.store.transition(vec![change], Some(audit), now).await? == [true];
+                if made {
+                    journal::acted(&seen, &act, &by);
+                    after(&shared, &seen, &act);
+                }
+                Ok(made)
+            };
+            if self.to_its_end(change).await? {
                 return Ok(facts);
             }
         }
         Err(ActError::Busy { id })
-    }
-
-    /// What became due by the act is announced, and what ended is counted.
-    fn after(&self, facts: &Facts, act: &Act) {
-        if *act == Act::Cancel {
-            self.shared.counts.ended(State::Cancelled, 1);
-        }
-        let lane = match act {
-            Act::Requeue | Act::Retry => Lane::Main,
-            Act::RetryNow => Lane::Retry,
-            Act::Cancel
-            | Act::RequestCancel
-            | Act::Expire
-            | Act::Bury { .. }
-            | Act::Discard
-            | Act::Restore => return,
-        };
-        let bucket = Bucket { lane, ..facts.bucket };
-        self.shared.floor.ready(&facts.tenant, bucket);
-        if let Some(expiry) = facts.expires_at {
-            self.shared.alarm.set(expiry);
-        }
     }
 
     pub(crate) fn audit(&self, actor: &Actor, action: &str, target: &str) -> Audit {
@@ -241,5 +227,24 @@ impl Engine {
             target: target.to_owned(),
             at: self.now(),
         }
+    }
+}
+
+/// What became due by the act is announced, and what ended is counted.
+fn after(shared: &Shared, facts: &Facts, act: &Act) {
+    if *act == Act::Cancel {
+        shared.counts.ended(State::Cancelled, 1);
+    }
+    let lane = match act {
+        Act::Requeue | Act::Retry => Lane::Main,
+        Act::RetryNow => Lane::Retry,
+        Act::Cancel | Act::RequestCancel | Act::Expire | Act::Bury { .. } | Act::Discard | Act::Restore => {
+            return;
+        }
+    };
+    let bucket = Bucket { lane, ..facts.bucket };
+    shared.floor.ready(&facts.tenant, bucket);
+    if let Some(expiry) = facts.expires_at {
+        shared.alarm.set(expiry);
     }
 }

@@ -45,23 +45,26 @@ async fn work(shared: Arc<Shared>, job: Job) {
         Ok(step) => step,
         Err(Panicked) => Ok(broken_down(&shared, &job)),
     };
+    let place = job.place();
     let report = match step {
         Ok(Step::Send(verdict, attempt)) => {
+            shared.floor.sent(place);
             shared.counts.attempted(&attempt);
             // The attempt took its time; what is decided now goes by the policy of now.
             let policy = shared.policies.of(&job.notification);
             Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
         }
         Ok(Step::End(decision)) => {
+            shared.floor.sent(place);
             Report::Finished(Box::new(Finished::unsent(&shared, job, policy, decision)))
         }
         Ok(Step::GiveBack) => {
-            shared.floor.free(job.place());
+            shared.floor.free(place);
             Report::Release { lease: job.lease, only: Some(vec![job.notification.id]) }
         }
         Err(LeaseGone) => {
             tracing::info!(id = %job.notification.id, "lease lost before the send");
-            shared.floor.free(job.place());
+            shared.floor.free(place);
             return;
         }
     };

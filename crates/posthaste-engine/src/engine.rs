@@ -13,7 +13,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::time::Timestamp;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ pub struct Parts {
 pub struct Settings {
     /// The node's name, for people.
     pub name: String,
-    /// The most notifications in a node's hands at once, from the lease to the recorded outcome.
+    /// The most notifications that a node sends at once. As many more may wait for their outcome to be recorded.
     pub concurrency: u32,
     /// How long a heartbeat holds the node's leases. Another node takes them over this long after the last one.
     pub hold: Duration,
@@ -109,6 +109,8 @@ impl Default for Settings {
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     tasks: Mutex<JoinSet<()>>,
+    /// Changes that are being stored, and what follows from them.
+    changes: Mutex<JoinSet<()>>,
 }
 
 /// What the loops share.
@@ -172,7 +174,7 @@ impl Engine {
         tasks.spawn(watch(shared.clone(), "settle", settle::run(shared.clone(), to_settle)));
         tasks.spawn(watch(shared.clone(), "wake", wake::run(shared.clone())));
         tasks.spawn(watch(shared.clone(), "heart", reclaim::run(shared.clone())));
-        Ok(Self { shared, tasks: Mutex::new(tasks) })
+        Ok(Self { shared, tasks: Mutex::new(tasks), changes: Mutex::default() })
     }
 
     /// A new id for a notification that is about to be accepted.
@@ -211,6 +213,28 @@ impl Engine {
         self.shared.ended.get().copied()
     }
 
+    /// Makes a change with all that follows from it, even if whoever asked stops waiting: a change that is stored and that
+    /// this node does not know of would wait for the next sweep.
+    pub(crate) async fn to_its_end<T: Send + 'static>(
+        &self,
+        change: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut changes = self.changes.lock().expect("no code panics while it starts a change");
+            // Those that have ended are let go here, so that they do not pile up.
+            while changes.try_join_next().is_some() {}
+            changes.spawn(async move {
+                let _ = answer.send(change.await);
+            });
+        }
+        let stopped = || StoreError::Unavailable {
+            what: "this node stopped before it answered".to_owned(),
+            source: None,
+        };
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
     /// Stops: takes nothing new, gives back what is unsent, waits up to `patience` for what is under way, and leaves
     /// the cluster. Answers how many were still under way; those are taken back by others once the node's time is up.
     pub async fn drain(&self, patience: Duration) -> Result<u32, StoreError> {
@@ -226,9 +250,13 @@ impl Engine {
             }
         }
         let left = self.shared.floor.busy();
-        let mut tasks =
-            std::mem::take(&mut *self.tasks.lock().expect("no code panics while it takes the tasks"));
-        tasks.shutdown().await;
+        let taken = |tasks: &Mutex<JoinSet<()>>| {
+            std::mem::take(&mut *tasks.lock().expect("no code panics while it takes the tasks"))
+        };
+        let mut changes = taken(&self.changes);
+        let _ = tokio::time::timeout_at(until, async { while changes.join_next().await.is_some() {} }).await;
+        changes.shutdown().await;
+        taken(&self.tasks).shutdown().await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
             self.shared.store.leave(self.shared.node.id()).await?;
         }

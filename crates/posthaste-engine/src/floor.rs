@@ -1,4 +1,7 @@
 //! What a node has in its hands: places taken, whose turn it is, and which flow is which.
+//!
+//! A notification takes a place from its lease to the end of its send. Its outcome then waits to be recorded, without a
+//! place: else a slow disk would keep senders waiting. As many outcomes may wait as there are places.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -21,7 +24,7 @@ pub(crate) struct Floor {
     capacity: Capacity,
     /// Rings when there may be something to claim.
     pub(crate) claim: Notify,
-    /// Rings when a place was given back.
+    /// Rings when there is less in hand: an unsent one was given back, or an outcome is recorded.
     pub(crate) freed: Notify,
 }
 
@@ -29,6 +32,8 @@ pub(crate) struct Floor {
 struct Inner {
     turns: Turns,
     busy: InFlight,
+    /// Outcomes that are not recorded yet.
+    unrecorded: u32,
     by_flow: HashMap<FlowId, u32>,
     ids: HashMap<FlowKey, FlowId>,
     keys: HashMap<FlowId, FlowKey>,
@@ -52,7 +57,12 @@ impl Floor {
     pub(crate) fn take(&self, bucket: Bucket) -> Option<Place> {
         let mut inner = self.lock();
         let free = self.capacity.free(bucket.lane, inner.busy.main, inner.busy.retry);
-        if free == 0 || inner.turns.has_backlog(bucket) || inner.room(bucket.flow, self.capacity) == 0 {
+        let behind = inner.unrecorded >= self.capacity.total;
+        if behind
+            || free == 0
+            || inner.turns.has_backlog(bucket)
+            || inner.room(bucket.flow, self.capacity) == 0
+        {
             return None;
         }
         inner.take(bucket, 1);
@@ -66,6 +76,27 @@ impl Floor {
         self.claim.notify_one();
     }
 
+    /// Gives a place back whose outcome is still to be recorded.
+    pub(crate) fn sent(&self, place: Place) {
+        let mut inner = self.lock();
+        inner.give_back(place.lane, place.flow, 1);
+        inner.unrecorded += 1;
+        drop(inner);
+        self.claim.notify_one();
+    }
+
+    /// An outcome is recorded, or never will be.
+    pub(crate) fn recorded(&self) {
+        let mut inner = self.lock();
+        let was_behind = inner.unrecorded >= self.capacity.total;
+        inner.unrecorded = inner.unrecorded.saturating_sub(1);
+        drop(inner);
+        self.freed.notify_one();
+        if was_behind {
+            self.claim.notify_one();
+        }
+    }
+
     /// Notes that a bucket may hold due rows.
     pub(crate) fn ready(&self, tenant: &Tenant, bucket: Bucket) {
         self.lock().turns.ready(tenant, bucket);
@@ -76,6 +107,9 @@ impl Floor {
     pub(crate) fn deal(&self, most: u32) -> Vec<Quota> {
         let mut guard = self.lock();
         let inner = &mut *guard;
+        if inner.unrecorded >= self.capacity.total {
+            return vec![];
+        }
         let (capacity, busy, by_flow) = (self.capacity, inner.busy, &inner.by_flow);
         let quotas = inner.turns.deal(capacity, busy, most, |flow| room(by_flow, flow, capacity));
         for quota in &quotas {
@@ -96,10 +130,10 @@ impl Floor {
         }
     }
 
-    /// How many places are taken.
+    /// How many are in hand: on their way out, or with an outcome that is not recorded yet.
     pub(crate) fn busy(&self) -> u32 {
-        let busy = self.lock().busy;
-        busy.main + busy.retry
+        let inner = self.lock();
+        inner.busy.main + inner.busy.retry + inner.unrecorded
     }
 
     /// The number of a flow, if it is remembered.
@@ -124,7 +158,7 @@ impl Floor {
     }
 }
 
-/// A place that a notification takes until it is settled.
+/// A place that a notification takes from its lease to the end of its send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(crate) lane: Lane,

@@ -13,6 +13,7 @@ pub mod conformance;
 mod dispatch;
 pub mod engine;
 mod floor;
+mod journal;
 #[cfg(feature = "testing")]
 pub mod model_store;
 mod node;

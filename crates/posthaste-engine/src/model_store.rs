@@ -121,6 +121,15 @@ impl Store for ModelStore {
         self.lock().release(lease, only)
     }
 
+    async fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
+        Ok(self.lock().idempotent(tenant, key, now))
+    }
+
     async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
         Ok(self.lock().wakes(after, until))
     }

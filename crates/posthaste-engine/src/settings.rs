@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::acts::{ActError, Actor};
 use crate::engine::Engine;
+use crate::journal;
 use crate::store::{Result, Store};
 
 /// Every setting of the store, as it was at one version.
@@ -52,7 +53,13 @@ impl Engine {
         actor: &Actor,
     ) -> std::result::Result<(), ActError> {
         let audit = self.audit(actor, action, target);
-        self.shared.store.put_setting(name, value, audit).await?;
-        Ok(self.shared.policies.refresh(&*self.shared.store).await?)
+        let (shared, name) = (self.shared.clone(), name.to_owned());
+        let change = async move {
+            shared.store.put_setting(&name, value, audit).await?;
+            shared.policies.refresh(&*shared.store).await
+        };
+        self.to_its_end(change).await?;
+        journal::set(action, target, actor);
+        Ok(())
     }
 }

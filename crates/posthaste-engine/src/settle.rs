@@ -10,6 +10,7 @@ use posthaste_core::state::Lane;
 use tokio::sync::mpsc;
 
 use crate::engine::Shared;
+use crate::journal;
 use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::store::{Next, Settled, Settlement, StoreError};
@@ -72,7 +73,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
             Err(error) => pause = back_off(shared, "settle", &error, pause).await,
         }
         if !shared.recording.get() && shared.has(Planted::DropOutcome) {
-            open.drain(..).for_each(|done| shared.floor.free(done.job.place()));
+            open.drain(..).for_each(|_| shared.floor.recorded());
         }
     }
 }
@@ -82,7 +83,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
 async fn set_aside(shared: &Shared, open: Vec<Finished>, error: &StoreError) -> Vec<Finished> {
     if let [only] = open.as_slice() {
         tracing::error!(id = %only.job.notification.id, %error, "an outcome cannot be recorded and is set aside");
-        shared.floor.free(only.job.place());
+        shared.floor.recorded();
         return Vec::new();
     }
     for one in open {
@@ -117,7 +118,7 @@ async fn back_off(shared: &Shared, what: &str, error: &StoreError, pause: Durati
     (pause * 2).min(LONGEST_PAUSE)
 }
 
-/// Frees the place of a settled job, or gives it back to be decided again.
+/// Notes that a job is settled, or gives it back to be decided again.
 fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: Settled) -> Option<Finished> {
     shared.counts.settled(settlement, answer);
     match answer {
@@ -129,13 +130,14 @@ fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: 
             tracing::info!(id = %settlement.id, "lease lost before the outcome was recorded")
         }
         Settled::Applied => {
+            journal::settled(&done.job, settlement);
             if let Next::Retry { due, .. } = settlement.next {
                 let bucket = Bucket { lane: Lane::Retry, ..done.job.bucket() };
                 shared.announce(&done.job.notification, bucket, due);
             }
         }
     }
-    shared.floor.free(done.job.place());
+    shared.floor.recorded();
     None
 }
 

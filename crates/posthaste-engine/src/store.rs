@@ -103,6 +103,15 @@ pub trait Store: Send + Sync + 'static {
     /// grant holds. What is no longer held is passed over.
     async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize>;
 
+    /// The hash and the answer of the first request under a key, for a repeat that would not be taken in today. None where
+    /// `accept` at `now` would not know the key.
+    async fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], Vec<u8>)>>;
+
     // ---- waking ----
 
     /// Where rows that nobody holds become due after `after` and up to `until`.

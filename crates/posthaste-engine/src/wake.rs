@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
+use crate::journal;
 use crate::store::{Act, Change, Overdue, Result, Seen};
 
 /// When somebody wants the loop to look.
@@ -158,7 +159,9 @@ async fn expire(shared: &Shared, now: Timestamp) -> Result<Option<Timestamp>> {
         let changes: Vec<Change> =
             expiring.rows.into_iter().map(|(id, seen)| Change { id, seen, act: Act::Expire }).collect();
         if !changes.is_empty() {
-            end(shared, changes, State::Expired, now).await?;
+            let ids: Vec<NotificationId> = changes.iter().map(|change| change.id).collect();
+            let made = end(shared, changes, State::Expired, now).await?;
+            journal::expired(ids.into_iter().zip(made).filter_map(|(id, made)| made.then_some(id)));
         }
         if told < shared.settings.batch {
             return Ok(expiring.next);
@@ -175,9 +178,13 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
         let page = shared.store.overdue(overdue, overdue, after, shared.settings.batch).await?;
         let full = page.len() == shared.settings.batch;
         after = page.last().map(|row| (row.due, row.notification.id));
-        let changes: Vec<Change> = page.iter().filter_map(|row| burial(shared, row, now)).collect();
-        if !changes.is_empty() {
-            end(shared, changes, State::DeadLetter, now).await?;
+        let burials: Vec<(&Overdue, Change)> =
+            page.iter().filter_map(|row| burial(shared, row, now).map(|change| (row, change))).collect();
+        if !burials.is_empty() {
+            let changes = burials.iter().map(|(_, change)| change.clone()).collect();
+            let made = end(shared, changes, State::DeadLetter, now).await?;
+            let buried = burials.iter().zip(made).filter(|(_, made)| *made);
+            buried.for_each(|((row, change), _)| journal::buried_unsent(&row.notification, change));
         }
         if !full {
             return Ok(());
@@ -185,11 +192,11 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
     }
 }
 
-/// Makes changes that lead to that state.
-async fn end(shared: &Shared, changes: Vec<Change>, state: State, now: Timestamp) -> Result<()> {
+/// Makes changes that lead to that state; answers which of them were made.
+async fn end(shared: &Shared, changes: Vec<Change>, state: State, now: Timestamp) -> Result<Vec<bool>> {
     let made = shared.store.transition(changes, None, now).await?;
-    shared.counts.ended(state, made.into_iter().filter(|made| *made).count());
-    Ok(())
+    shared.counts.ended(state, made.iter().filter(|made| **made).count());
+    Ok(made)
 }
 
 fn burial(shared: &Shared, row: &Overdue, now: Timestamp) -> Option<Change> {

@@ -210,6 +210,15 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => claim::release(&tx, lease, only.as_deref()))?)
     }
 
+    async fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
+        Ok(transact!(self, tx => idempotency::known(&tx, tenant.as_str(), &key, now))?)
+    }
+
     async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
         Ok(transact!(self, tx => wake::wakes(&tx, after, until))?)
     }

@@ -252,6 +252,15 @@ impl Store for SqliteStore {
         self.write(rows, move |tx| claim::release(tx, lease, only.as_deref())).await
     }
 
+    async fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
+        self.read(move |reader| accept::idempotent(&reader.conn, &tenant, &key, now)).await
+    }
+
     async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
         self.read(move |reader| wake::wakes(&reader.conn, after, until)).await
     }

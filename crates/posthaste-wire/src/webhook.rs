@@ -196,10 +196,11 @@ fn read_retry_after(headers: &HeaderMap) -> Option<posthaste_core::reply::RetryA
     headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(retry_after::parse)
 }
 
-/// Bytes as text that can be shown and stored anywhere: what is no text, and NUL and its like, become question marks.
+/// Bytes as text that can be shown and stored anywhere: what is no text, and NUL and its like, become question marks. The
+/// line break that ends most answers is no part of what they say.
 fn readable(bytes: &[u8]) -> String {
     let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
-    String::from_utf8_lossy(bytes).replace(control, "\u{fffd}")
+    String::from_utf8_lossy(bytes).trim_end().replace(control, "\u{fffd}")
 }
 
 /// The connection broke after something may have been sent. The cause says more than hyper's own words.

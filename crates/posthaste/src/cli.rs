@@ -32,6 +32,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use self::output::note;
 use self::reach::Reach;
+use crate::config::ConfigError;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -105,7 +106,7 @@ pub fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             note(&format!("error: {error:#}"));
-            ExitCode::from(if error.is::<WrongUse>() { 2 } else { 1 })
+            ExitCode::from(if is_wrong_use(&error) { 2 } else { 1 })
         }
     }
 }
@@ -133,6 +134,11 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
 /// Runs a command that only waits for others, on this thread alone.
 fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+}
+
+/// Whether the command line is at fault, not what it named or found.
+fn is_wrong_use(error: &anyhow::Error) -> bool {
+    error.is::<WrongUse>() || error.downcast_ref::<ConfigError>().is_some_and(ConfigError::is_wrong_use)
 }
 
 /// Whether the reader of our output is gone, as `head` is once it has its lines: that is no failure.

@@ -15,6 +15,7 @@ mod sections;
 mod values;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use posthaste_core::channel::Channel;
@@ -80,8 +81,10 @@ pub struct Sources {
     pub file: Option<PathBuf>,
     /// Where [`FILE_NAME`] is looked for when no file is named; it may be missing. Empty means the working directory.
     pub directory: PathBuf,
+    /// What the command does where nobody says otherwise: a dotted key and its value, over what is built in.
+    pub own: Vec<(String, String)>,
     /// The environment. Names that do not begin with `POSTHASTE__` are not settings.
-    pub variables: Vec<(String, String)>,
+    pub variables: Vec<(OsString, OsString)>,
     /// What the command line says: a dotted key such as `server.listen`, and its value.
     pub flags: Vec<(String, String)>,
 }
@@ -91,6 +94,7 @@ impl Config {
     pub fn load(sources: Sources) -> Result<Self, ConfigError> {
         let mut layers = Layers::built_in();
         let mut problems = Vec::new();
+        layers.add_own(&sources.own, &mut problems);
         match (&sources.file, sources.directory.join(FILE_NAME)) {
             (Some(named), _) => layers.add_file(named, &mut problems),
             (None, found) if found.try_exists().unwrap_or(true) => layers.add_file(&found, &mut problems),

@@ -2,6 +2,7 @@
 //!
 //! One file a resource. `route` lists every address, `problem` every way to be refused, `server` holds the connections.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,9 +16,11 @@ use hyper::body::Incoming;
 use posthaste_engine::engine::Engine;
 use posthaste_engine::store::Store;
 use posthaste_wire::guard::Guard;
+use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use self::budget::Budget;
 use self::cursor::Cursors;
 pub(crate) use self::cursor::{hex, unhex};
 use self::metrics::Requests;
@@ -25,7 +28,9 @@ use self::problem::{Kind, Problem, Result};
 use self::route::{Access, Route};
 use crate::keys::{Caller, Keys};
 
+mod act;
 mod audit;
+mod budget;
 mod cursor;
 mod dead_letters;
 mod health;
@@ -42,27 +47,16 @@ pub mod route;
 mod send;
 pub mod server;
 mod stats;
+mod unique;
 mod view;
 
-/// What the API is made of.
+/// The API: what it was given, and what it keeps itself.
 pub struct Api {
-    /// What does the work.
-    pub engine: Engine,
-    /// What the lists are read from.
-    pub store: Arc<dyn Store>,
-    /// Who may call.
-    pub keys: Keys,
-    /// Which addresses a webhook may name.
-    pub guard: Guard,
-    /// How long the body of a request may take.
-    pub body_within: Duration,
-    /// Whether `/metrics` needs a key.
-    pub metrics_need_key: bool,
-    /// Whether an acknowledged notification survives a power cut.
-    pub durable: bool,
+    parts: ApiParts,
     stopping: AtomicBool,
     cursors: Cursors,
     requests: Requests,
+    bodies: Budget,
 }
 
 /// A request on its way to its resource.
@@ -74,43 +68,41 @@ pub(crate) struct Ask {
     caller: Arc<Caller>,
 }
 
-/// What an API is given.
+/// What an API is made of.
 pub struct ApiParts {
-    /// See [`Api::engine`].
+    /// What does the work.
     pub engine: Engine,
-    /// See [`Api::store`].
+    /// What the lists are read from.
     pub store: Arc<dyn Store>,
-    /// See [`Api::keys`].
+    /// Who may call.
     pub keys: Keys,
-    /// See [`Api::guard`].
+    /// Which addresses a webhook may name.
     pub guard: Guard,
-    /// See [`Api::body_within`].
+    /// How long the body of a request may take.
     pub body_within: Duration,
-    /// See [`Api::metrics_need_key`].
+    /// Whether `/metrics` needs an admin key.
     pub metrics_need_key: bool,
-    /// See [`Api::durable`].
+    /// Whether an acknowledged notification survives a power cut.
     pub durable: bool,
     /// What cursors are sealed with.
     pub cursor_secret: [u8; 32],
 }
 
+/// The resources ask the API for its parts by their names.
+impl Deref for Api {
+    type Target = ApiParts;
+
+    fn deref(&self) -> &ApiParts {
+        &self.parts
+    }
+}
+
 impl Api {
     /// An API over a running engine.
     pub fn new(parts: ApiParts) -> Self {
-        let ApiParts { engine, store, keys, guard, body_within, metrics_need_key, durable, cursor_secret } =
-            parts;
-        Self {
-            engine,
-            store,
-            keys,
-            guard,
-            body_within,
-            metrics_need_key,
-            durable,
-            stopping: AtomicBool::new(false),
-            cursors: Cursors::new(&cursor_secret),
-            requests: Requests::default(),
-        }
+        let cursors = Cursors::new(&parts.cursor_secret);
+        let (requests, bodies) = (Requests::default(), Budget::default());
+        Self { parts, stopping: AtomicBool::new(false), cursors, requests, bodies }
     }
 
     /// From here on the node says that it is not ready.
@@ -129,22 +121,34 @@ impl Api {
             Ok((route, inner)) => (route, inner.to_owned()),
             Err(problem) => return (None, Err(problem)),
         };
-        let caller = match self.caller(&head, route.shown().2) {
-            Ok(caller) => caller,
-            Err(problem) => return (Some(route), Err(problem)),
+        let answer = match route.shown().2 {
+            Access::Open | Access::Metrics => self.answer_anyone(route, &head).await,
+            Access::Key => match self.caller(&head) {
+                Ok(caller) => self.answer_caller(route, Ask { head, body, inner, caller }).await,
+                Err(problem) => Err(problem),
+            },
         };
-        (Some(route), self.dispatch(route, Ask { head, body, inner, caller }).await)
+        (Some(route), answer)
     }
 
-    fn caller(&self, head: &Parts, access: Access) -> Result<Arc<Caller>> {
-        let needed = match access {
-            Access::Open => false,
-            Access::Metrics => self.metrics_need_key,
-            Access::Key => true,
-        };
-        if !needed {
-            return Ok(self.keys.nobody());
+    /// What is answered without a caller: there is nobody here to act for.
+    async fn answer_anyone(&self, route: Route, head: &Parts) -> Result {
+        match route {
+            Route::Health => Ok(health::health(self)),
+            Route::Ready => Ok(health::ready(self).await),
+            Route::Metrics => {
+                if self.metrics_need_key && !self.caller(head)?.is_admin() {
+                    // The figures are those of all tenants.
+                    return Err(Problem::new(Kind::Forbidden, "only an admin key may read the figures"));
+                }
+                metrics::get(self).await
+            }
+            Route::OpenApi => Ok(openapi::get()),
+            keyed => Err(Problem::new(Kind::Internal, format!("{keyed:?} was asked without a caller"))),
         }
+    }
+
+    fn caller(&self, head: &Parts) -> Result<Arc<Caller>> {
         let wrong = |detail: &str| Problem::new(Kind::Unauthorized, detail);
         let given = head
             .headers
@@ -158,22 +162,22 @@ impl Api {
         self.keys.find(&self.engine, key).ok_or_else(|| wrong("the API key is not known, or was revoked"))
     }
 
-    async fn dispatch(&self, route: Route, ask: Ask) -> Result {
+    async fn answer_caller(&self, route: Route, mut ask: Ask) -> Result {
         match route {
             Route::Send => notifications::send(self, ask).await,
             Route::SendBatch => notifications::send_batch(self, ask).await,
             Route::ListNotifications => notifications::list(self, &ask).await,
             Route::ListFailed => notifications::list_failed(self, &ask).await,
             Route::GetNotification => notifications::get(self, &ask).await,
-            Route::Retry => notifications::retry(self, &ask).await,
-            Route::RetryNow => notifications::retry_now(self, &ask).await,
-            Route::Cancel => notifications::cancel(self, &ask).await,
+            Route::Retry => notifications::retry(self, &mut ask).await,
+            Route::RetryNow => notifications::retry_now(self, &mut ask).await,
+            Route::Cancel => notifications::cancel(self, &mut ask).await,
             Route::RetryQueue => notifications::retry_queue(self, &ask).await,
             Route::ListDeadLetters => dead_letters::list(self, &ask).await,
             Route::GetDeadLetter => dead_letters::get(self, &ask).await,
-            Route::Requeue => dead_letters::requeue(self, &ask).await,
-            Route::Discard => dead_letters::discard(self, &ask).await,
-            Route::Restore => dead_letters::restore(self, &ask).await,
+            Route::Requeue => dead_letters::requeue(self, &mut ask).await,
+            Route::Discard => dead_letters::discard(self, &mut ask).await,
+            Route::Restore => dead_letters::restore(self, &mut ask).await,
             Route::Stats => stats::get(self, &ask).await,
             Route::Audit => audit::list(self, &ask).await,
             Route::ListPolicies => policies::list(self, &ask),
@@ -184,10 +188,9 @@ impl Api {
             Route::ListKeys => keys::list(self, &ask),
             Route::CreateKey => keys::create(self, ask).await,
             Route::RevokeKey => keys::revoke(self, &ask).await,
-            Route::Health => Ok(health::health(self)),
-            Route::Ready => Ok(health::ready(self).await),
-            Route::Metrics => metrics::get(self).await,
-            Route::OpenApi => Ok(openapi::get()),
+            Route::Health | Route::Ready | Route::Metrics | Route::OpenApi => {
+                self.answer_anyone(route, &ask.head).await
+            }
         }
     }
 }
@@ -200,6 +203,12 @@ impl server::Answer for Api {
         self.requests.note(route, response.status(), begun.elapsed());
         response
     }
+}
+
+/// A JSON answer of a shape that keeps some of its text as it came.
+fn shown(status: StatusCode, value: &impl Serialize) -> Response<Full<Bytes>> {
+    let text = serde_json::to_vec(value).expect("what is shown is made of texts and JSON");
+    bytes(status, text.into())
 }
 
 /// A JSON answer.

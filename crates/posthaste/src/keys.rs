@@ -45,6 +45,11 @@ impl Caller {
         self.tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.parse().expect("the name is plain and short"))
     }
 
+    /// Whether it may do what concerns every tenant.
+    pub fn is_admin(&self) -> bool {
+        self.tenant.is_none()
+    }
+
     /// Whether it sees what belongs to this tenant.
     pub fn sees(&self, tenant: &Tenant) -> bool {
         self.tenant.as_ref().is_none_or(|own| own == tenant)
@@ -86,7 +91,6 @@ pub struct NewKey {
 pub struct Keys {
     /// The admin key that the process was given, by its hash. It is not kept in the store.
     given: Option<(Hash, Arc<Caller>)>,
-    nobody: Arc<Caller>,
     known: RwLock<Known>,
 }
 
@@ -98,32 +102,56 @@ struct Known {
     callers: HashMap<Hash, Arc<Caller>>,
 }
 
-/// An admin key that is too short to be safe.
+/// Why an admin key is not taken.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the admin key has {length} characters; it needs at least {SHORTEST_ADMIN_KEY} (`openssl rand -hex 32` makes one)"
-)]
-pub struct WeakKey {
-    length: usize,
+pub enum BadAdminKey {
+    /// It could be guessed.
+    #[error(
+        "the admin key has {length} characters; it needs at least {SHORTEST_ADMIN_KEY} (`openssl rand -hex 32` makes one)"
+    )]
+    Short {
+        /// How many characters it has.
+        length: usize,
+    },
+    /// A header is trimmed before it is read.
+    #[error(
+        "the admin key begins or ends with a space or a line break, so that no request could carry it: take that away"
+    )]
+    Padded,
+    /// A header holds visible ASCII characters only.
+    #[error(
+        "the admin key holds `{}`, which no request could carry: it must be made of visible ASCII characters \
+         (`openssl rand -hex 32` makes such a key)",
+        .character.escape_default()
+    )]
+    Unsayable {
+        /// The first such character.
+        character: char,
+    },
+}
+
+impl BadAdminKey {
+    fn look_for(key: &str) -> Result<(), Self> {
+        if key.trim() != key {
+            return Err(Self::Padded);
+        }
+        if let Some(character) = key.chars().find(|one| !one.is_ascii_graphic() && *one != ' ') {
+            return Err(Self::Unsayable { character });
+        }
+        match key.len() {
+            length if length < SHORTEST_ADMIN_KEY => Err(Self::Short { length }),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Keys {
     /// The keys of the store, and the admin key that the process was given, if any.
-    pub fn new(admin: Option<&str>) -> Result<Self, WeakKey> {
-        let caller = |name: &str| Arc::new(Caller { name: name.to_owned(), tenant: None });
-        let given = match admin {
-            Some(key) if key.chars().count() < SHORTEST_ADMIN_KEY => {
-                return Err(WeakKey { length: key.chars().count() });
-            }
-            Some(key) => Some((hash(key), caller("admin"))),
-            None => None,
-        };
-        Ok(Self { given, nobody: caller("nobody"), known: RwLock::default() })
-    }
-
-    /// Who calls without a key, where none is needed.
-    pub(crate) fn nobody(&self) -> Arc<Caller> {
-        self.nobody.clone()
+    pub fn new(admin: Option<&str>) -> Result<Self, BadAdminKey> {
+        admin.map_or(Ok(()), BadAdminKey::look_for)?;
+        let caller = || Arc::new(Caller { name: "admin".to_owned(), tenant: None });
+        let given = admin.map(|key| (hash(key), caller()));
+        Ok(Self { given, known: RwLock::default() })
     }
 
     /// Whose key this is.

@@ -2,12 +2,15 @@
 //!
 //! Invariant: no rule of delivery lives here. API, page and command for one act call the same function of the engine.
 
+mod bench;
 pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;
 pub mod http;
 pub mod keys;
+mod open_files;
 pub mod shutdown;
+mod sparing;
 pub mod telemetry;
 pub mod wiring;

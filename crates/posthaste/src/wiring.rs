@@ -21,7 +21,7 @@ use crate::clock::SystemClock;
 use crate::config::{self, Config, NotBuilt};
 use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, hex, unhex};
-use crate::keys::{self, Keys, WeakKey};
+use crate::keys::{self, BadAdminKey, Keys};
 
 /// The setting that holds what cursors are sealed with.
 const CURSOR_SECRET: &str = "secret:cursors";
@@ -56,9 +56,9 @@ pub enum StartError {
     /// A first setting could not be kept.
     #[error("the store does not serve")]
     First(#[from] ActError),
-    /// The admin key is too short.
+    /// The admin key is not one.
     #[error(transparent)]
-    WeakKey(#[from] WeakKey),
+    AdminKey(#[from] BadAdminKey),
     /// The certificate authorities are not in order.
     #[error(transparent)]
     Roots(#[from] BadRoot),
@@ -149,10 +149,19 @@ async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<
         seed: u64::from_be_bytes(keys::random()),
     };
     let mut settings = Settings { concurrency: config.engine.concurrency, ..Settings::default() };
-    if let Some(name) = &config.engine.name {
-        settings.name.clone_from(name);
+    if let Some(name) = config.engine.name.clone().or_else(host_name) {
+        settings.name = name;
     }
     Ok(Engine::start(parts, settings).await?)
+}
+
+/// What this machine is called: Linux tells in a file, other systems by a command.
+fn host_name() -> Option<String> {
+    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| {
+        let output = std::process::Command::new("hostname").output().ok()?;
+        String::from_utf8(output.stdout).ok()
+    })?;
+    Some(told.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
 /// What Posthaste does by itself.

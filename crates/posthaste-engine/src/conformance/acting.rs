@@ -163,7 +163,7 @@ async fn a_discarded_one_fails_and_keeps_its_dead_letter(mut scene: Scene) -> Ke
     scene.does(&notification, Act::Discard, Some(audit("discard")), at(20)).await?;
     let view = scene.view(notification.id).await?;
     let (reason, text) = (Some(Reason::Discarded), Some("discarded".to_owned()));
-    let end = End { at: dead.created_at, reason, text, dead_letter: Some(dead.id) };
+    let end = End { at: at(10), reason, text, dead_letter: Some(dead.id) };
     same("its state", view.state, State::Failed)?;
     same("its end", view.end, Some(end))?;
     same("its progress", view.progress, Progress::START)?;

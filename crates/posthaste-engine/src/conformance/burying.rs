@@ -28,7 +28,7 @@ async fn a_dead_letter_has_its_own_payload_and_attempts(mut scene: Scene) -> Kep
         text: "gave up after 1".to_owned(),
         attempts: vec![failed_attempt(1, 1)],
         status: DeadLetterStatus::Pending,
-        created_at: at(10),
+        created_at: name.made_at(),
         resolved_at: None,
         resolved_by: None,
     };
@@ -52,7 +52,7 @@ async fn a_waiting_one_is_buried_with_the_attempts_it_had(mut scene: Scene) -> K
             text,
             attempts: (1..=made).map(|number| failed_attempt(1, number)).collect(),
             status: DeadLetterStatus::Pending,
-            created_at: at(70),
+            created_at: name.made_at(),
             resolved_at: None,
             resolved_by: None,
         };

@@ -19,6 +19,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_key_is_known_across_the_turn_of_the_tables,
     a_key_that_was_forgotten_can_be_used_again,
     a_key_is_not_kept_where_its_call_was_refused,
+    a_key_can_be_looked_up_without_being_used,
     a_request_with_a_key_and_no_notifications_is_remembered,
 ];
 
@@ -149,4 +150,25 @@ async fn a_request_with_a_key_and_no_notifications_is_remembered(scene: Scene) -
     same("the first", scene.store.accept(vec![request()], at(0)).await?, [Accepted::New])?;
     let twin = [Accepted::Twin(b"none".to_vec())];
     same("the second", scene.store.accept(vec![request()], at(0)).await?, twin)
+}
+
+async fn a_key_can_be_looked_up_without_being_used(mut scene: Scene) -> Kept {
+    let (mine, name) = (tenant("acme"), "k".to_owned());
+    same("before", scene.store.idempotent(mine.clone(), name.clone(), at(0)).await?, None)?;
+    same("the first", scene.send(key("k", 1, b"first"), at(0)).await?, Accepted::New)?;
+    let first = Some(([1; 32], b"first".to_vec()));
+    let last = at(0).later(DAY).earlier(TICK);
+    for now in [at(0), at(14 * 3_600 + 1), last] {
+        same(
+            "while it is known",
+            scene.store.idempotent(mine.clone(), name.clone(), now).await?,
+            first.clone(),
+        )?;
+    }
+    same("another's", scene.store.idempotent(tenant("theirs"), name.clone(), at(1)).await?, None)?;
+    same("another", scene.store.idempotent(mine.clone(), "K".to_owned(), at(1)).await?, None)?;
+    same("after a day", scene.store.idempotent(mine, name, at(0).later(DAY)).await?, None)?;
+    let twin = Accepted::Twin(b"first".to_vec());
+    same("the twin after the looks", scene.send(key("k", 1, b"x"), last).await?, twin)?;
+    same("a key that was looked up only", scene.send(key("K", 1, b"x"), at(2)).await?, Accepted::New)
 }

@@ -202,13 +202,25 @@ async fn a_page_looks_at_a_bounded_number_of_rows(mut scene: Scene) -> Kept {
     let request = Request { idempotency: None, arrivals };
     same("accept", scene.store.accept(vec![request], at(0)).await?, [Accepted::New])?;
     let rare = || Filter { text: Some(first.to.clone()), ..Filter::default() };
-    let is = |what, page, rows, next| page_is(what, page, |row: &View| row.notification.id, rows, next);
+    let is = |what, page, rows: &[NotificationId], next| {
+        page_is(what, page, |row: &View| row.notification.id, rows, next)
+    };
     let page = scene.store.page(rare(), None, 9).await?;
     is("the first 5,000", page, &[], Some(ids[4_999]))?;
     let page = scene.store.page(rare(), Some(ids[0]), 9).await?;
     is("the next 5,000", page, &[], Some(ids[5_000]))?;
     let page = scene.store.page(rare(), Some(ids[1]), 9).await?;
-    is("the last 5,000", page, &[first.id], None)
+    is("the last 5,000", page, &[first.id], None)?;
+    // Rows outside of the wanted time are not looked at, so they neither use the page up nor promise a next one.
+    let old = Filter { until: Some(ids[4_000].made_at()), ..rare() };
+    is("before a time", scene.store.page(old, None, 9).await?, &[first.id], None)?;
+    let new = Filter { since: Some(ids[1_000].made_at()), ..rare() };
+    is("since a time", scene.store.page(new, None, 9).await?, &[], None)?;
+    let (since, until) = (Some(ids[1].made_at()), Some(ids[4_999].made_at()));
+    let some = Filter { since: until, until: since, ..Filter::default() };
+    is("in between", scene.store.page(some, None, 2).await?, &[ids[2], ids[3]], Some(ids[3]))?;
+    let none = Filter { since, until, ..Filter::default() };
+    is("no time at all", scene.store.page(none, None, 9).await?, &[], None)
 }
 
 async fn the_retry_queue_shows_the_soonest_first(mut scene: Scene) -> Kept {
@@ -301,17 +313,17 @@ async fn a_filter_of_dead_letters_shows_what_fits_it(mut scene: Scene) -> Kept {
         (failed(FailureType::Permanent), vec![first]),
         (failed(FailureType::Temporary), vec![second]),
         (failed(FailureType::Timeout), vec![]),
-        (DeadLetterFilter { since: Some(at(10)), ..any() }, vec![third, second, first]),
-        (DeadLetterFilter { since: Some(a_tick_later(at(10))), ..any() }, vec![third]),
-        (DeadLetterFilter { until: Some(at(10)), ..any() }, vec![]),
-        (DeadLetterFilter { until: Some(a_tick_later(at(10))), ..any() }, vec![second, first]),
-        (DeadLetterFilter { until: Some(at(30)), ..any() }, vec![second, first]),
+        (DeadLetterFilter { since: Some(second.made_at()), ..any() }, vec![third, second]),
+        (DeadLetterFilter { since: Some(a_tick_later(second.made_at())), ..any() }, vec![third]),
+        (DeadLetterFilter { until: Some(first.made_at()), ..any() }, vec![]),
+        (DeadLetterFilter { until: Some(a_tick_later(second.made_at())), ..any() }, vec![second, first]),
+        (DeadLetterFilter { until: Some(third.made_at()), ..any() }, vec![second, first]),
         (text("HäLLO"), vec![second]),
         (text("USER.created"), vec![second]),
         (text("C-1"), vec![second]),
         (text("/HOOK"), vec![third, second, first]),
         (text("welcome"), vec![]),
-        (DeadLetterFilter { since: Some(at(20)), ..text("user.created") }, vec![]),
+        (DeadLetterFilter { since: Some(third.made_at()), ..text("user.created") }, vec![]),
     ];
     for (filter, wanted) in table {
         let what = format!("{filter:?}");

@@ -7,6 +7,7 @@ use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::{FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::Lease;
+use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Event, Lane};
 use posthaste_core::time::Timestamp;
@@ -57,6 +58,17 @@ impl Tables {
             self.enter(first_row(arrival))?;
         }
         Ok(Accepted::New)
+    }
+
+    pub(super) fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Option<([u8; 32], Vec<u8>)> {
+        let known = self.keys.get(&(tenant, key));
+        let known = known.filter(|key| now.since(key.first_used) < Idempotency::LIFE)?;
+        Some((known.hash, known.answer.clone()))
     }
 
     pub(super) fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
@@ -178,7 +190,7 @@ impl Tables {
         if let (Some(name), Some(reason), Some(text)) = (dead_letter, reason, &text)
             && !self.has(Planted::LostDeadLetter)
         {
-            self.bury(name, id, progress.generation, (reason, text), now)?;
+            self.bury(name, id, progress.generation, (reason, text))?;
         }
         self.end(id, event, Ended { state, at: now, progress, reason, text, dead_letter })
     }
@@ -189,7 +201,6 @@ impl Tables {
         id: NotificationId,
         generation: u32,
         (reason, text): (Reason, &str),
-        now: Timestamp,
     ) -> Result<()> {
         if self.dead_letters.contains_key(&name) {
             return Err(corrupt(format!("{name} exists already")));
@@ -202,7 +213,7 @@ impl Tables {
             text: text.to_owned(),
             attempts: made.filter(|attempt| attempt.generation == generation).cloned().collect(),
             status: DeadLetterStatus::Pending,
-            created_at: now,
+            created_at: name.made_at(),
             resolved_at: None,
             resolved_by: None,
         };

@@ -1,6 +1,6 @@
 //! What people and programs look at.
 
-use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Bound::{self, Excluded, Unbounded};
 
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::failure::FailureType;
@@ -58,10 +58,11 @@ impl Tables {
         before: Option<NotificationId>,
         limit: usize,
     ) -> Page<View, NotificationId> {
-        let older = self.notifications.range((Unbounded, before.map_or(Unbounded, Excluded)));
-        scan(older.map(|(id, _)| *id).rev(), limit, |id| {
-            self.view(*id).filter(|view| self.shows(filter, view))
-        })
+        let (from, until) =
+            (filter.since.map(NotificationId::least_at), filter.until.map(NotificationId::least_at));
+        let older = self.notifications.range((Unbounded, earlier(before, until)));
+        let older = older.map(|(id, _)| *id).rev().take_while(|id| from.is_none_or(|from| from <= *id));
+        scan(older, limit, |id| self.view(*id).filter(|view| self.shows(filter, view)))
     }
 
     pub(super) fn retry_queue(
@@ -82,9 +83,12 @@ impl Tables {
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> Page<DeadLetterView, DeadLetterId> {
-        let older = self.dead_letters.range((Unbounded, before.map_or(Unbounded, Excluded)));
+        let (from, until) =
+            (filter.since.map(DeadLetterId::least_at), filter.until.map(DeadLetterId::least_at));
+        let older = self.dead_letters.range((Unbounded, earlier(before, until)));
+        let older = older.map(|(id, _)| *id).rev().take_while(|id| from.is_none_or(|from| from <= *id));
         let is_shown = |dead: &&DeadLetterView| shows_letter(filter, dead);
-        scan(older.map(|(id, _)| *id).rev(), limit, |id| self.dead_letters.get(id).filter(is_shown).cloned())
+        scan(older, limit, |id| self.dead_letters.get(id).filter(is_shown).cloned())
     }
 
     fn shows(&self, filter: &Filter, view: &View) -> bool {
@@ -119,6 +123,11 @@ impl Tables {
         let oldest = due.find(|(_, id)| matches(tenant, Some(&self.queue[id].notification.tenant)));
         Stats { channels: self.counters.stats(tenant, now), oldest_due: oldest.map(|(due, _)| *due) }
     }
+}
+
+/// Rows before the earlier of two places, where any is named.
+fn earlier<C: Ord>(one: Option<C>, other: Option<C>) -> Bound<C> {
+    [one, other].into_iter().flatten().min().map_or(Unbounded, Excluded)
 }
 
 /// A page of what `pick` takes from the rows. There is a next one if the page or the scan is full and a row is left.

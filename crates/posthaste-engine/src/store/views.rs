@@ -138,7 +138,7 @@ pub struct DeadLetterView {
     pub attempts: Vec<Attempt>,
     /// Where it stands.
     pub status: DeadLetterStatus,
-    /// When it died.
+    /// When it died: the time that its name carries, so that lists by time are lists by name.
     pub created_at: Timestamp,
     /// When somebody acted on it.
     pub resolved_at: Option<Timestamp>,

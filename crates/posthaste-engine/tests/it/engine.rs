@@ -6,6 +6,7 @@ mod dead_letters;
 mod drain;
 mod ends;
 mod faults;
+mod journal;
 mod nodes;
 mod policies;
 mod retries;

@@ -90,6 +90,8 @@ pub(super) struct Ends {
     pub(super) reasons: Vec<Option<&'static str>>,
     pub(super) texts: Vec<Option<String>>,
     pub(super) letters: Vec<Option<Uuid>>,
+    /// The time that the name of the dead letter carries.
+    pub(super) died: Vec<Option<i64>>,
 }
 
 impl Ends {
@@ -104,6 +106,7 @@ impl Ends {
         self.reasons.push(ended.reason.map(Reason::code));
         self.texts.push(ended.text.as_ref().map(|text| clean(text).into_owned()));
         self.letters.push(ended.dead_letter.map(letter_uuid));
+        self.died.push(ended.dead_letter.map(|name| name.made_at().as_micros()));
     }
 
     /// Whether one of them is a dead letter.
@@ -125,9 +128,9 @@ impl Ends {
             event_key, correlation_id, content, reason, text, attempts, failure, status, created_at)
         select u.letter, u.id, n.flow, n.priority, n.not_before, n.expires, n.recipient, n.template, n.subject,
             n.event_key, n.correlation_id, n.content, u.reason, u.text, coalesce(made.attempts, '[]'), made.failure, 0,
-            u.at
+            u.died
         from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::text[], $5::text[], $6::uuid[])
-            as u (id, at, generation, reason, text, letter)
+            as u (id, died, generation, reason, text, letter)
         left join notification n on n.id = u.id
         left join lateral (
             select json_agg(
@@ -163,7 +166,7 @@ macro_rules! bind_letters {
     ($ends:expr) => {
         $crate::postgres::tx::bind![
             $ends.ids => UUID_ARRAY,
-            $ends.at => INT8_ARRAY,
+            $ends.died => INT8_ARRAY,
             $ends.generations => INT4_ARRAY,
             $ends.reasons => TEXT_ARRAY,
             $ends.texts => TEXT_ARRAY,

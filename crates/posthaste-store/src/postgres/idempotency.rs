@@ -230,3 +230,29 @@ async fn read(
 fn name(columns: &mut Columns<'_>) -> Result<(String, String)> {
     Ok((columns.take()?, columns.take()?))
 }
+
+/// The hash and the answer of the first request under a key, if it is known.
+pub(super) async fn known(
+    tx: &Tx,
+    tenant: &str,
+    key: &str,
+    now: Timestamp,
+) -> Result<Option<([u8; 32], Vec<u8>)>> {
+    let sql = "
+        select hash, answer, at
+        from idempotency_even
+        where tenant = $1 and key = $2 and at > $3
+        union all
+        select hash, answer, at
+        from idempotency_odd
+        where tenant = $1 and key = $2 and at > $3
+        order by at desc
+        limit 1";
+    let bound = bind![tenant => TEXT, key => TEXT, forgotten(now) => INT8];
+    let rows = tx.alone(Mode::Read, sql, bound).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let mut columns = Columns::of(row);
+    let hash: &[u8] = columns.take()?;
+    let hash = hash.try_into().map_err(|_| Fault::nonsense("a hash that is none"))?;
+    Ok(Some((hash, columns.take()?)))
+}

@@ -104,11 +104,12 @@ const PAGE: &str = concat!(
     wide_columns!(),
     ", ",
     standing_columns!(),
-    ", exists (select from notification o where o.id < n.id)
+    ", exists (select from notification o where o.id < n.id and o.id >= $10)
      from (
          select *
          from notification
          where id < $1
+         and id >= $10
          order by id desc
          limit 5000) as n
      join flow f on f.id = n.flow
@@ -126,21 +127,15 @@ const PAGE: &str = concat!(
          where a.notification = n.id
          order by a.generation desc, a.number desc
          limit 1))
-     and ($10::uuid is null or n.id >= $10)
-     and ($11::uuid is null or n.id < $11)
      order by n.id desc
      limit $2"
 );
 
-/// The earliest id that was made at or after a time, which ids know to the millisecond.
-fn id_at(time: Timestamp) -> Uuid {
-    let micros = time.as_micros().max(0);
-    let millis = micros.div_euclid(1_000) + i64::from(micros % 1_000 != 0);
-    Uuid::from_u128(u128::try_from(millis).unwrap_or(0) << 80)
-}
-
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: Uuid = Uuid::max();
+
+/// The least id there can be: its end.
+const FIRST: Uuid = Uuid::nil();
 
 /// The text as the filters compare it.
 fn folded(text: Option<&String>) -> Option<String> {
@@ -156,7 +151,9 @@ pub(super) async fn page(
     limit: usize,
 ) -> Result<Page<View, NotificationId>> {
     let states: Vec<i16> = filter.states.iter().map(|state| i16::from(state.code())).collect();
-    let start = before.map_or(LAST, uuid);
+    let until = filter.until.map(NotificationId::least_at);
+    let start = [before, until].into_iter().flatten().min().map_or(LAST, uuid);
+    let end = filter.since.map(NotificationId::least_at).map_or(FIRST, uuid);
     let bound = bind![
         start => UUID,
         whole(limit) => INT8,
@@ -167,17 +164,17 @@ pub(super) async fn page(
         folded(filter.text.as_ref()) => TEXT,
         (!states.is_empty()).then_some(&states) => INT2_ARRAY,
         filter.failure_type.map(|failure| i16::from(failure.code())) => INT2,
-        filter.since.map(id_at) => UUID,
-        filter.until.map(id_at) => UUID,
+        end => UUID,
     ];
     let bounds = "
         select id
         from notification
         where id < $1
+        and id >= $3
         order by id desc
         offset $2
         limit 2";
-    let around = bind![start => UUID, MOST_LOOKED_AT - 1 => INT8];
+    let around = bind![start => UUID, MOST_LOOKED_AT - 1 => INT8, end => UUID];
     let found = look(tx, (PAGE, bound), limit, (bounds, around)).await?;
     let keys = keys(tx, flows, &found.rows, 1).await?;
     let name = |row: &Row| Columns::of(row).notification_id();
@@ -269,11 +266,12 @@ pub(super) async fn dead_letter(tx: &Tx, flows: &Flows, id: DeadLetterId) -> Res
 const LETTERS: &str = concat!(
     "select ",
     letter_columns!(),
-    ", exists (select from dead_letter o where o.id < n.id)
+    ", exists (select from dead_letter o where o.id < n.id and o.id >= $10)
      from (
          select *
          from dead_letter
          where id < $1
+         and id >= $10
          order by id desc
          limit 5000) as n
      join flow f on f.id = n.flow
@@ -282,8 +280,6 @@ const LETTERS: &str = concat!(
     "
      and ($8::smallint is null or n.status = $8)
      and ($9::smallint is null or n.failure = $9)
-     and ($10::bigint is null or n.created_at >= $10)
-     and ($11::bigint is null or n.created_at < $11)
      order by n.id desc
      limit $2"
 );
@@ -296,7 +292,10 @@ pub(super) async fn dead_letters(
     before: Option<DeadLetterId>,
     limit: usize,
 ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-    let start = before.map_or(LAST, letter_uuid);
+    // A dead letter's name carries the time of its death.
+    let until = filter.until.map(DeadLetterId::least_at);
+    let start = [before, until].into_iter().flatten().min().map_or(LAST, letter_uuid);
+    let end = filter.since.map(DeadLetterId::least_at).map_or(FIRST, letter_uuid);
     let bound = bind![
         start => UUID,
         whole(limit) => INT8,
@@ -307,17 +306,17 @@ pub(super) async fn dead_letters(
         folded(filter.text.as_ref()) => TEXT,
         filter.status.map(|status| i16::from(status.code())) => INT2,
         filter.failure_type.map(|failure| i16::from(failure.code())) => INT2,
-        filter.since.map(Timestamp::as_micros) => INT8,
-        filter.until.map(Timestamp::as_micros) => INT8,
+        end => UUID,
     ];
     let bounds = "
         select id
         from dead_letter
         where id < $1
+        and id >= $3
         order by id desc
         offset $2
         limit 2";
-    let around = bind![start => UUID, MOST_LOOKED_AT - 1 => INT8];
+    let around = bind![start => UUID, MOST_LOOKED_AT - 1 => INT8, end => UUID];
     let found = look(tx, (LETTERS, bound), limit, (bounds, around)).await?;
     let keys = keys(tx, flows, &found.rows, 1).await?;
     let name = |row: &Row| Columns::of(row).dead_letter_id();

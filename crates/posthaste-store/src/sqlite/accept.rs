@@ -1,6 +1,7 @@
 //! What arrives: the wide row, the narrow row, and the keys under which repeats are known.
 
 use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::notification::Tenant;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Accepted, Arrival, Idempotency, Progress, Request};
@@ -135,6 +136,32 @@ impl<'c> Inserts<'c> {
     }
 }
 
+/// The hash and the answer of the first request under a key; none if it is not known, or not any more.
+pub(super) fn idempotent(
+    conn: &Connection,
+    tenant: &Tenant,
+    key: &str,
+    now: Timestamp,
+) -> Result<Option<([u8; 32], Vec<u8>)>> {
+    for table in TABLES {
+        let mut select = conn.prepare_cached(&format!(
+            "select hash, answer, at
+             from {table}
+             where tenant = ?1
+             and key = ?2"
+        ))?;
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?));
+        let Some((hash, answer, at)) = select.query_row(params![tenant.as_str(), key], read).optional()?
+        else {
+            continue;
+        };
+        if now.since(Timestamp::from_micros(at)) < Idempotency::LIFE {
+            return Ok(Some((hash, answer)));
+        }
+    }
+    Ok(None)
+}
+
 /// The two tables of keys at one moment.
 struct Keys {
     now: Timestamp,
@@ -179,25 +206,10 @@ impl Keys {
         if tx.bug(Planted::TwinStoredTwice) {
             return Ok(None);
         }
-        for table in TABLES {
-            let mut select = tx.conn.prepare_cached(&format!(
-                "select hash, answer, at
-                 from {table}
-                 where tenant = ?1
-                 and key = ?2"
-            ))?;
-            let bound = params![idempotency.tenant.as_str(), idempotency.key];
-            let read = |row: &rusqlite::Row<'_>| {
-                Ok((row.get::<_, [u8; 32]>(0)?, row.get::<_, Vec<u8>>(1)?, row.get::<_, i64>(2)?))
-            };
-            let Some((hash, answer, at)) = select.query_row(bound, read).optional()? else { continue };
-            if self.now.since(Timestamp::from_micros(at)) >= Idempotency::LIFE {
-                continue;
-            }
-            let same = hash == idempotency.hash;
-            return Ok(Some(if same { Accepted::Twin(answer) } else { Accepted::Conflict }));
-        }
-        Ok(None)
+        let Idempotency { tenant, key, hash, .. } = idempotency;
+        let first = idempotent(tx.conn, tenant, key, self.now)?;
+        Ok(first
+            .map(|(known, answer)| if known == *hash { Accepted::Twin(answer) } else { Accepted::Conflict }))
     }
 
     fn remember(&self, conn: &Connection, idempotency: &Idempotency) -> Result<()> {

@@ -117,7 +117,7 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
         ended.text,
         attempts_text(&attempts)?,
         DeadLetterStatus::Pending.code(),
-        ended.at.as_micros(),
+        ended.dead_letter.map(|name| name.made_at().as_micros()),
     ])?;
     if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row"))) }
 }

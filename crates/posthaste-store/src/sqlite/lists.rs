@@ -6,7 +6,7 @@ use posthaste_core::attempt::Outcome;
 use posthaste_core::channel::Channel;
 use posthaste_core::flow::FlowKey;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::notification::Tenant;
+use posthaste_core::notification::{Body, Content, Tenant};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, View};
 use rusqlite::{Row, Rows, params};
@@ -22,12 +22,48 @@ use super::rows::{
 /// The most rows that are looked at for one page.
 const MOST_LOOKED_AT: usize = 5_000;
 
+/// The most bytes of content that one page reads; the row that goes beyond is its last.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: [u8; 16] = [0xff; 16];
+/// The least id there can be: its end.
+const FIRST: [u8; 16] = [0; 16];
 
-/// Looks at rows until the page is full, the bound is reached or none are left. `cursor` names a row, `keep` answers
+/// What a row of a page keeps in memory, in bytes of content.
+trait Weigh {
+    fn weight(&self) -> usize;
+}
+
+impl Weigh for View {
+    fn weight(&self) -> usize {
+        self.notification.content.weight()
+    }
+}
+
+impl Weigh for DeadLetterView {
+    fn weight(&self) -> usize {
+        self.notification.content.weight()
+    }
+}
+
+impl Weigh for Content {
+    fn weight(&self) -> usize {
+        let (Body::Text(body) | Body::Json(body)) = &self.body;
+        let others = [&self.html, &self.metadata].into_iter().flatten().map(String::len).sum::<usize>();
+        body.len() + others + self.headers.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>()
+    }
+}
+
+impl Weigh for AuditRow {
+    fn weight(&self) -> usize {
+        0
+    }
+}
+
+/// Looks at rows until the page is full, a bound is reached or none are left. `cursor` names a row, `keep` answers
 /// with what the page shows of it, if anything. A damaged row is passed over.
-fn walk<T, C: fmt::Debug>(
+fn walk<T: Weigh, C: fmt::Debug>(
     mut rows: Rows<'_>,
     limit: usize,
     cursor: impl Fn(&Row<'_>) -> Result<C>,
@@ -35,15 +71,18 @@ fn walk<T, C: fmt::Debug>(
 ) -> Result<Page<T, C>> {
     let mut page = Page { rows: vec![], next: None };
     let mut last = None;
-    let mut looked_at = 0;
+    let (mut looked_at, mut bytes) = (0, 0);
     while let Some(row) = rows.next()? {
-        if page.rows.len() >= limit || looked_at >= MOST_LOOKED_AT {
+        if page.rows.len() >= limit || looked_at >= MOST_LOOKED_AT || bytes >= MOST_BYTES {
             page.next = last;
             break;
         }
         looked_at += 1;
         let at = cursor(row)?;
-        page.rows.extend(unless_damaged(&at, keep(row))?.flatten());
+        if let Some(kept) = unless_damaged(&at, keep(row))?.flatten() {
+            bytes += kept.weight();
+            page.rows.push(kept);
+        }
         last = Some(at);
     }
     Ok(page)
@@ -63,9 +102,13 @@ pub(super) fn page(
         ", id
          from notification
          where id < ?1
+         and id >= ?2
          order by id desc"
     ))?;
-    let rows = select.query([before.map_or(LAST, NotificationId::to_bytes)])?;
+    let (from, until) =
+        (filter.since.map(NotificationId::least_at), filter.until.map(NotificationId::least_at));
+    let end = [before, until].into_iter().flatten().min().map_or(LAST, NotificationId::to_bytes);
+    let rows = select.query([end, from.map_or(FIRST, NotificationId::to_bytes)])?;
     walk(
         rows,
         limit,
@@ -73,9 +116,7 @@ pub(super) fn page(
         |row| {
             let id = notification_id(row, 10)?;
             let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
-            if !falls_between(filter.since, filter.until, id.made_at())
-                || !Wanted::of(filter).fits(&key, row)?
-            {
+            if !Wanted::of(filter).fits(&key, row)? {
                 return Ok(None);
             }
             let standing = Standing::need(conn, id)?;
@@ -139,10 +180,6 @@ impl<'f> Wanted<'f> {
         }
         Ok(false)
     }
-}
-
-fn falls_between(since: Option<Timestamp>, until: Option<Timestamp>, time: Timestamp) -> bool {
-    since.is_none_or(|since| since <= time) && until.is_none_or(|until| time < until)
 }
 
 fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
@@ -225,9 +262,13 @@ pub(super) fn dead_letters(
         "
          from dead_letter
          where id < ?1
+         and id >= ?2
          order by id desc"
     ))?;
-    let rows = select.query([before.map_or(LAST, DeadLetterId::to_bytes)])?;
+    // A dead letter's name carries the time of its death.
+    let (from, until) = (filter.since.map(DeadLetterId::least_at), filter.until.map(DeadLetterId::least_at));
+    let end = [before, until].into_iter().flatten().min().map_or(LAST, DeadLetterId::to_bytes);
+    let rows = select.query([end, from.map_or(FIRST, DeadLetterId::to_bytes)])?;
     walk(
         rows,
         limit,
@@ -235,15 +276,18 @@ pub(super) fn dead_letters(
         |row| {
             let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
             if !Wanted::of_letters(filter).fits(&key, row)?
-                || !falls_between(filter.since, filter.until, time(row, 16)?)
                 || filter.status.is_some_and(|wanted| status(row, 15).is_ok_and(|is| is != wanted))
             {
                 return Ok(None);
             }
-            let letter = letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?)?;
-            let last = letter.attempts.last().map(|attempt| attempt.outcome);
-            let is_wanted = filter.failure_type.is_none_or(|wanted| last == Some(Outcome::Failed(wanted)));
-            Ok(is_wanted.then_some(letter))
+            // Asked before the content is read, which most letters may be passed over for.
+            if let Some(wanted) = filter.failure_type {
+                let attempts = attempts_from(text(row, 14)?.unwrap_or("[]"))?;
+                if attempts.last().map(|attempt| attempt.outcome) != Some(Outcome::Failed(wanted)) {
+                    return Ok(None);
+                }
+            }
+            letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?).map(Some)
         },
     )
 }

@@ -10,6 +10,10 @@ use super::Forbidden;
 /// The longest URL that is looked at.
 const LONGEST: usize = 8 * 1024;
 
+/// The longest name of a host, and the longest part between two dots of it.
+const LONGEST_NAME: usize = 253;
+const LONGEST_LABEL: usize = 63;
+
 /// The two schemes of a webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
@@ -100,8 +104,8 @@ impl Target {
             Some(url::Host::Domain(name)) => Host::Name(name.strip_suffix('.').unwrap_or(name).to_owned()),
             None => return Err(bad("names no host")),
         };
-        if matches!(&host, Host::Name(name) if name.is_empty()) {
-            return Err(bad("names no host"));
+        if let Host::Name(name) = &host {
+            check_name(name).map_err(bad)?;
         }
         let port = url.port().unwrap_or(scheme.port());
         if port == 0 {
@@ -121,6 +125,24 @@ impl Target {
         }
         format!("{}:{}", written(&self.host), self.port)
     }
+}
+
+/// Refuses what DNS can never find (RFC 1035, 2.3.4): it would fail on every attempt.
+fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() {
+        return Err("names no host");
+    }
+    if name.len() > LONGEST_NAME {
+        return Err("names a host of more than 253 characters");
+    }
+    for label in name.split('.') {
+        match label.len() {
+            0 => return Err("names a host with nothing between two dots, or before the first"),
+            1..=LONGEST_LABEL => {}
+            _ => return Err("names a host with more than 63 characters between two dots"),
+        }
+    }
+    Ok(())
 }
 
 fn written(host: &Host) -> String {

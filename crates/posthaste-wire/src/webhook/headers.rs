@@ -40,7 +40,8 @@ pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), BadHeader
 
 /// The headers, checked.
 pub(super) fn read_headers(headers: &BTreeMap<String, String>) -> Result<HeaderMap, BadHeader> {
-    let mut read = HeaderMap::with_capacity(headers.len() + 8);
+    // A map for more than 24,576 headers cannot be made.
+    let mut read = HeaderMap::with_capacity(headers.len().min(MOST) + 8);
     let mut bytes = 0;
     for (name, value) in headers {
         let bad =

@@ -105,7 +105,7 @@ async fn an_answer_is_told_with_status_text_and_retry_after() {
     let channel = channel(options());
     let reply = send(&channel, &sink.url("/retry-after/429/5")).await;
     let wait = Some(RetryAfter::In(Duration::from_secs(5)));
-    assert_eq!(reply, Reply::Http { status: 429, retry_after: wait, text: "failed as told\n".to_owned() });
+    assert_eq!(reply, Reply::Http { status: 429, retry_after: wait, text: "failed as told".to_owned() });
     for (told, code) in [("/ok", 200), ("/status/404", 404), ("/status/500", 500), ("/status/204", 204)] {
         assert_eq!(status(&send(&channel, &sink.url(told)).await), code);
     }

@@ -1,44 +1,81 @@
 //! `posthaste bench`: what this machine can do.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 
-use super::Outcome;
-use super::output::Output;
+use super::output::{self, Output, Table, line, note};
+use super::{Outcome, serve};
+use crate::bench::{self, Report, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste bench
-  posthaste bench --seconds 30 --output json
+  posthaste bench --seconds 10 --output json
   posthaste bench --rows 1000000                       with a million waiting, a million finished, a million dead
 
-Exit codes: 0 measured, 1 failed, 2 wrong use";
+Sender, server and sink share this machine, so nothing else should run on it.
+Exit codes: 0 measured (whether or not the goals are met), 1 failed, 2 wrong use";
 
 /// Measure how many notifications a second are accepted, delivered and recorded on this machine
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct BenchArgs {
     /// How long each measurement takes
-    #[arg(long, value_name = "S", default_value_t = 10)]
+    #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(crate) seconds: u64,
-    /// How many rows of each kind (waiting, finished, dead) the store holds before
+    /// How often everything is measured; the median is told
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) rounds: u16,
+    /// Compare with a store that holds so many rows of each kind (waiting, finished, dead)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) rows: u64,
     /// How many connections hand in notifications at a time
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    pub(crate) connections: u32,
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub(crate) connections: u16,
     /// How many notifications are in a batch
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=500))]
-    pub(crate) batch: u32,
-    /// The SQLite file; without it one that is gone at the end
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=500))]
+    pub(crate) batch: u16,
+    /// The SQLite file, with --rows that of the filled store; one that is there is not filled again, and it stays.
+    /// Without it files in the directory for temporary ones, gone at the end
     #[arg(long, value_name = "PATH")]
     pub(crate) store: Option<PathBuf>,
 }
 
 /// Measures and says what came out.
 pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Outcome> {
-    let BenchArgs { seconds: _, rows: _, connections: _, batch: _, store: _ } = args;
-    let (Output::Table | Output::Json) = output;
-    anyhow::bail!("`posthaste bench` is not built yet")
+    let settings = Settings {
+        time: Duration::from_secs(args.seconds),
+        rounds: args.rounds.into(),
+        rows: args.rows,
+        connections: args.connections.into(),
+        batch: args.batch.into(),
+        store: args.store,
+    };
+    let report = serve::runtime()?.block_on(bench::run(settings, &note))?;
+    match output {
+        Output::Json => output::json(report.json().to_string().as_bytes())?,
+        Output::Table => print(&report)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn print(report: &Report) -> std::io::Result<()> {
+    line(&report.machine())?;
+    let mut table = Table::new(&["FIGURE", "MEDIAN", "LEAST..MOST", "OF BARE"]);
+    for row in report.figures() {
+        table.row(row);
+    }
+    table.print()?;
+    line("")?;
+    let mut table = Table::new(&["GOAL", "WANTED", "SEEN", ""]);
+    for row in report.goals() {
+        table.row(row);
+    }
+    table.print()?;
+    for remark in report.remarks() {
+        line(&format!("\n{remark}"))?;
+    }
+    Ok(())
 }

@@ -10,12 +10,12 @@ use clap::Args;
 use posthaste_wire::sink::{Sink, SinkOptions};
 
 use super::Outcome;
-use super::serve::{self, ADMIN_KEY};
+use super::serve;
 use crate::clock::SystemClock;
 use crate::config::{Config, Sources};
+use crate::keys;
 use crate::shutdown::Signals;
 use crate::wiring::Server;
-use crate::{keys, telemetry};
 
 /// What the first notification is sent with, so that its retries are seen at once.
 const POLICY: &str =
@@ -27,37 +27,48 @@ Examples:
   posthaste dev --listen 127.0.0.1:8080 --sink 127.0.0.1:8090
   posthaste dev --store /tmp/try.db
 
+Settings: flags over POSTHASTE__SECTION__KEY over posthaste.toml over what is built in; loopback is always allowed.
 Exit codes: 0 stopped when asked to, 1 failed, 2 wrong use";
 
 /// Run everything on this machine, with a receiver that fails as told and a printed key
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevArgs {
-    /// Where the API listens
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7780")]
-    pub(crate) listen: SocketAddr,
+    /// The file with the settings [default: posthaste.toml in the working directory, if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Where the API listens [default: server.listen, 127.0.0.1:7780]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<SocketAddr>,
     /// Where the receiver that fails as told listens
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7790")]
     pub(crate) sink: SocketAddr,
-    /// The SQLite file; it is kept, so that what was sent is still there the next time
-    #[arg(long, value_name = "PATH", default_value = "posthaste-dev.db")]
-    pub(crate) store: PathBuf,
+    /// The SQLite file; it is kept, so that what was sent is still there the next time [default: store.url,
+    /// posthaste-dev.db]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) store: Option<String>,
+    /// Any other setting, by its name; may be given many times
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub(crate) set: Vec<String>,
 }
+
+/// What `dev` does where nobody says otherwise.
+const OWN: [(&str, &str); 2] = [("store.url", "sqlite://posthaste-dev.db"), ("log.level", "warn")];
+/// Where the sink is, which is what `dev` is for: these are allowed whatever else is.
+const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
 /// Runs until it is asked to stop.
 pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
-    let flags = [
-        ("server.listen", args.listen.to_string()),
-        ("store.url", format!("sqlite://{}", args.store.display())),
-        ("security.allow_subnets", "127.0.0.0/8,::1/128".to_owned()),
-        ("log.level", "warn".to_owned()),
-    ];
-    let config = Config::load(Sources {
-        flags: flags.map(|(name, value)| (name.to_owned(), value)).into(),
-        ..Sources::default()
-    })?;
-    telemetry::start(&config.log);
-    let key = std::env::var(ADMIN_KEY).ok().filter(|key| !key.is_empty()).unwrap_or_else(keys::fresh);
+    let mut flags = vec![];
+    flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
+    flags.extend(args.store.map(|store| ("store.url".to_owned(), format!("sqlite://{store}"))));
+    let own = OWN.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let mut config = Config::load(Sources { own, ..serve::sources(args.config, flags, &args.set)? })?;
+    for subnet in LOOPBACK {
+        config.security.allow_subnets.push(subnet.parse().expect("the subnet is well written"));
+    }
+    serve::start_logging(&config);
+    let key = serve::admin_key()?.unwrap_or_else(keys::fresh);
     serve::runtime()?.block_on(async {
         let mut signals = Signals::listen()?;
         let options = SinkOptions::new(Arc::new(SystemClock));
@@ -65,7 +76,7 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
             format!("the sink cannot listen on {}: `--sink` names another address", args.sink)
         })?;
         let server = Server::start(&config, Some(&key)).await?;
-        greet(&server, &sink, &key, &args.store)?;
+        greet(&server, &sink, &key, config.store.url.file()?)?;
         let signal = signals.first().await;
         let outcome = serve::stop(server, &mut signals, signal).await;
         sink.stop().await;
@@ -76,7 +87,8 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
 /// What a newcomer needs on one screen: the addresses, the key, and a line to paste.
 fn greet(server: &Server, sink: &Sink, key: &str, store: &Path) -> std::io::Result<()> {
     let (api, target) = (format!("http://{}", server.address), sink.url("/sequence/503,503,200"));
-    let program = std::env::args().next().unwrap_or_else(|| "posthaste".to_owned());
+    let program = std::env::args_os().next().unwrap_or_else(|| "posthaste".into());
+    let program = program.to_string_lossy();
     let mut out = std::io::stdout().lock();
     writeln!(out, "Posthaste {} is ready. Ctrl-C stops it.\n", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  API    {api}   (what it can do: {api}/openapi.json)")?;

@@ -14,20 +14,22 @@ use crate::client::encode;
 
 /// The most rows that `--all` fetches.
 const MOST: usize = 10_000;
+/// The most rows that a server sends at once.
+const LARGEST_PAGE: usize = 500;
 /// The most characters of a free text in a table.
 const WIDEST: usize = 60;
 
 /// The flags that page through a list.
 #[derive(Args)]
 pub(crate) struct Paging {
-    /// How many at a time
+    /// The most rows to show
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=500), default_value_t = 50)]
     limit: u32,
     /// Where to go on: the nextCursor of the list before
     #[arg(long, value_name = "CURSOR")]
     cursor: Option<String>,
-    /// Follow the list to its end, up to 10,000 rows
-    #[arg(long)]
+    /// Show the list to its end, up to 10,000 rows
+    #[arg(long, conflicts_with = "limit")]
     all: bool,
 }
 
@@ -71,16 +73,16 @@ pub(crate) async fn print(
     columns: &[Column],
 ) -> anyhow::Result<Outcome> {
     let mut list = Page { data: Vec::new(), next_cursor: paging.cursor.clone() };
-    // `--all` without another word asks for full pages: fewer questions for the same rows.
-    let limit = if paging.all { 500 } else { paging.limit };
+    let wanted = if paging.all { MOST } else { paging.limit as usize };
+    // A page may be short, or empty, and still have a next one: only the cursor says where the list ends.
     loop {
         let mut page_query = Query(query.0.clone());
-        page_query.set("limit", Some(limit));
+        page_query.set("limit", Some((wanted - list.data.len()).min(LARGEST_PAGE)));
         page_query.set("cursor", list.next_cursor.take());
         let mut page = fetch(session, &page_query.after(path)).await?;
         list.data.append(&mut page.data);
         list.next_cursor = page.next_cursor;
-        if !paging.all || list.next_cursor.is_none() || list.data.len() >= MOST {
+        if list.next_cursor.is_none() || list.data.len() >= wanted {
             break;
         }
     }

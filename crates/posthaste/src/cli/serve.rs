@@ -3,15 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::Args;
 use tokio::runtime::Runtime;
 
-use super::output::note;
+use super::output::{line, note};
 use super::{Outcome, WrongUse};
 use crate::config::{Config, Sources};
+use crate::keys::SHORTEST_ADMIN_KEY;
 use crate::shutdown::Signals;
-use crate::telemetry;
 use crate::wiring::Server;
+use crate::{open_files, telemetry};
 
 /// The variable with the first admin key.
 pub(crate) const ADMIN_KEY: &str = "POSTHASTE_ADMIN_KEY";
@@ -24,6 +26,8 @@ Examples:
   posthaste serve --set engine.concurrency=512 --set breaker.break_duration=1m
 
 Settings: flags over POSTHASTE__SECTION__KEY over posthaste.toml over what is built in.
+The first key: POSTHASTE_ADMIN_KEY (32 ASCII characters or more) is an admin key as long as the server runs with it. Without
+it, and with no admin key in the store, one is made and printed on stdout, this once.
 Exit codes: 0 stopped when asked to, 1 failed, 2 wrong use";
 
 /// Run the server
@@ -46,17 +50,17 @@ pub(crate) struct ServeArgs {
 
 /// Runs until it is asked to stop.
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
-    let config = Config::load(sources(args)?)?;
-    telemetry::start(&config.log);
-    for warning in &config.warnings {
-        tracing::warn!("{warning}");
-    }
-    let admin = std::env::var(ADMIN_KEY).ok().filter(|key| !key.is_empty());
+    let mut flags = vec![];
+    flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
+    flags.extend(args.store.map(|store| ("store.url".to_owned(), store)));
+    let config = Config::load(sources(args.config, flags, &args.set)?)?;
+    start_logging(&config);
+    let admin = admin_key()?;
     runtime()?.block_on(async {
         let mut signals = Signals::listen()?;
         let server = Server::start(&config, admin.as_deref()).await?;
         if let Some(key) = &server.made_key {
-            note(&format!("admin key, shown this once: {key}"));
+            show(key);
         }
         tracing::info!(address = %server.address, "ready");
         let signal = signals.first().await;
@@ -87,20 +91,44 @@ pub(crate) fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-fn sources(args: ServeArgs) -> anyhow::Result<Sources> {
-    let mut flags = vec![];
-    for set in &args.set {
+/// Starts logging, and says what was set for nothing.
+pub(crate) fn start_logging(config: &Config) {
+    telemetry::start(&config.log);
+    let files = open_files::warning(config.server.connections, config.engine.concurrency);
+    for warning in config.warnings.iter().chain(&files) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The admin key of the environment. An empty one is none.
+pub(crate) fn admin_key() -> anyhow::Result<Option<String>> {
+    let Some(given) = std::env::var_os(ADMIN_KEY).filter(|key| !key.is_empty()) else { return Ok(None) };
+    let key = given.to_str().with_context(|| {
+        format!("{ADMIN_KEY} is not text: give {SHORTEST_ADMIN_KEY} or more ASCII characters, as `openssl rand -hex 32` makes")
+    })?;
+    Ok(Some(key.to_owned()))
+}
+
+/// The key that was made is a result, not a log: whoever collects the logs is not to have it.
+fn show(key: &str) {
+    let text = format!("admin key, shown this once: {key}");
+    if line(&text).is_err() {
+        note(&text);
+    }
+}
+
+/// Where the settings of a command come from: its flags, the environment, and the file that it was told or found.
+pub(crate) fn sources(
+    file: Option<PathBuf>,
+    mut flags: Vec<(String, String)>,
+    set: &[String],
+) -> anyhow::Result<Sources> {
+    for set in set {
         let (name, value) = set.split_once('=').ok_or_else(|| {
             WrongUse(format!("--set {set}: give it as section.key=value, such as engine.concurrency=512"))
         })?;
         flags.push((name.to_owned(), value.to_owned()));
     }
-    flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
-    flags.extend(args.store.map(|store| ("store.url".to_owned(), store)));
-    Ok(Sources {
-        file: args.config,
-        directory: std::env::current_dir()?,
-        variables: std::env::vars().collect(),
-        flags,
-    })
+    let variables = std::env::vars_os().collect();
+    Ok(Sources { file, directory: std::env::current_dir()?, variables, flags, own: vec![] })
 }

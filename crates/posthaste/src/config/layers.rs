@@ -1,6 +1,7 @@
 //! Everything that was said, merged into one table of keys, each with its origin.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,7 @@ pub(super) type Key = Vec<String>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
     BuiltIn,
+    Command(String),
     File(PathBuf),
     Variable(String),
     Flag(String),
@@ -33,7 +35,12 @@ pub(super) enum Origin {
 impl Origin {
     /// Whether everything from there is text, whatever it means.
     pub(super) const fn is_text(&self) -> bool {
-        matches!(self, Self::Variable(_) | Self::Flag(_))
+        matches!(self, Self::Command(_) | Self::Variable(_) | Self::Flag(_))
+    }
+
+    /// A complaint about what was said there.
+    fn problem(&self, reason: String) -> Problem {
+        Problem { place: self.to_string(), reason, is_wrong_use: matches!(self, Self::Flag(_)) }
     }
 
     fn is_same_layer(&self, other: &Self) -> bool {
@@ -45,6 +52,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BuiltIn => out.write_str("config.default.toml"),
+            Self::Command(key) => write!(out, "the command's own {key}"),
             Self::File(path) => write!(out, "{}", path.display()),
             Self::Variable(name) => write!(out, "variable {name}"),
             Self::Flag(key) => write!(out, "flag for {key}"),
@@ -62,7 +70,7 @@ pub(super) struct Given {
 impl Given {
     /// A complaint about the key that this was said for.
     pub(super) fn problem(&self, reason: String) -> Problem {
-        Problem { place: self.origin.to_string(), reason }
+        self.origin.problem(reason)
     }
 }
 
@@ -88,7 +96,7 @@ impl Layers {
     /// Adds a file that has to be there.
     pub(super) fn add_file(&mut self, path: &Path, problems: &mut Vec<Problem>) {
         let origin = Origin::File(path.to_owned());
-        let mut bad = |reason| problems.push(Problem { place: origin.to_string(), reason });
+        let mut bad = |reason| problems.push(origin.problem(reason));
         let text = match read_file(path) {
             Ok(text) => text,
             Err(reason) => return bad(reason),
@@ -105,23 +113,44 @@ impl Layers {
     }
 
     /// Adds the variables that are settings.
-    pub(super) fn add_variables(&mut self, variables: &[(String, String)], problems: &mut Vec<Problem>) {
+    pub(super) fn add_variables(&mut self, variables: &[(OsString, OsString)], problems: &mut Vec<Problem>) {
+        let is_setting =
+            |(name, _): &&(OsString, OsString)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
         // The order of an environment is chance; the order of complaints should not be.
-        let mut settings: Vec<_> = variables.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+        let mut settings: Vec<_> = variables.iter().filter(is_setting).collect();
         settings.sort();
         for (name, text) in settings {
+            let origin = Origin::Variable(name.to_string_lossy().into_owned());
+            let (Some(name), Some(text)) = (name.to_str(), text.to_str()) else {
+                problems.push(origin.problem("it is not UTF-8 text".to_owned()));
+                continue;
+            };
             let parts = name[PREFIX.len()..].split("__").map(str::to_owned).collect();
             let path = self.in_our_case(parts);
-            let given = Given { value: text.clone().into(), origin: Origin::Variable(name.clone()) };
+            let given = Given { value: text.into(), origin };
             self.put(path, given, problems);
         }
     }
 
+    /// Adds what the command does by itself.
+    pub(super) fn add_own(&mut self, own: &[(String, String)], problems: &mut Vec<Problem>) {
+        self.add_keys(own, Origin::Command, problems);
+    }
+
     /// Adds what the command line says.
     pub(super) fn add_flags(&mut self, flags: &[(String, String)], problems: &mut Vec<Problem>) {
-        for (key, text) in flags {
+        self.add_keys(flags, Origin::Flag, problems);
+    }
+
+    fn add_keys(
+        &mut self,
+        keys: &[(String, String)],
+        origin: fn(String) -> Origin,
+        problems: &mut Vec<Problem>,
+    ) {
+        for (key, text) in keys {
             let path = key.split('.').map(str::to_owned).collect();
-            let given = Given { value: text.clone().into(), origin: Origin::Flag(key.clone()) };
+            let given = Given { value: text.clone().into(), origin: origin(key.clone()) };
             self.put(path, given, problems);
         }
     }

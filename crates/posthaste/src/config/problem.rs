@@ -9,6 +9,8 @@ pub struct Problem {
     pub place: String,
     /// What is wrong, in words that begin with the key where there is one.
     pub reason: String,
+    /// Whether the command line said it, so that the program was called in a way that cannot be meant.
+    pub is_wrong_use: bool,
 }
 
 impl fmt::Display for Problem {
@@ -22,6 +24,13 @@ impl fmt::Display for Problem {
 pub struct ConfigError {
     /// The mistakes; at least one.
     pub problems: Vec<Problem>,
+}
+
+impl ConfigError {
+    /// Whether a flag is among what is wrong.
+    pub fn is_wrong_use(&self) -> bool {
+        self.problems.iter().any(|problem| problem.is_wrong_use)
+    }
 }
 
 impl fmt::Display for ConfigError {

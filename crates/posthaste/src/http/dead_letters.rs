@@ -6,9 +6,10 @@ use posthaste_core::id::DeadLetterId;
 use posthaste_engine::store::DeadLetterFilter;
 use serde_json::json;
 
+use super::act::wanted;
 use super::problem::{Problem, Result};
 use super::query::{Paging, Query};
-use super::{Api, Ask, json, view};
+use super::{Api, Ask, json, shown, view};
 
 /// `GET /v1/dead-letters`
 pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
@@ -45,39 +46,35 @@ fn status(name: &str) -> Option<Option<DeadLetterStatus>> {
 
 /// `GET /v1/dead-letters/{id}`
 pub(super) async fn get(api: &Api, ask: &Ask) -> Result {
-    let id = wanted(ask)?;
+    Query::of(ask)?.finish()?;
+    let id: DeadLetterId = ask.inner.parse().map_err(|_| missing(ask))?;
     let found = api.store.dead_letter(id).await?.filter(|view| ask.caller.sees(&view.notification.tenant));
     let found = found.ok_or_else(|| missing(ask))?;
-    Ok(json(StatusCode::OK, &view::whole_dead_letter(&found)))
+    Ok(shown(StatusCode::OK, &view::whole_dead_letter(&found)))
 }
 
 /// `POST /v1/dead-letters/{id}/requeue`
-pub(super) async fn requeue(api: &Api, ask: &Ask) -> Result {
-    let id = wanted(ask)?;
+pub(super) async fn requeue(api: &Api, ask: &mut Ask) -> Result {
+    let id: DeadLetterId = wanted(api, ask, missing).await?;
     let was = api.engine.requeue(id, &ask.caller.actor()).await?;
     let answer = json!({"id": id, "notificationId": was.id, "status": "queued", "attempt": 1});
     Ok(json(StatusCode::ACCEPTED, &answer))
 }
 
 /// `POST /v1/dead-letters/{id}/discard`
-pub(super) async fn discard(api: &Api, ask: &Ask) -> Result {
-    let id = wanted(ask)?;
+pub(super) async fn discard(api: &Api, ask: &mut Ask) -> Result {
+    let id: DeadLetterId = wanted(api, ask, missing).await?;
     let was = api.engine.discard(id, &ask.caller.actor()).await?;
     let answer = json!({"id": id, "notificationId": was.id, "status": "failed"});
     Ok(json(StatusCode::ACCEPTED, &answer))
 }
 
 /// `POST /v1/dead-letters/{id}/restore`
-pub(super) async fn restore(api: &Api, ask: &Ask) -> Result {
-    let id = wanted(ask)?;
+pub(super) async fn restore(api: &Api, ask: &mut Ask) -> Result {
+    let id: DeadLetterId = wanted(api, ask, missing).await?;
     let was = api.engine.restore(id, &ask.caller.actor()).await?;
     let answer = json!({"id": id, "notificationId": was.id, "status": "failed"});
     Ok(json(StatusCode::ACCEPTED, &answer))
-}
-
-fn wanted(ask: &Ask) -> Result<DeadLetterId> {
-    Query::of(ask)?.finish()?;
-    ask.inner.parse().map_err(|_| missing(ask))
 }
 
 fn missing(ask: &Ask) -> Problem {

@@ -1,10 +1,13 @@
 //! Reading the body of a request: bounded in size, time and depth.
 
+use std::ops::Deref;
+
 use bytes::{Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
 
+use super::budget::{Held, Size};
 use super::problem::{Kind, Problem, Result};
 use super::{Api, Ask};
 
@@ -15,8 +18,22 @@ pub(super) const LARGEST_BATCH: usize = 16 * 1024 * 1024;
 /// The most arrays and objects inside each other.
 const DEEPEST: usize = 128;
 
+/// A body that was read. Its bytes count until it is dropped.
+pub(super) struct Text<'a> {
+    bytes: Bytes,
+    _held: Held<'a>,
+}
+
+impl Deref for Text<'_> {
+    type Target = Bytes;
+
+    fn deref(&self) -> &Bytes {
+        &self.bytes
+    }
+}
+
 /// The body of a request that must be JSON.
-pub(super) async fn json_body(api: &Api, ask: &mut Ask, largest: usize) -> Result<Bytes> {
+pub(super) async fn json_body<'a>(api: &'a Api, ask: &mut Ask, largest: usize) -> Result<Text<'a>> {
     if let Some(given) = ask.head.headers.get(CONTENT_TYPE) {
         let kind = given.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
         if !kind.eq_ignore_ascii_case("application/json") {
@@ -26,19 +43,21 @@ pub(super) async fn json_body(api: &Api, ask: &mut Ask, largest: usize) -> Resul
             ));
         }
     }
-    let read = tokio::time::timeout(api.body_within, whole(&mut ask.body, largest)).await;
-    let body = read.unwrap_or_else(|_| {
+    let size = if largest > LARGEST_NOTIFICATION { Size::Large } else { Size::Small };
+    let mut held = api.bodies.begin(size);
+    let read = tokio::time::timeout(api.body_within, whole(&mut ask.body, largest, &mut held)).await;
+    let bytes = read.unwrap_or_else(|_| {
         let detail = format!("the body was not complete after {} s", api.body_within.as_secs());
         Err(Problem::new(Kind::Timeout, detail))
     })?;
-    if depth(&body) > DEEPEST {
+    if depth(&bytes) > DEEPEST {
         let detail = format!("the body nests more than {DEEPEST} arrays and objects inside each other");
         return Err(Problem::new(Kind::BadJson, detail));
     }
-    Ok(body)
+    Ok(Text { bytes, _held: held })
 }
 
-async fn whole(body: &mut Incoming, largest: usize) -> Result<Bytes> {
+async fn whole(body: &mut Incoming, largest: usize, held: &mut Held<'_>) -> Result<Bytes> {
     let too_large =
         || Problem::new(Kind::TooLarge, format!("the body is larger than {} KiB", largest / 1024));
     if body.size_hint().lower() > largest as u64 {
@@ -51,6 +70,7 @@ async fn whole(body: &mut Incoming, largest: usize) -> Result<Bytes> {
         if first.len() + rest.len() + data.len() > largest {
             return Err(too_large());
         }
+        held.grow(data.len())?;
         // Most bodies come in one piece, which then need not be copied.
         if first.is_empty() && rest.is_empty() {
             first = data;

@@ -14,24 +14,32 @@ use posthaste_engine::store::{Accepted, Filter, Idempotency};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::act::wanted;
 use super::intake::{LARGEST_BATCH, LARGEST_NOTIFICATION, json_body};
 use super::object::Object;
 use super::problem::{Kind, Problem, Result};
 use super::query::{Paging, Query};
 use super::send::Door;
-use super::{Api, Ask, bytes, json, view};
+use super::{Api, Ask, bytes, json, shown, view};
 
 /// The most notifications in a batch.
 const LARGEST_COUNT: usize = 500;
+/// How many notifications of a batch are read before others get their turn.
+const AT_ONCE: usize = 16;
 /// The most characters of an idempotency key.
 const LONGEST_KEY: usize = 255;
 
 /// `POST /v1/notifications`
 pub(super) async fn send(api: &Api, mut ask: Ask) -> Result {
+    Query::of(&ask)?.finish()?;
     let tenant = ask.caller.sends_for();
     let text = json_body(api, &mut ask, LARGEST_NOTIFICATION).await?;
     let door = Door { tenant: &tenant, guard: &api.guard, now: api.engine.now() };
-    let notification = door.read(api.engine.notification_id(), &text)?;
+    let notification = match door.read(api.engine.notification_id(), &text) {
+        Ok(notification) => notification,
+        // What was taken once stays taken, even where it came too late today: its expiry has passed, or the rules changed.
+        Err(problem) => return repeated(api, &ask, &tenant, &text).await?.ok_or(problem),
+    };
     let answer = format!(
         r#"{{"notificationId":"{}","status":"queued","state":"pending","stateCode":0,"channel":"{}","createdAt":"{}"}}"#,
         notification.id,
@@ -43,6 +51,7 @@ pub(super) async fn send(api: &Api, mut ask: Ask) -> Result {
 
 /// `POST /v1/notifications/batch`
 pub(super) async fn send_batch(api: &Api, mut ask: Ask) -> Result {
+    Query::of(&ask)?.finish()?;
     let tenant = ask.caller.sends_for();
     let text = json_body(api, &mut ask, LARGEST_BATCH).await?;
     let mut object = Object::read(&text)?;
@@ -59,6 +68,9 @@ pub(super) async fn send_batch(api: &Api, mut ask: Ask) -> Result {
     let door = Door { tenant: &tenant, guard: &api.guard, now: api.engine.now() };
     let (mut taken, mut accepted, mut rejected) = (Vec::with_capacity(items.len()), vec![], vec![]);
     for (index, item) in items.into_iter().enumerate() {
+        if index % AT_ONCE == AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
         match read_item(&door, api, item) {
             Ok(notification) => {
                 accepted.push(json!({"index": index, "notificationId": notification.id}));
@@ -105,16 +117,32 @@ async fn accept(
     }
     match api.engine.accept(idempotency, notifications).await? {
         Accepted::New => Ok(bytes(StatusCode::ACCEPTED, answer)),
-        Accepted::Twin(first) => {
-            let mut response = bytes(StatusCode::ACCEPTED, first.into());
-            response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-            Ok(response)
-        }
+        Accepted::Twin(first) => Ok(replay(first)),
         Accepted::Conflict => Err(Problem::new(
             Kind::IdempotencyConflict,
             "this Idempotency-Key was used in the last 24 hours with another body: use a new key for a new request",
         )),
     }
+}
+
+/// The first answer to a request that is known under its key and refused today.
+async fn repeated(
+    api: &Api,
+    ask: &Ask,
+    tenant: &Tenant,
+    text: &[u8],
+) -> Result<Option<Response<Full<Bytes>>>> {
+    let Some(given) = ask.head.headers.get("idempotency-key") else { return Ok(None) };
+    let key = idempotency_key(given)?;
+    let first = api.store.idempotent(tenant.clone(), key, api.engine.now()).await?;
+    let twin = first.filter(|(hash, _)| *hash == hash_of(ask.head.uri.path(), text));
+    Ok(twin.map(|(_, answer)| replay(answer)))
+}
+
+fn replay(first: Vec<u8>) -> Response<Full<Bytes>> {
+    let mut response = bytes(StatusCode::ACCEPTED, first.into());
+    response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
+    response
 }
 
 fn idempotency_key(given: &HeaderValue) -> Result<String> {
@@ -187,17 +215,16 @@ pub(super) async fn retry_queue(api: &Api, ask: &Ask) -> Result {
 /// `GET /v1/notifications/{id}`
 pub(super) async fn get(api: &Api, ask: &Ask) -> Result {
     Query::of(ask)?.finish()?;
-    let missing = || Problem::not_found(format!("there is no notification {}", ask.inner));
-    let id: NotificationId = ask.inner.parse().map_err(|_| missing())?;
+    let id: NotificationId = ask.inner.parse().map_err(|_| missing(ask))?;
     let found = api.store.get(id).await?.filter(|view| ask.caller.sees(&view.notification.tenant));
-    let found = found.ok_or_else(missing)?;
+    let found = found.ok_or_else(|| missing(ask))?;
     let history = api.store.history(id).await?;
-    Ok(json(StatusCode::OK, &view::whole_notification(api, &found, &history)))
+    Ok(shown(StatusCode::OK, &view::whole_notification(api, &found, &history)))
 }
 
 /// `POST /v1/notifications/{id}/retry`
-pub(super) async fn retry(api: &Api, ask: &Ask) -> Result {
-    let id = wanted(ask)?;
+pub(super) async fn retry(api: &Api, ask: &mut Ask) -> Result {
+    let id: NotificationId = wanted(api, ask, missing).await?;
     let was = api.engine.retry(id, &ask.caller.actor()).await.map_err(|error| match error {
         ActError::Refused { state, .. } => not_failed(id, state),
         other => other.into(),
@@ -220,16 +247,16 @@ fn not_failed(id: NotificationId, state: State) -> Problem {
 }
 
 /// `POST /v1/notifications/{id}/retry-now`
-pub(super) async fn retry_now(api: &Api, ask: &Ask) -> Result {
-    let id = wanted(ask)?;
+pub(super) async fn retry_now(api: &Api, ask: &mut Ask) -> Result {
+    let id: NotificationId = wanted(api, ask, missing).await?;
     let was = api.engine.retry_now(id, &ask.caller.actor()).await?;
     let answer = json!({"notificationId": id, "status": "retrying", "attempt": was.seen.attempt});
     Ok(json(StatusCode::ACCEPTED, &answer))
 }
 
 /// `POST /v1/notifications/{id}/cancel`
-pub(super) async fn cancel(api: &Api, ask: &Ask) -> Result {
-    let id = wanted(ask)?;
+pub(super) async fn cancel(api: &Api, ask: &mut Ask) -> Result {
+    let id: NotificationId = wanted(api, ask, missing).await?;
     let was = api.engine.cancel(id, &ask.caller.actor()).await?;
     // What is in flight ends with its attempt, and a success still counts.
     let status = if was.seen.state.is_leased() { was.seen.state } else { State::Cancelled };
@@ -244,8 +271,6 @@ pub(super) fn queued(id: NotificationId, attempt: u32) -> Response<Full<Bytes>> 
     json(StatusCode::ACCEPTED, &answer)
 }
 
-/// The notification that is acted on. Whatever is not an id names nothing.
-fn wanted(ask: &Ask) -> Result<NotificationId> {
-    Query::of(ask)?.finish()?;
-    ask.inner.parse().map_err(|_| Problem::not_found(format!("there is no notification {}", ask.inner)))
+fn missing(ask: &Ask) -> Problem {
+    Problem::not_found(format!("there is no notification {}", ask.inner))
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use posthaste_core::fields::glimpse;
 use posthaste_core::time::Timestamp;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -21,6 +21,9 @@ impl<'a> Object<'a> {
     /// Reads a document.
     pub(super) fn read(text: &'a [u8]) -> Result<Self> {
         let pairs: Pairs<'a> = serde_json::from_slice(text).map_err(|error| bad_json(text, &error))?;
+        if pairs.0.len() > MOST_FIELDS {
+            return Err(Problem::at("", format!("the object has more than {MOST_FIELDS} fields")));
+        }
         for (index, (name, _)) in pairs.0.iter().enumerate() {
             if pairs.0[..index].iter().any(|(other, _)| other == name) {
                 return Err(Problem::at(at(name), format!("{} is given twice", shown(name))));
@@ -84,7 +87,8 @@ impl<'a> Object<'a> {
         let Some((name, _)) = unknown.filter(|(name, _)| !self.known.contains(&name.as_ref())) else {
             return Ok(());
         };
-        let detail = format!("{} is unknown; the fields are {}", shown(name), self.known.join(", "));
+        let known = if self.known.is_empty() { "none".to_owned() } else { self.known.join(", ") };
+        let detail = format!("{} is unknown; the fields are {known}", shown(name));
         Err(Problem::at(at(name), detail))
     }
 }
@@ -132,7 +136,8 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
                 while let Some(Name(name)) = map.next_key()? {
                     pairs.push((name, map.next_value()?));
                     if pairs.len() > MOST_FIELDS {
-                        return Err(serde::de::Error::custom("the object has more than 1,000 fields"));
+                        // Too many is told to whoever sent JSON, so the rest is read without being kept.
+                        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                     }
                 }
                 Ok(Pairs(pairs))
@@ -143,7 +148,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
 }
 
 /// Twins among the fields are looked for one against the other, so there must not be too many.
-const MOST_FIELDS: usize = 1_000;
+const MOST_FIELDS: usize = 64;
 
 struct Name<'a>(Cow<'a, str>);
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::intake::{LARGEST_NOTIFICATION, json_body};
 use super::problem::{Kind, Problem, Result};
 use super::query::Query;
+use super::unique::Unique;
 use super::{Api, Ask, bytes, json};
 
 /// `GET /v1/policies`
@@ -50,6 +51,7 @@ pub(super) fn get(api: &Api, ask: &Ask) -> Result {
 
 /// `PUT /v1/policies/{scope}`
 pub(super) async fn put(api: &Api, mut ask: Ask) -> Result {
+    Query::of(&ask)?.finish()?;
     let scope = wanted(&ask)?;
     may_write(&ask, &scope)?;
     let layer = read(api, &mut ask).await?;
@@ -60,6 +62,7 @@ pub(super) async fn put(api: &Api, mut ask: Ask) -> Result {
 
 /// `DELETE /v1/policies/{scope}`
 pub(super) async fn delete(api: &Api, ask: &Ask) -> Result {
+    Query::of(ask)?.finish()?;
     let scope = wanted(ask)?;
     may_write(ask, &scope)?;
     api.engine.put_policy(&scope, None, &ask.caller.actor()).await?;
@@ -84,8 +87,12 @@ pub(super) async fn preview(api: &Api, mut ask: Ask) -> Result {
 
 async fn read(api: &Api, ask: &mut Ask) -> Result<PolicyLayer> {
     let text = json_body(api, ask, LARGEST_NOTIFICATION).await?;
-    let value: Value = serde_json::from_slice(&text)
-        .map_err(|error| Problem::new(Kind::BadJson, format!("the body is not valid JSON: {error}")))?;
+    let Unique(value) = serde_json::from_slice(&text).map_err(|error| {
+        if error.is_data() {
+            return Problem::at("", error.to_string());
+        }
+        Problem::new(Kind::BadJson, format!("the body is not valid JSON: {error}"))
+    })?;
     let layer = PolicyLayer::from_json(&value)?;
     layer.check()?;
     Ok(layer)

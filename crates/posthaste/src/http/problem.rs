@@ -12,6 +12,9 @@ use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
 use posthaste_engine::store::StoreError;
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+
+use crate::sparing::Sparing;
 
 /// The kinds of problems. Status and code of each are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +59,8 @@ pub enum Kind {
     UnsupportedMediaType,
     /// The node is stopping.
     Stopping,
+    /// There is no room for the body now.
+    Overloaded,
     /// The store cannot serve now.
     StoreUnavailable,
     /// A bug.
@@ -64,7 +69,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::BadJson,
         Self::Invalid,
         Self::DestinationForbidden,
@@ -85,6 +90,7 @@ impl Kind {
         Self::Expired,
         Self::UnsupportedMediaType,
         Self::Stopping,
+        Self::Overloaded,
         Self::StoreUnavailable,
         Self::Internal,
     ];
@@ -150,6 +156,9 @@ impl Kind {
                 "The body must be application/json",
             ),
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING", "This node is stopping"),
+            Self::Overloaded => {
+                (StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", "There are too many large requests now")
+            }
             Self::StoreUnavailable => {
                 (StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", "The store cannot serve now")
             }
@@ -273,7 +282,16 @@ impl From<StoreError> for Problem {
 
 impl Problem {
     fn of_store(error: &StoreError) -> Self {
-        tracing::error!(error = %chain(error), "the store could not serve a request");
+        /// A store that fails refuses every request; what makes no sense must not drown in that.
+        static UNAVAILABLE: Sparing = Sparing::new();
+        static CORRUPT: Sparing = Sparing::new();
+        let sparing = match error {
+            StoreError::Unavailable { .. } => &UNAVAILABLE,
+            StoreError::Corrupt { .. } => &CORRUPT,
+        };
+        if let Some(requests) = sparing.count(Instant::now()) {
+            tracing::error!(error = %chain(error), requests, "the store could not serve requests");
+        }
         match error {
             StoreError::Unavailable { .. } => Self::new(
                 Kind::StoreUnavailable,
@@ -294,6 +312,11 @@ impl From<AcceptError> for Problem {
             AcceptError::Stopping => {
                 Self::new(Kind::Stopping, "this node is stopping and takes nothing new; ask again")
             }
+            AcceptError::Unclear => Self::new(
+                Kind::StoreUnavailable,
+                "this node stopped before the store answered; the notification may or may not have been stored: ask \
+                 again, with the same Idempotency-Key",
+            ),
             AcceptError::Policy(bad) => bad.under("policy").into(),
             AcceptError::Store(error) => Self::of_store(&error),
         }
@@ -323,7 +346,16 @@ pub fn pointer(path: &str) -> String {
         return String::new();
     }
     path.split('.').fold(String::new(), |mut pointer, part| {
-        let _ = write!(pointer, "/{}", part.replace('~', "~0").replace('/', "~1"));
+        // `schedule[1]` is the entry 1 of the field `schedule`.
+        let (name, entry) = part
+            .strip_suffix(']')
+            .and_then(|part| part.rsplit_once('['))
+            .filter(|(_, entry)| entry.bytes().all(|byte| byte.is_ascii_digit()))
+            .map_or((part, None), |(name, entry)| (name, Some(entry)));
+        let _ = write!(pointer, "/{}", name.replace('~', "~0").replace('/', "~1"));
+        if let Some(entry) = entry {
+            let _ = write!(pointer, "/{entry}");
+        }
         pointer
     })
 }

@@ -23,6 +23,8 @@ const DEFAULT_LIMIT: usize = 50;
 const LARGEST_LIMIT: usize = 500;
 /// The most bytes of a parameter.
 const LONGEST: usize = 1_024;
+/// The most parameters: twins among them are looked for one against the other.
+const MOST: usize = 32;
 
 /// The parameters of a request, each taken once.
 pub(super) struct Query<'a> {
@@ -36,10 +38,16 @@ impl<'a> Query<'a> {
         let text = ask.head.uri.query().unwrap_or("");
         let mut pairs: Vec<(Cow<'a, str>, Option<Cow<'a, str>>)> = vec![];
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
+            if pairs.len() == MOST {
+                let detail = format!("the query has more than {MOST} parameters");
+                return Err(Problem::new(Kind::Invalid, detail));
+            }
             if pairs.iter().any(|(other, _)| *other == name) {
+                let name = short(&name);
                 return Err(Problem::parameter(&name, format!("`{name}` is given twice")));
             }
             if value.len() > LONGEST {
+                let name = short(&name);
                 return Err(Problem::parameter(&name, format!("`{name}` is longer than {LONGEST} bytes")));
             }
             pairs.push((name, Some(value)));

@@ -85,6 +85,9 @@ impl Route {
                 return Ok((*route, inner));
             }
             allowed.push(its.to_string());
+            if its == Method::GET {
+                allowed.push(Method::HEAD.to_string());
+            }
         }
         if allowed.is_empty() {
             let detail = "there is nothing at this address; openapi.json lists what there is";
@@ -129,8 +132,8 @@ mod tests {
         }
         let wrong = Route::find(&Method::DELETE, "/v1/notifications").unwrap_err();
         assert_eq!(wrong.kind, Kind::MethodNotAllowed);
-        assert!(wrong.detail.ends_with("POST, GET"), "{}", wrong.detail);
+        assert!(wrong.detail.ends_with("POST, GET, HEAD"), "{}", wrong.detail);
         let wrong = Route::find(&Method::POST, "/v1/notifications/failed").unwrap_err();
-        assert!(wrong.detail.ends_with("are GET"), "{}", wrong.detail);
+        assert!(wrong.detail.ends_with("are GET, HEAD"), "{}", wrong.detail);
     }
 }

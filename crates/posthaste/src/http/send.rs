@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
+use posthaste_core::fields::glimpse;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
@@ -15,6 +16,7 @@ use serde_json::value::RawValue;
 
 use super::object::{Object, at};
 use super::problem::{Kind, Problem, Result};
+use super::unique::Unique;
 
 /// The most bytes of a name that a sender gives.
 const LONGEST_NAME: usize = 255;
@@ -36,31 +38,29 @@ impl Door<'_> {
     /// Reads what is to be sent.
     pub(super) fn read(&self, id: NotificationId, text: &[u8]) -> Result<Notification> {
         let mut object = Object::read(text)?;
-        let channel = channel(&mut object)?;
+        let channel = object.text("channel", 64)?;
         let to = object.line("to", LONGEST_ADDRESS)?;
         let user_id = object.line("userId", LONGEST_NAME)?;
         let template = object.line("template", LONGEST_NAME)?;
         let (not_before, expires_at) = self.times(&mut object)?;
-        let content = Content {
-            body: body(&mut object, channel, template.as_deref())?,
-            html: object.text("html", usize::MAX)?,
-            headers: object
-                .typed::<BTreeMap<String, String>>("headers", "an object of texts")?
-                .unwrap_or_default(),
-            metadata: metadata(&mut object)?,
-            user_id,
-            module: object.line("module", LONGEST_NAME)?,
-            policy: policy(&mut object)?,
-        };
+        let given_body = object.take_any("body");
+        let html = object.text("html", usize::MAX)?;
+        let headers = headers(&mut object)?;
+        let metadata = metadata(&mut object)?;
+        let module = object.line("module", LONGEST_NAME)?;
+        let policy = policy(&mut object)?;
         let priority = object.typed::<Priority>("priority", "one of critical, high, normal, low")?;
         let subject = object.line("subject", LONGEST_SUBJECT)?;
         let event_key = object.line("eventKey", LONGEST_NAME)?;
         let correlation_id = object.line("correlationId", LONGEST_NAME)?;
         not_built_yet(&mut object)?;
+        // Before anything is called missing: a name that is misspelt is told as such.
         object.finish()?;
-        let to = recipient(to, content.user_id.as_deref())?;
+        let channel = read_channel(channel)?;
+        let body = read_body(given_body, channel, template.as_deref())?;
+        let to = recipient(to, user_id.as_deref())?;
         let destination = self.destination(channel, &to)?;
-        check_headers(&content.headers)
+        check_headers(&headers)
             .map_err(|bad| Problem::at(format!("/headers{}", at(&bad.name)), bad.to_string()))?;
         Ok(Notification {
             id,
@@ -75,7 +75,7 @@ impl Door<'_> {
             correlation_id,
             not_before,
             expires_at,
-            content,
+            content: Content { body, html, headers, metadata, user_id, module, policy },
         })
     }
 
@@ -136,8 +136,7 @@ impl Door<'_> {
     }
 }
 
-fn channel(object: &mut Object<'_>) -> Result<Channel> {
-    let given = object.text("channel", 64)?;
+fn read_channel(given: Option<String>) -> Result<Channel> {
     let given = given.ok_or_else(|| Problem::at("/channel", "channel is missing; `webhook` for example"))?;
     given.parse().map_err(|error| Problem::at("/channel", format!("{error}")))
 }
@@ -155,9 +154,9 @@ fn recipient(to: Option<String>, user_id: Option<&str>) -> Result<String> {
 }
 
 /// A text is sent as text; any other JSON value goes out just as it came in, which only a webhook can carry.
-fn body(object: &mut Object<'_>, channel: Channel, template: Option<&str>) -> Result<Body> {
+fn read_body(given: Option<&RawValue>, channel: Channel, template: Option<&str>) -> Result<Body> {
     // A webhook may send the value null.
-    let given = object.take_any("body").filter(|value| channel == Channel::Webhook || value.get() != "null");
+    let given = given.filter(|value| channel == Channel::Webhook || value.get() != "null");
     let Some(value) = given else {
         let detail = match template {
             Some(_) => {
@@ -191,8 +190,22 @@ fn metadata(object: &mut Object<'_>) -> Result<Option<String>> {
     Ok(Some(value.get().to_owned()))
 }
 
+fn headers(object: &mut Object<'_>) -> Result<BTreeMap<String, String>> {
+    let Some(value) = once(object, "headers")? else { return Ok(BTreeMap::new()) };
+    let seen = glimpse(&value);
+    serde_json::from_value(value)
+        .map_err(|_| Problem::at("/headers", format!("headers must be an object of texts, not {seen}")))
+}
+
+/// Takes a value in which nothing may be said twice.
+fn once(object: &mut Object<'_>, name: &'static str) -> Result<Option<Value>> {
+    let Some(value) = object.take(name) else { return Ok(None) };
+    let read: std::result::Result<Unique, _> = serde_json::from_str(value.get());
+    read.map(|Unique(value)| Some(value)).map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
+}
+
 fn policy(object: &mut Object<'_>) -> Result<Option<PolicyLayer>> {
-    let Some(value) = object.typed::<Value>("policy", "an object")? else { return Ok(None) };
+    let Some(value) = once(object, "policy")? else { return Ok(None) };
     let layer = PolicyLayer::from_json(&value).and_then(|layer| layer.check().map(|()| layer));
     layer.map(Some).map_err(|bad| bad.under("policy").into())
 }

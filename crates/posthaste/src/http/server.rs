@@ -25,6 +25,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::sparing::Sparing;
+
 /// How long a connection may take for what.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -64,6 +66,7 @@ pub async fn serve<A: Answer>(
 ) {
     let mut connections = JoinSet::new();
     let told = stop.clone();
+    let mut failures = Sparing::new();
     loop {
         let room = connections.len() < limits.connections;
         tokio::select! {
@@ -71,9 +74,16 @@ pub async fn serve<A: Answer>(
             () = set(&mut stop) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if room => match accepted {
-                Ok((stream, _)) => drop(connections.spawn(converse(stream, answer.clone(), limits, told.clone()))),
+                Ok((stream, _)) => {
+                    if failures.mended() {
+                        tracing::info!("connections are accepted again");
+                    }
+                    connections.spawn(converse(stream, answer.clone(), limits, told.clone()));
+                }
                 Err(error) => {
-                    tracing::warn!(%error, "no connection can be accepted");
+                    if let Some(times) = failures.count(Instant::now()) {
+                        tracing::warn!(%error, times, "no connection can be accepted");
+                    }
                     tokio::time::sleep(BREATH).await;
                 }
             },

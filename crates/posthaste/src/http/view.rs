@@ -3,7 +3,8 @@
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::notification::{Body, Notification};
 use posthaste_engine::store::{DeadLetterView, History, View};
-use serde_json::value::RawValue;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::Api;
@@ -51,8 +52,31 @@ fn most_attempts(api: &Api, view: &View) -> u32 {
     view.progress.base.saturating_add(policy.max_attempts)
 }
 
+/// A notification or dead letter with what the sender gave, in the very text that it was given in: a number may have more
+/// digits than a program can hold.
+#[derive(Serialize)]
+pub(super) struct Whole<T> {
+    #[serde(flatten)]
+    shown: Value,
+    #[serde(flatten)]
+    given: T,
+}
+
+/// JSON as it came.
+#[derive(Serialize)]
+pub(super) struct Given {
+    body: Box<RawValue>,
+    metadata: Box<RawValue>,
+}
+
+/// The payload of a dead letter.
+#[derive(Serialize)]
+pub(super) struct Payload {
+    payload: Whole<Given>,
+}
+
 /// A notification with everything that is known of it.
-pub(super) fn whole_notification(api: &Api, view: &View, history: &History) -> Value {
+pub(super) fn whole_notification(api: &Api, view: &View, history: &History) -> Whole<Given> {
     let mut shown = notification(api, view);
     let events: Vec<Value> = history
         .events
@@ -70,15 +94,13 @@ pub(super) fn whole_notification(api: &Api, view: &View, history: &History) -> V
     let fields = [
         ("attempts", attempts(&history.attempts)),
         ("events", Value::Array(events)),
-        ("body", body(&view.notification)),
         ("html", json!(view.notification.content.html)),
         ("headers", json!(view.notification.content.headers)),
-        ("metadata", metadata(&view.notification)),
         ("policy", json!(view.notification.content.policy)),
     ];
     let object = shown.as_object_mut().expect("a notification is shown as an object");
     object.extend(fields.map(|(name, value)| (name.to_owned(), value)));
-    shown
+    Whole { shown, given: Given::of(&view.notification) }
 }
 
 /// S3's shape of what failed.
@@ -125,19 +147,15 @@ pub(super) fn dead_letter(view: &DeadLetterView) -> Value {
 }
 
 /// A dead letter with its payload.
-pub(super) fn whole_dead_letter(view: &DeadLetterView) -> Value {
-    let mut shown = dead_letter(view);
+pub(super) fn whole_dead_letter(view: &DeadLetterView) -> Whole<Payload> {
     let content = &view.notification.content;
-    let payload = json!({
+    let shown = json!({
         "subject": view.notification.subject,
-        "body": body(&view.notification),
         "html": content.html,
         "headers": content.headers,
-        "metadata": metadata(&view.notification),
     });
-    let object = shown.as_object_mut().expect("a dead letter is shown as an object");
-    object.insert("payload".to_owned(), payload);
-    shown
+    let payload = Whole { shown, given: Given::of(&view.notification) };
+    Whole { shown: dead_letter(view), given: Payload { payload } }
 }
 
 fn attempts(list: &[Attempt]) -> Value {
@@ -162,19 +180,21 @@ fn attempt(one: &Attempt) -> Value {
     })
 }
 
-fn body(one: &Notification) -> Value {
-    match &one.content.body {
-        Body::Text(text) => json!(text),
-        Body::Json(text) => kept(text),
+impl Given {
+    fn of(one: &Notification) -> Self {
+        let body = match &one.content.body {
+            Body::Text(text) => raw(text),
+            Body::Json(text) => kept(text),
+        };
+        Self { body, metadata: one.content.metadata.as_deref().map_or_else(|| raw(&()), kept) }
     }
 }
 
-fn metadata(one: &Notification) -> Value {
-    one.content.metadata.as_deref().map_or(Value::Null, kept)
+/// JSON that was kept as it came. It was checked at the door, so what cannot be read is shown as the text that it is.
+fn kept(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap_or_else(|_| raw(text))
 }
 
-/// JSON that was kept as it came. It was checked at the door, so what cannot be read is shown as the text that it is.
-fn kept(text: &str) -> Value {
-    let raw: Result<Box<RawValue>, _> = serde_json::from_str(text);
-    raw.ok().and_then(|raw| serde_json::to_value(raw).ok()).unwrap_or_else(|| json!(text))
+fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    to_raw_value(value).expect("a text and nothing can be written as JSON")
 }

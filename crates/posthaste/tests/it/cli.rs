@@ -2,9 +2,12 @@
 
 mod alone;
 mod client;
+mod dev;
+mod listing;
 mod page;
 mod served;
 mod sink;
+mod starts;
 
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, ChildStdout, Stdio};

@@ -78,7 +78,9 @@ fn load_pairs(
     flags: Vec<(String, String)>,
 ) -> Result<Config, String> {
     let directory = directory(file);
-    let sources = Sources { file: None, directory: directory.path().to_owned(), variables, flags };
+    let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let directory_path = directory.path().to_owned();
+    let sources = Sources { directory: directory_path, variables, flags, ..Sources::default() };
     let place = directory.path().join(FILE_NAME).display().to_string();
     Config::load(sources).map_err(|error| error.to_string().replace(&place, "FILE"))
 }

@@ -2,7 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod api;
+mod bench;
 mod cli;
 mod config;
+mod connections;
+mod crash;
+mod drain;
+mod full_disk;
+mod kept;
+mod load;
+mod power_cut;
+mod program;
+mod story;
 mod tidy;
 mod walk;

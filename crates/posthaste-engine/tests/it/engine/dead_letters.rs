@@ -15,7 +15,8 @@ use tokio::task::JoinSet;
 
 use super::PLAIN;
 use crate::rig::{
-    FaultyStore, Rig, Script, Trouble, ada, assert_arrived, http, ms, notification, pass, secs, send,
+    FaultyStore, Rig, Script, Trouble, ada, assert_arrived, assert_at, http, ms, notification, pass, secs,
+    send,
 };
 
 const TEMPORARY: Outcome = Outcome::Failed(FailureType::Temporary);
@@ -222,4 +223,50 @@ async fn what_has_expired_is_not_sent_on_its_way_again_and_stays_a_dead_letter()
     assert!(matches!(engine.retry(id, &ada()).await, Err(ActError::Expired { .. })));
     assert_eq!(rig.dead_letter(id).await.status, DeadLetterStatus::Pending);
     assert!(actions(&rig).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_act_is_done_to_its_end_though_whoever_asked_goes_away() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Answer(http(400))]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(1)).await;
+    let letter = rig.dead_letter(id).await;
+    // Far from any sweep, the change is stored at once and told late; the asker has gone by then.
+    pass(ms(100)).await;
+    store.next("transition", [Trouble::ToldLate(ms(200))]);
+    let begun = rig.elapsed();
+    let given_up = tokio::time::timeout(ms(100), engine.requeue(letter.id, &ada())).await;
+    assert!(given_up.is_err());
+    pass(secs(1)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    assert_at(rig.arrivals(id)[1].1, begun + ms(200));
+    // A setting that is stored is known here, too.
+    store.next("put_setting", [Trouble::ToldLate(ms(200))]);
+    let who = ada();
+    let put = engine.put_setting("x", Some("1".to_owned()), "put", "x", &who);
+    assert!(tokio::time::timeout(ms(100), put).await.is_err());
+    pass(ms(101)).await;
+    assert_eq!(engine.settings().values.get("x").map(String::as_str), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_an_act_that_is_being_stored() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Answer(http(400))]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(1)).await;
+    let letter = rig.dead_letter(id).await;
+    store.next("transition", [Trouble::DoneLate(secs(2))]);
+    let who = ada();
+    let (asked, left) = tokio::join!(engine.requeue(letter.id, &who), async {
+        pass(ms(100)).await;
+        engine.drain(secs(10)).await
+    });
+    assert_eq!((asked.unwrap().id, left.unwrap()), (id, 0));
+    assert_eq!(rig.state(id).await, State::Pending);
 }

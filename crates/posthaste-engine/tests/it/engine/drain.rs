@@ -189,6 +189,45 @@ async fn what_was_on_its_way_in_is_answered_as_it_was_stored() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nothing_that_was_refused_as_stopping_is_stored() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    // Stored at once, told late: the stop comes in between. The second waits in the inbox behind it.
+    store.next("accept", [Trouble::ToldLate(secs(5))]);
+    let (first, second, third) = (
+        notification(&engine, "a", PLAIN),
+        notification(&engine, "a", PLAIN),
+        notification(&engine, "a", PLAIN),
+    );
+    let ids = [first.id, second.id, third.id];
+    let (one, two, three, left) = tokio::join!(
+        engine.accept(None, vec![first]),
+        async {
+            pass(ms(50)).await;
+            engine.accept(None, vec![second]).await
+        },
+        async {
+            pass(ms(150)).await;
+            engine.accept(None, vec![third]).await
+        },
+        async {
+            pass(ms(100)).await;
+            engine.drain(secs(0)).await
+        },
+    );
+    left.unwrap();
+    assert!(matches!(one, Err(AcceptError::Unclear)), "{one:?}");
+    assert!(matches!(two, Err(AcceptError::Unclear)), "{two:?}");
+    assert!(matches!(three, Err(AcceptError::Stopping)), "{three:?}");
+    for (id, answer) in ids.into_iter().zip([one, two, three]) {
+        let is_stored = rig.model.inspect(|tables| tables.notifications.contains_key(&id));
+        assert!(!is_stored || matches!(answer, Err(AcceptError::Unclear)), "{id}: {answer:?}");
+    }
+    assert!(rig.model.inspect(|tables| tables.notifications.contains_key(&ids[0])));
+}
+
+#[tokio::test(start_paused = true)]
 async fn stopping_twice_is_stopping_once() {
     let rig = Rig::new();
     let engine = rig.start().await;

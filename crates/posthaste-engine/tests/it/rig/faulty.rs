@@ -123,6 +123,7 @@ store! {
     fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Vec<Job>;
     fn settle(batch: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
     fn release(lease: Lease, only: Option<Vec<NotificationId>>) -> usize;
+    fn idempotent(tenant: Tenant, key: String, now: Timestamp) -> Option<([u8; 32], Vec<u8>)>;
     fn wakes(after: Timestamp, until: Timestamp) -> Wakes;
     fn expiring(until: Timestamp, limit: usize) -> Expiring;
     fn buckets(after: Option<Bucket>, limit: usize) -> Vec<(Bucket, Timestamp)>;

@@ -124,6 +124,15 @@ impl Store for SimStore {
         through!(self, release(lease, only))
     }
 
+    async fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
+        through!(self, idempotent(tenant, key, now))
+    }
+
     async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
         through!(self, wakes(after, until))
     }

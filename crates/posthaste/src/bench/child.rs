@@ -1,0 +1,185 @@
+//! The server that is measured: a process of its own, and what the system tells of it.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use http::StatusCode;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::keys;
+
+/// How long a server may take to start or to stop.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long nothing may happen while something is still to be recorded.
+const STALLED: Duration = Duration::from_secs(30);
+/// How often it is asked whether it is ready, or done.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What the system counts processor time in; it is the same for every program on every Linux.
+const TICK: Duration = Duration::from_millis(10);
+
+/// A running server.
+pub(super) struct ServerProcess {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// Its admin key.
+    pub(super) key: String,
+    /// From the start of the process until it said that it is ready.
+    pub(super) started_in: Duration,
+    client: Client,
+    child: Child,
+    store: PathBuf,
+    log: PathBuf,
+}
+
+impl ServerProcess {
+    /// Starts this program as a server on that file, with the settings that are built in.
+    pub(super) async fn start(store: &Path, directory: &Path) -> anyhow::Result<Self> {
+        let address = free_address()?;
+        let (key, log) = (keys::fresh(), directory.join("server.log"));
+        let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
+        // What is set for another server must not change what is measured.
+        for (name, _) in
+            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POSTHASTE"))
+        {
+            command.env_remove(name);
+        }
+        command
+            .args(["serve", "--listen", &address.to_string()])
+            .args(["--store", &format!("sqlite://{}", store.display())])
+            .args(["--set", "security.allow_subnets=127.0.0.0/8", "--set", "log.level=warn"])
+            // The failures that are told to the sink are no outage.
+            .args(["--set", "breaker.failure_threshold=1000000"])
+            .env("POSTHASTE_ADMIN_KEY", &key)
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log)?)
+            .kill_on_drop(true);
+        let start = Instant::now();
+        let child = command.spawn().context("the server cannot be started")?;
+        let client = Client::new(&format!("http://{address}"), Some(&key))?;
+        let mut server =
+            Self { address, key, started_in: Duration::ZERO, client, child, store: store.to_owned(), log };
+        while !server.is_ready().await {
+            if let Some(status) = server.child.try_wait()? {
+                bail!("the server ended with {status} instead of starting:\n{}", server.log_text());
+            }
+            if start.elapsed() > PATIENCE {
+                bail!("the server was not ready after {} s:\n{}", PATIENCE.as_secs(), server.log_text());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        server.started_in = start.elapsed();
+        Ok(server)
+    }
+
+    async fn is_ready(&self) -> bool {
+        self.client.get("/readyz").await.is_ok_and(|answer| answer.status == StatusCode::OK)
+    }
+
+    /// How many notifications it has recorded as ended: in Succeeded, and in any other way.
+    pub(super) async fn ended(&self) -> anyhow::Result<(u64, u64)> {
+        let answer = self.client.get("/metrics").await.with_context(|| self.log_text())?;
+        let text = String::from_utf8_lossy(&answer.body);
+        let (mut succeeded, mut other) = (0, 0);
+        for line in text.lines().filter_map(|line| line.strip_prefix("posthaste_ended_total{state=")) {
+            let (state, count) = line.split_once("} ").context("/metrics is not as it was")?;
+            let count: u64 = count.trim().parse().context("/metrics is not as it was")?;
+            *if state == "\"succeeded\"" { &mut succeeded } else { &mut other } += count;
+        }
+        Ok((succeeded, other))
+    }
+
+    /// Waits until that many have ended, and answers how many of them in another way than Succeeded.
+    pub(super) async fn wait_for(&self, count: u64) -> anyhow::Result<u64> {
+        let (mut last, mut moved) = (0, Instant::now());
+        loop {
+            let (succeeded, other) = self.ended().await?;
+            let all = succeeded + other;
+            if all >= count {
+                return Ok(other);
+            }
+            if all > last {
+                (last, moved) = (all, Instant::now());
+            }
+            if moved.elapsed() > STALLED {
+                let (missing, patience) = (count - all, STALLED.as_secs());
+                bail!(
+                    "{missing} of {count} notifications were taken but not recorded, and for {patience} s none was"
+                );
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The most memory that it had, in bytes.
+    pub(super) fn peak_memory(&self) -> anyhow::Result<u64> {
+        Ok(self.proc("status", "VmHWM:")? * 1024)
+    }
+
+    /// The bytes that it gave to the disk.
+    pub(super) fn written(&self) -> anyhow::Result<u64> {
+        self.proc("io", "write_bytes:")
+    }
+
+    /// The processor time that it took, on all cores.
+    pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
+        processor_time(&self.pid()?.to_string())
+    }
+
+    fn pid(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the server has ended by itself")
+    }
+
+    fn proc(&self, file: &str, name: &str) -> anyhow::Result<u64> {
+        let pid = self.pid()?;
+        let path = format!("/proc/{pid}/{file}");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        number.with_context(|| format!("{path} does not tell {name}"))
+    }
+
+    /// Stops it properly, and answers how large its file is then.
+    pub(super) async fn stop(mut self) -> anyhow::Result<u64> {
+        let pid = self.pid()?;
+        // The standard library can only kill; a signal that can be heard is what the shell is for.
+        Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await?;
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let status =
+            ended.with_context(|| format!("the server did not stop within {} s", PATIENCE.as_secs()))??;
+        if !status.success() {
+            bail!("the server ended with {status}:\n{}", self.log_text());
+        }
+        Ok(std::fs::metadata(&self.store)?.len())
+    }
+
+    fn log_text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+/// The processor time of a process, by its number or as `self`.
+pub(super) fn processor_time(pid: &str) -> anyhow::Result<Duration> {
+    let path = format!("/proc/{pid}/stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    // The name of the program stands in brackets and may hold anything; what follows are numbers. The 12th and the
+    // 13th of them are the time outside and inside of the kernel.
+    let numbers = text.rsplit_once(')').map_or("", |(_, numbers)| numbers);
+    let times = numbers.split_whitespace().skip(11).take(2);
+    let ticks: Option<Vec<u64>> = times.map(|time| time.parse().ok()).collect();
+    let ticks = ticks.filter(|ticks| ticks.len() == 2).with_context(|| format!("{path} tells no times"))?;
+    Ok(TICK * u32::try_from(ticks.iter().sum::<u64>()).context("the time is beyond what is counted")?)
+}
+
+/// An address that nobody listens on. Somebody may before the server does; then it says so.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
+}

@@ -1,0 +1,330 @@
+//! The sender of the bench: raw HTTP/1.1 connections, one request at a time on each, bodies made before, of an answer
+//! only its status read.
+//!
+//! The same sender makes the bare rate and loads the server, so what it costs is in both.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bytes::Bytes;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use posthaste_wire::sink::Sink;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How long an exchange may take before the run is given up.
+const EXCHANGE_WITHIN: Duration = Duration::from_secs(30);
+/// How long a sender waits when enough is under way.
+const BREATH: Duration = Duration::from_millis(1);
+
+/// What is sent over and over.
+#[derive(Clone)]
+pub(super) struct Letter {
+    /// The path.
+    pub(super) path: Uri,
+    /// The headers, `host` among them.
+    pub(super) headers: HeaderMap,
+    /// The body.
+    pub(super) body: Bytes,
+    /// How many notifications are in it.
+    pub(super) holds: u64,
+    /// The status of success.
+    pub(super) wanted: StatusCode,
+    /// Whether each request carries an `Idempotency-Key` of its own, and how they begin.
+    pub(super) keys: Option<String>,
+}
+
+/// Until when, and how much may be under way.
+#[derive(Clone)]
+pub(super) struct Bound {
+    /// How long is sent.
+    pub(super) time: Duration,
+    /// Where what is delivered is counted, and how many notifications may be on their way there; none for no limit.
+    pub(super) under_way: Option<(Arc<Sink>, u64)>,
+}
+
+/// What came of a load.
+pub(super) struct Sent {
+    /// When the first was sent.
+    pub(super) started: Instant,
+    /// Notifications that were taken.
+    pub(super) taken: u64,
+    /// The time of each exchange.
+    pub(super) took: Vec<Duration>,
+    /// What went wrong.
+    pub(super) failures: Failures,
+    /// How many more notifications were taken than delivered when the load ended.
+    pub(super) backlog: u64,
+}
+
+impl Sent {
+    fn since(started: Instant) -> Self {
+        Self { started, taken: 0, took: vec![], failures: Failures::default(), backlog: 0 }
+    }
+}
+
+/// Requests that did not come out as they should.
+#[derive(Default, Clone)]
+pub(super) struct Failures {
+    /// Answered with another status.
+    pub(super) refused: u64,
+    /// Not answered.
+    pub(super) broken: u64,
+    /// The first of them, in words.
+    pub(super) first: Option<String>,
+}
+
+impl Failures {
+    /// Adds those of another load.
+    pub(super) fn add(&mut self, other: Self) {
+        self.refused += other.refused;
+        self.broken += other.broken;
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+/// Sends as fast as the answers come, over that many connections.
+pub(super) async fn flood(
+    address: SocketAddr,
+    connections: usize,
+    letter: &Letter,
+    bound: &Bound,
+) -> anyhow::Result<Sent> {
+    let open = open(address, connections).await?;
+    let start = Instant::now();
+    let before = bound.under_way.as_ref().map_or(0, |(sink, _)| sink.received());
+    let taken = Arc::new(AtomicU64::new(0));
+    let mut senders = JoinSet::new();
+    for (number, connection) in open.into_iter().enumerate() {
+        let (letter, bound, taken) = (letter.clone(), bound.clone(), taken.clone());
+        senders.spawn(async move {
+            let mut pen = Pen::new(connection, letter, number);
+            while start.elapsed() < bound.time && pen.is_open() {
+                if let Some((sink, most)) = &bound.under_way
+                    && (before + taken.load(Ordering::Relaxed)).saturating_sub(sink.received()) > *most
+                {
+                    tokio::time::sleep(BREATH).await;
+                    continue;
+                }
+                let from = Instant::now();
+                taken.fetch_add(pen.exchange(from).await, Ordering::Relaxed);
+            }
+            pen.sent
+        });
+    }
+    let mut sent = gather(start, senders).await?;
+    if let Some((sink, _)) = &bound.under_way {
+        sent.backlog = (before + sent.taken).saturating_sub(sink.received());
+    }
+    Ok(sent)
+}
+
+/// Sends that many notifications a second. Every `every`-th is the second letter, but in the last `quiet` none is.
+///
+/// A request whose turn came while its connection still waited is timed from its turn, so that a server which stalls
+/// does not hide what it held up.
+pub(super) async fn pace(
+    address: SocketAddr,
+    connections: usize,
+    letters: (&Letter, &Letter),
+    every: u64,
+    rate: f64,
+    (time, quiet): (Duration, Duration),
+) -> anyhow::Result<Sent> {
+    let open = open(address, connections).await?;
+    let start = Instant::now() + Duration::from_millis(5);
+    let count = connections as u64;
+    let mut senders = JoinSet::new();
+    for (number, connection) in (0..).zip(open) {
+        let (plain, other) = (letters.0.clone(), letters.1.clone());
+        senders.spawn(async move {
+            let mut pen = Pen::new(connection, plain.clone(), 0);
+            let mut turn: u64 = number;
+            while pen.is_open() {
+                let after = Duration::from_secs_f64(turn as f64 / rate);
+                if after >= time {
+                    break;
+                }
+                let is_other = turn.is_multiple_of(every) && after < time.saturating_sub(quiet);
+                pen.letter = if is_other { other.clone() } else { plain.clone() };
+                let due = start + after;
+                let was_free = Instant::now() <= due;
+                tokio::time::sleep_until(due).await;
+                let from = if was_free { Instant::now() } else { due };
+                pen.exchange(from).await;
+                turn += count;
+            }
+            pen.sent
+        });
+    }
+    gather(start, senders).await
+}
+
+async fn gather(started: Instant, mut senders: JoinSet<Sent>) -> anyhow::Result<Sent> {
+    let mut all = Sent::since(started);
+    while let Some(sent) = senders.join_next().await {
+        let sent = sent.context("a sender of the bench broke off")?;
+        all.taken += sent.taken;
+        all.took.extend(sent.took);
+        all.failures.add(sent.failures);
+    }
+    Ok(all)
+}
+
+/// An open connection and the task that drives it.
+struct Connection {
+    sender: SendRequest<Full<Bytes>>,
+    _driver: JoinSet<()>,
+}
+
+async fn open(address: SocketAddr, connections: usize) -> anyhow::Result<Vec<Connection>> {
+    let mut open = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        let stream =
+            TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+        stream.set_nodelay(true)?;
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        let mut driver = JoinSet::new();
+        driver.spawn(async move {
+            // Whoever waits for an answer is told what went wrong.
+            let _ = connection.await;
+        });
+        open.push(Connection { sender, _driver: driver });
+    }
+    Ok(open)
+}
+
+/// One connection at work.
+struct Pen {
+    connection: Option<Connection>,
+    letter: Letter,
+    number: usize,
+    written: u64,
+    sent: Sent,
+}
+
+impl Pen {
+    fn new(connection: Connection, letter: Letter, number: usize) -> Self {
+        Self { connection: Some(connection), letter, number, written: 0, sent: Sent::since(Instant::now()) }
+    }
+
+    fn is_open(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Sends the letter once and answers how many notifications were taken.
+    async fn exchange(&mut self, from: Instant) -> u64 {
+        let request = self.request();
+        let Some(connection) = &mut self.connection else { return 0 };
+        let answer = tokio::time::timeout(EXCHANGE_WITHIN, ask(&mut connection.sender, request)).await;
+        let status = match answer {
+            Ok(Ok(status)) => status,
+            Ok(Err(error)) => return self.broke(format!("the exchange broke off: {error}")),
+            Err(_) => return self.broke(format!("no answer within {} s", EXCHANGE_WITHIN.as_secs())),
+        };
+        self.sent.took.push(from.elapsed());
+        if status != self.letter.wanted {
+            self.sent.failures.refused += 1;
+            self.sent.failures.first.get_or_insert_with(|| format!("answered {status}"));
+            return 0;
+        }
+        self.sent.taken += self.letter.holds;
+        self.letter.holds
+    }
+
+    fn broke(&mut self, what: String) -> u64 {
+        self.sent.failures.broken += 1;
+        self.sent.failures.first.get_or_insert(what);
+        self.connection = None;
+        0
+    }
+
+    fn request(&mut self) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(self.letter.body.clone()));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.letter.path.clone();
+        *request.headers_mut() = self.letter.headers.clone();
+        self.written += 1;
+        if let Some(start) = &self.letter.keys {
+            let key = format!("{start}-{}-{}", self.number, self.written);
+            let key = HeaderValue::from_str(&key).expect("letters, digits and dashes can stand in a header");
+            request.headers_mut().insert(HeaderName::from_static("idempotency-key"), key);
+        }
+        request
+    }
+}
+
+async fn ask(
+    sender: &mut SendRequest<Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+) -> Result<StatusCode, hyper::Error> {
+    sender.ready().await?;
+    let response = sender.send_request(request).await?;
+    let status = response.status();
+    let mut body = response.into_body();
+    while let Some(frame) = body.frame().await {
+        frame?;
+    }
+    Ok(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_wire::sink::SinkOptions;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    async fn sink() -> Sink {
+        let options = SinkOptions { keep: 0, ..SinkOptions::new(Arc::new(SystemClock)) };
+        Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap()
+    }
+
+    fn letter(path: &'static str) -> Letter {
+        Letter {
+            path: Uri::from_static(path),
+            headers: HeaderMap::from_iter([(http::header::HOST, HeaderValue::from_static("sink"))]),
+            body: Bytes::from_static(b"{}"),
+            holds: 1,
+            wanted: StatusCode::OK,
+            keys: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_refused_is_counted_and_is_not_among_what_was_taken() {
+        let sink = sink().await;
+        let bound = Bound { time: Duration::from_millis(200), under_way: None };
+        let sent = flood(sink.address(), 4, &letter("/flaky/30"), &bound).await.unwrap();
+        assert!(sent.taken > 0 && sent.failures.refused > 0);
+        assert_eq!(sent.taken + sent.failures.refused, sink.received());
+        assert_eq!(sent.failures.broken, 0);
+        assert_eq!(sent.failures.first.as_deref(), Some("answered 503 Service Unavailable"));
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_breaks_off_is_counted_and_ends_its_sender() {
+        let sink = sink().await;
+        let bound = Bound { time: Duration::from_secs(60), under_way: None };
+        let sent = flood(sink.address(), 4, &letter("/reset"), &bound).await.unwrap();
+        assert_eq!((sent.taken, sent.failures.refused, sent.failures.broken), (0, 0, 4));
+    }
+
+    #[tokio::test]
+    async fn a_pace_is_kept_and_every_tenth_is_the_other_letter_until_it_is_quiet() {
+        let sink = sink().await;
+        let (time, quiet) = (Duration::from_millis(400), Duration::from_millis(200));
+        let letters = (&letter("/ok"), &letter("/status/503"));
+        let sent = pace(sink.address(), 4, letters, 10, 500.0, (time, quiet)).await.unwrap();
+        assert!(sent.started.elapsed() >= Duration::from_millis(350));
+        assert_eq!((sent.taken, sent.failures.refused), (190, 10));
+    }
+}

@@ -1,0 +1,427 @@
+//! What came out: figures, goals, and their two forms.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use serde_json::{Map, Value, json};
+
+use super::Settings;
+use super::load::Failures;
+use super::machine::Machine;
+use super::{UNDER_WAY, letter};
+
+/// Everything that is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Figure {
+    Bare,
+    Single,
+    Batch,
+    SingleWithKey,
+    BatchWithKey,
+    BacklogSingle,
+    BacklogBatch,
+    AcceptP50,
+    AcceptP99,
+    AcceptMax,
+    HalfLoad,
+    HalfP50,
+    HalfP99,
+    HalfMax,
+    LateP50,
+    LateP99,
+    LateMax,
+    TimeBare,
+    TimeServerSingle,
+    TimeOthersSingle,
+    TimeServerBatch,
+    TimeOthersBatch,
+    TimeShareSingle,
+    TimeShareBatch,
+    Start,
+    PeakMemory,
+    WrittenSingle,
+    WrittenBatch,
+    FileSize,
+    FilledSingle,
+    FilledBatch,
+    FilledToEmptySingle,
+    FilledToEmptyBatch,
+    FilledStart,
+    FilledPeakMemory,
+    FilledFile,
+}
+
+/// What a figure counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unit {
+    /// Notifications a second.
+    Rate,
+    Count,
+    MicrosEach,
+    Millis,
+    Seconds,
+    Bytes,
+    BytesEach,
+    Share,
+}
+
+impl Unit {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Rate => "1/s",
+            Self::Count => "notifications",
+            Self::MicrosEach => "µs/notification",
+            Self::Millis => "ms",
+            Self::Seconds => "s",
+            Self::Bytes => "bytes",
+            Self::BytesEach => "bytes/notification",
+            Self::Share => "share",
+        }
+    }
+
+    /// For people.
+    fn show(self, value: f64) -> String {
+        match self {
+            Self::Rate | Self::Count | Self::BytesEach => format!("{value:.0}"),
+            Self::MicrosEach => format!("{value:.1} µs"),
+            Self::Millis => format!("{value:.1} ms"),
+            Self::Seconds => format!("{value:.2} s"),
+            Self::Bytes => format!("{:.0} MB", value / 1e6),
+            Self::Share => format!("{value:.3}"),
+        }
+    }
+}
+
+impl Figure {
+    /// Its name for programs, for people, and what it counts.
+    const fn described(self) -> (&'static str, &'static str, Unit) {
+        match self {
+            Self::Bare => ("bare", "bare: sender to sink, requests/s", Unit::Rate),
+            Self::Single => ("single", "single sends, notifications/s", Unit::Rate),
+            Self::Batch => ("batch", "batches, notifications/s", Unit::Rate),
+            Self::SingleWithKey => ("singleWithKey", "single sends with Idempotency-Key, /s", Unit::Rate),
+            Self::BatchWithKey => ("batchWithKey", "batches with Idempotency-Key, /s", Unit::Rate),
+            Self::BacklogSingle => ("backlogSingle", "undelivered as single sends end", Unit::Count),
+            Self::BacklogBatch => ("backlogBatch", "undelivered as batches end", Unit::Count),
+            Self::AcceptP50 => ("acceptP50", "accept at full load, p50", Unit::Millis),
+            Self::AcceptP99 => ("acceptP99", "accept at full load, p99", Unit::Millis),
+            Self::AcceptMax => ("acceptMax", "accept at full load, most", Unit::Millis),
+            Self::HalfLoad => ("halfLoad", "half load, notifications/s", Unit::Rate),
+            Self::HalfP50 => ("acceptHalfP50", "accept at half load, p50", Unit::Millis),
+            Self::HalfP99 => ("acceptHalfP99", "accept at half load, p99", Unit::Millis),
+            Self::HalfMax => ("acceptHalfMax", "accept at half load, most", Unit::Millis),
+            Self::LateP50 => ("latenessP50", "lateness of retries at half load, p50", Unit::Millis),
+            Self::LateP99 => ("latenessP99", "lateness of retries at half load, p99", Unit::Millis),
+            Self::LateMax => ("latenessMax", "lateness of retries at half load, most", Unit::Millis),
+            Self::TimeBare => ("cpuBare", "processor time each, bare", Unit::MicrosEach),
+            Self::TimeServerSingle => {
+                ("cpuServerSingle", "processor time each, single: server", Unit::MicrosEach)
+            }
+            Self::TimeOthersSingle => {
+                ("cpuOthersSingle", "processor time each, single: sender, sink", Unit::MicrosEach)
+            }
+            Self::TimeServerBatch => {
+                ("cpuServerBatch", "processor time each, batches: server", Unit::MicrosEach)
+            }
+            Self::TimeOthersBatch => {
+                ("cpuOthersBatch", "processor time each, batches: sender, sink", Unit::MicrosEach)
+            }
+            Self::TimeShareSingle => {
+                ("cpuShareSingle", "bare's processor time to that of single", Unit::Share)
+            }
+            Self::TimeShareBatch => {
+                ("cpuShareBatch", "bare's processor time to that of batches", Unit::Share)
+            }
+            Self::Start => ("start", "start until ready", Unit::Seconds),
+            Self::PeakMemory => ("peakMemory", "most memory (VmHWM)", Unit::Bytes),
+            Self::WrittenSingle => {
+                ("writtenSingle", "bytes to disk (write_bytes) each, single", Unit::BytesEach)
+            }
+            Self::WrittenBatch => {
+                ("writtenBatch", "bytes to disk (write_bytes) each, batches", Unit::BytesEach)
+            }
+            Self::FileSize => ("fileSize", "bytes of the file each", Unit::BytesEach),
+            Self::FilledSingle => ("filledSingle", "filled store: single sends, /s", Unit::Rate),
+            Self::FilledBatch => ("filledBatch", "filled store: batches, /s", Unit::Rate),
+            Self::FilledToEmptySingle => {
+                ("filledToEmptySingle", "filled to empty, single sends", Unit::Share)
+            }
+            Self::FilledToEmptyBatch => ("filledToEmptyBatch", "filled to empty, batches", Unit::Share),
+            Self::FilledStart => ("filledStart", "filled store: start until ready", Unit::Seconds),
+            Self::FilledPeakMemory => ("filledPeakMemory", "filled store: most memory (VmHWM)", Unit::Bytes),
+            Self::FilledFile => ("filledFile", "filled store: size of the file", Unit::Bytes),
+        }
+    }
+
+    /// Whether it is told as a share of the bare rate.
+    const fn is_against_bare(self) -> bool {
+        matches!(
+            self,
+            Self::Single
+                | Self::Batch
+                | Self::SingleWithKey
+                | Self::BatchWithKey
+                | Self::FilledSingle
+                | Self::FilledBatch
+        )
+    }
+}
+
+/// The figures, a value for each round.
+#[derive(Default)]
+pub(super) struct Figures(BTreeMap<Figure, Vec<f64>>);
+
+impl Figures {
+    /// The value of this round.
+    pub(super) fn note(&mut self, figure: Figure, value: f64) {
+        self.0.entry(figure).or_default().push(value);
+    }
+
+    /// The median, the 99th of a hundred and the most of this round's values.
+    pub(super) fn note_spread(&mut self, figures: [Figure; 3], mut values: Vec<f64>) -> anyhow::Result<()> {
+        ensure!(!values.is_empty(), "there is nothing to take the {} of", figures[0].described().1);
+        values.sort_by(f64::total_cmp);
+        for (figure, share) in figures.into_iter().zip([0.5, 0.99, 1.0]) {
+            self.note(figure, quantile(&values, share));
+        }
+        Ok(())
+    }
+
+    fn spread(&self, figure: Figure) -> Option<Spread> {
+        Spread::of(self.0.get(&figure)?)
+    }
+
+    /// The shares of the bare rate, each of its own round.
+    fn against_bare(&self, figure: Figure) -> Option<Spread> {
+        let (values, bare) = (self.0.get(&figure)?, self.0.get(&Figure::Bare)?);
+        let shares: Vec<f64> = values.iter().zip(bare).map(|(value, bare)| value / bare).collect();
+        Spread::of(&shares)
+    }
+}
+
+/// The value below which that share of the sorted values lies, by the nearest rank.
+fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted[rank.clamp(1, sorted.len()) - 1]
+}
+
+/// The median of the rounds, the least and the greatest.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Spread {
+    median: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Spread {
+    fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Some(Self { median, min, max })
+    }
+
+    fn json(self) -> Map<String, Value> {
+        let fields = [("median", self.median), ("min", self.min), ("max", self.max)];
+        fields.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Goal {
+    AtLeast(f64),
+    Below(f64),
+}
+
+impl Goal {
+    fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => value >= least,
+            Self::Below(most) => value < most,
+        }
+    }
+
+    fn show(self, unit: Unit) -> String {
+        match self {
+            Self::AtLeast(least) => format!("at least {}", unit.show(least)),
+            Self::Below(most) => format!("under {}", unit.show(most)),
+        }
+    }
+}
+
+/// A goal and how it was met.
+struct Target {
+    name: String,
+    unit: Unit,
+    value: f64,
+    goal: Goal,
+}
+
+/// Everything that came out.
+pub(crate) struct Report {
+    pub(super) machine: Machine,
+    pub(super) settings: Settings,
+    pub(super) figures: Figures,
+    pub(super) failures: Failures,
+}
+
+impl Report {
+    /// For programs.
+    pub(crate) fn json(&self) -> Value {
+        let mut figures = Map::new();
+        for figure in self.figures.0.keys().copied() {
+            let Some(spread) = self.figures.spread(figure) else { continue };
+            let (name, _, unit) = figure.described();
+            let mut shown = spread.json();
+            shown.insert("unit".to_owned(), json!(unit.name()));
+            if let Some(shares) = self.shares(figure) {
+                shown.insert("ratioToBare".to_owned(), Value::Object(shares.json()));
+            }
+            figures.insert(name.to_owned(), Value::Object(shown));
+        }
+        let targets = self.targets().into_iter().map(|target| {
+            let goal = match target.goal {
+                Goal::AtLeast(least) => json!({"atLeast": least}),
+                Goal::Below(most) => json!({"below": most}),
+            };
+            let met = target.goal.is_met(target.value);
+            json!({
+                "name": target.name, "unit": target.unit.name(), "value": target.value, "goal": goal, "met": met,
+            })
+        });
+        let (settings, failures) = (&self.settings, &self.failures);
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "profile": PROFILE,
+            "machine": self.machine.json(),
+            "settings": {
+                "seconds": settings.time.as_secs(), "rounds": settings.rounds, "rows": settings.rows,
+                "connections": settings.connections, "batch": settings.batch,
+                "batchConnections": settings.batch_connections(), "mostUnderWay": UNDER_WAY,
+                "bodyBytes": letter::BODY.len(), "fsync": true,
+            },
+            "figures": figures,
+            "failedRequests": {
+                "notAccepted": failures.refused, "brokenOff": failures.broken, "first": failures.first,
+            },
+            "targets": targets.collect::<Vec<_>>(),
+        })
+    }
+
+    /// For people: lines of name, median, spread and share, then the goals.
+    pub(crate) fn figures(&self) -> Vec<[String; 4]> {
+        let line = |figure: Figure| {
+            let spread = self.figures.spread(figure)?;
+            let (_, name, unit) = figure.described();
+            let share = self.shares(figure);
+            let share = share.map(|s| format!("{:.3} ({:.3}..{:.3})", s.median, s.min, s.max));
+            let (min, max) = (unit.show(spread.min), unit.show(spread.max));
+            Some([
+                name.to_owned(),
+                unit.show(spread.median),
+                format!("{min}..{max}"),
+                share.unwrap_or_default(),
+            ])
+        };
+        self.figures.0.keys().copied().filter_map(line).collect()
+    }
+
+    /// For people: lines of goal, what was asked for, what was seen, and whether it is met.
+    pub(crate) fn goals(&self) -> Vec<[String; 4]> {
+        let line = |target: Target| {
+            let met = if target.goal.is_met(target.value) { "met" } else { "NOT MET" };
+            [target.name, target.goal.show(target.unit), target.unit.show(target.value), met.to_owned()]
+        };
+        self.targets().into_iter().map(line).collect()
+    }
+
+    /// What has to be known about the run to judge it.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        let mut remarks = vec![];
+        let failed = self.failures.refused + self.failures.broken;
+        if failed > 0 {
+            let first = self.failures.first.as_deref().unwrap_or("");
+            remarks.push(format!("{failed} requests failed; the first: {first}"));
+        }
+        if !self.machine.has_disk() {
+            let kind = &self.machine.filesystem;
+            remarks.push(format!(
+                "the store was on {kind}, where fsync costs nothing: `--store` names a file on a disk"
+            ));
+        }
+        if PROFILE != "release" {
+            remarks.push(
+                "this is a build for development: `cargo build --release` makes the one to measure"
+                    .to_owned(),
+            );
+        }
+        remarks
+    }
+
+    /// What it was measured on.
+    pub(crate) fn machine(&self) -> String {
+        let Machine { cores, processor, kernel, filesystem } = &self.machine;
+        format!("{cores} cores, {processor}, Linux {kernel}, {filesystem}")
+    }
+
+    fn shares(&self, figure: Figure) -> Option<Spread> {
+        if figure.is_against_bare() { self.figures.against_bare(figure) } else { None }
+    }
+
+    fn targets(&self) -> Vec<Target> {
+        let share = |figure: Figure| Some((self.figures.against_bare(figure)?.median, Unit::Share));
+        let median = |figure: Figure| Some((self.figures.spread(figure)?.median, figure.described().2));
+        let goals = [
+            ("single sends to bare", share(Figure::Single), Goal::AtLeast(0.15)),
+            ("batches to bare", share(Figure::Batch), Goal::AtLeast(0.30)),
+            ("lateness of retries, p99", median(Figure::LateP99), Goal::Below(100.0)),
+            ("start", median(Figure::Start), Goal::Below(2.0)),
+            ("memory", median(Figure::PeakMemory), Goal::Below(200e6)),
+            ("filled to empty, single sends", median(Figure::FilledToEmptySingle), Goal::AtLeast(0.80)),
+            ("filled to empty, batches", median(Figure::FilledToEmptyBatch), Goal::AtLeast(0.80)),
+            ("start on the filled store", median(Figure::FilledStart), Goal::Below(2.0)),
+            ("memory on the filled store", median(Figure::FilledPeakMemory), Goal::Below(200e6)),
+        ];
+        let seen = goals.into_iter().filter_map(|(name, seen, goal)| {
+            let (value, unit) = seen?;
+            Some(Target { name: name.to_owned(), unit, value, goal })
+        });
+        seen.collect()
+    }
+}
+
+/// How this program was built.
+const PROFILE: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quantile_is_a_value_that_was_seen() {
+        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&hundred, share)), [50.0, 99.0, 100.0]);
+        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&[7.0], share)), [7.0; 3]);
+    }
+
+    #[test]
+    fn shares_are_those_of_their_own_round() {
+        let mut figures = Figures::default();
+        for (bare, single) in [(100.0, 10.0), (50.0, 10.0), (100.0, 30.0)] {
+            figures.note(Figure::Bare, bare);
+            figures.note(Figure::Single, single);
+        }
+        let shares = figures.against_bare(Figure::Single).unwrap();
+        assert_eq!(shares, Spread { median: 0.2, min: 0.1, max: 0.3 });
+    }
+
+    #[test]
+    fn a_goal_is_met_from_its_bound_on_or_below_it() {
+        assert!(Goal::AtLeast(0.15).is_met(0.15) && !Goal::AtLeast(0.15).is_met(0.149));
+        assert!(Goal::Below(2.0).is_met(1.9) && !Goal::Below(2.0).is_met(2.0));
+    }
+}

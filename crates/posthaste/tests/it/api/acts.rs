@@ -1,0 +1,118 @@
+//! The requests of acts: nothing may be said in them, and a caller that goes away leaves nothing half done.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use http::Method;
+use posthaste::http::route::Route;
+use serde_json::json;
+
+use super::running::{ADMIN, Running, slow};
+
+const ACTS: [Route; 6] =
+    [Route::Retry, Route::RetryNow, Route::Cancel, Route::Requeue, Route::Discard, Route::Restore];
+
+#[tokio::test]
+async fn an_act_takes_an_empty_body_and_refuses_what_it_would_ignore() {
+    let running = Running::start().await;
+    let mut waiting = running.webhook("/ok");
+    waiting["notBefore"] = json!("2100-01-01T00:00:00Z");
+    let admin = &running.admin;
+    let id = admin.send(&waiting).await;
+    let dead = admin.send_until(&running.webhook("/status/400"), "deadLetter").await;
+    let letter = dead["deadLetterId"].as_str().unwrap();
+    let large = format!("{{{}}}", " ".repeat(2_000));
+    for route in ACTS {
+        let (_, path, _) = route.shown();
+        let path = path.replace("{id}", if path.contains("dead-letters") { letter } else { &id });
+        for (body, headers, status, code, pointer) in [
+            (r#"{"delay": "1h"}"#, &[][..], 422, "VALIDATION_FAILED", Some("/delay")),
+            ("[]", &[], 422, "VALIDATION_FAILED", Some("")),
+            ("{", &[], 400, "BAD_JSON", None),
+            (&large, &[], 413, "PAYLOAD_TOO_LARGE", None),
+            (
+                "a=b",
+                &[("content-type", "application/x-www-form-urlencoded")],
+                415,
+                "UNSUPPORTED_MEDIA_TYPE",
+                None,
+            ),
+        ] {
+            let told = admin.ask(Method::POST, &path, headers, body.to_owned()).await;
+            let problem = told.problem(status, code);
+            assert_eq!(problem["pointer"].as_str(), pointer, "{path} {body}: {problem}");
+        }
+    }
+    assert_eq!(admin.get(&format!("/v1/notifications/{id}")).await["state"], "pending");
+    assert_eq!(admin.get(&format!("/v1/dead-letters/{letter}")).await["status"], "pending");
+    // Some programs name a type for a body that they do not send.
+    let form = [("content-type", "application/x-www-form-urlencoded")];
+    admin.ask(Method::POST, &format!("/v1/dead-letters/{letter}/discard"), &form, "").await.is(202);
+    admin.post(&format!("/v1/dead-letters/{letter}/restore"), &json!({})).await.is(202);
+    admin.ask(Method::POST, &format!("/v1/notifications/{id}/cancel"), &[], " {}\n").await.is(202);
+    running.stop().await;
+}
+
+/// Asks, and goes away without waiting for the answer.
+fn ask_and_go(running: &Running, path: &str, key: &str, body: &str, after: Duration) {
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {ADMIN}\r\nidempotency-key: {key}\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(running.address()).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    // How far the server comes in the meantime is what differs from one to the next.
+    std::thread::sleep(after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sender_that_goes_away_has_sent_all_or_nothing() {
+    const SENDS: u64 = 40;
+    let running = Running::start().await;
+    let letter = |number: u64| {
+        let mut one = running.webhook("/ok");
+        one["correlationId"] = json!(format!("gone-{number}"));
+        one.to_string()
+    };
+    for number in 0..SENDS {
+        let after = Duration::from_micros(number * 50);
+        ask_and_go(&running, "/v1/notifications", &format!("k-{number}"), &letter(number), after);
+    }
+    for number in 0..SENDS {
+        let (key, body) = (format!("k-{number}"), letter(number));
+        let told =
+            running.admin.ask(Method::POST, "/v1/notifications", &[("idempotency-key", &key)], body).await;
+        running.admin.wait(told.is(202)["notificationId"].as_str().unwrap(), "succeeded").await;
+    }
+    assert_eq!(running.admin.all("/v1/notifications").await.len() as u64, SENDS);
+    assert_eq!(running.sink.received(), SENDS);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_act_of_somebody_who_goes_away_is_done_or_not_and_what_follows_is_too() {
+    let running = Running::start().await;
+    let mut letters = vec![];
+    for _ in 0..20 {
+        let mut one = running.webhook("/sequence/400,200");
+        one["policy"] = slow();
+        let dead = running.admin.send_until(&one, "deadLetter").await;
+        letters.push((dead["notificationId"].clone(), dead["deadLetterId"].clone()));
+    }
+    for (number, (_, letter)) in letters.iter().enumerate() {
+        let path = format!("/v1/dead-letters/{}/requeue", letter.as_str().unwrap());
+        ask_and_go(&running, &path, "-", "", Duration::from_micros(number as u64 * 50));
+    }
+    for (id, letter) in &letters {
+        // What came too late to be heard is asked for again.
+        let path = format!("/v1/dead-letters/{}", letter.as_str().unwrap());
+        if running.admin.get(&path).await["status"] == "pending" {
+            running.admin.act(&format!("{path}/requeue")).await;
+        }
+        let shown = running.admin.wait(id.as_str().unwrap(), "succeeded").await;
+        assert_eq!(shown["attempts"].as_array().unwrap().len(), 2, "{shown}");
+    }
+    running.stop().await;
+}

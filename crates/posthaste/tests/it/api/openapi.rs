@@ -1,0 +1,143 @@
+//! openapi.json says what the API does: no more, no less.
+
+use std::collections::BTreeSet;
+
+use posthaste::http::problem::Kind;
+use posthaste::http::route::{Access, Route};
+use serde_json::Value;
+
+use super::schema::{complaints, document, resolve};
+
+/// Every method and path of the description, with what it says.
+fn operations() -> Vec<(String, String, &'static Value)> {
+    let paths = document()["paths"].as_object().unwrap();
+    let all = paths.iter().flat_map(|(path, methods)| {
+        let methods = methods.as_object().unwrap().iter();
+        methods.map(|(method, said)| (method.to_uppercase(), path.clone(), said))
+    });
+    all.collect()
+}
+
+/// Calls `visit` with every object in a value.
+fn each_object(value: &'static Value, visit: &mut impl FnMut(&'static serde_json::Map<String, Value>)) {
+    match value {
+        Value::Object(object) => {
+            visit(object);
+            object.values().for_each(|inner| each_object(inner, visit));
+        }
+        Value::Array(list) => list.iter().for_each(|inner| each_object(inner, visit)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn every_route_is_described_and_everything_described_is_a_route() {
+    let described: BTreeSet<_> = operations().into_iter().map(|(method, path, _)| (method, path)).collect();
+    let routes: BTreeSet<_> = Route::ALL
+        .iter()
+        .map(|route| {
+            let (method, path, _) = route.shown();
+            (method.to_string(), path.to_owned())
+        })
+        .collect();
+    assert_eq!(described, routes);
+}
+
+#[test]
+fn what_needs_a_key_is_described_so() {
+    for route in Route::ALL {
+        let (method, path, access) = route.shown();
+        let said = &document()["paths"][path][method.as_str().to_lowercase()];
+        let open = said["security"]
+            .as_array()
+            .is_some_and(|needed| needed.is_empty() || needed[0] == serde_json::json!({}));
+        assert_eq!(open, access != Access::Key, "{method} {path}: {}", said["security"]);
+        assert_eq!(said["responses"]["401"].is_object(), access != Access::Open, "{method} {path}");
+    }
+}
+
+#[test]
+fn every_reference_leads_somewhere_and_every_schema_is_used() {
+    let mut used = BTreeSet::new();
+    each_object(document(), &mut |object| {
+        if let Some(reference) = object.get("$ref") {
+            resolve(reference.as_str().unwrap());
+            used.insert(reference.as_str().unwrap());
+        }
+    });
+    for name in document()["components"]["schemas"].as_object().unwrap().keys() {
+        assert!(used.contains(&*format!("#/components/schemas/{name}")), "nothing uses {name}");
+    }
+}
+
+#[test]
+fn what_is_required_is_described() {
+    each_object(document(), &mut |object| {
+        for name in object.get("required").and_then(Value::as_array).into_iter().flatten() {
+            let name = name.as_str().unwrap();
+            assert!(object["properties"].get(name).is_some(), "{name} is required, but not described");
+        }
+    });
+}
+
+#[test]
+fn each_part_of_a_path_is_a_parameter() {
+    for (method, path, said) in operations() {
+        let inner: Vec<&str> = path.split('{').skip(1).map(|part| part.split('}').next().unwrap()).collect();
+        let parameters = said["parameters"].as_array().cloned().unwrap_or_default();
+        let in_path: Vec<_> = parameters.iter().filter(|one| one["in"] == "path").collect();
+        assert_eq!(
+            in_path.iter().map(|one| one["name"].as_str().unwrap()).collect::<Vec<_>>(),
+            inner,
+            "{method} {path}"
+        );
+        assert!(in_path.iter().all(|one| one["required"] == true), "{method} {path}");
+    }
+}
+
+#[test]
+fn the_codes_of_problems_are_those_that_exist() {
+    let described =
+        document()["components"]["schemas"]["Problem"]["properties"]["code"]["enum"].as_array().unwrap();
+    let described: BTreeSet<&str> = described.iter().map(|code| code.as_str().unwrap()).collect();
+    let real: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.shown().1).collect();
+    assert_eq!(described, real);
+}
+
+#[test]
+fn the_statuses_of_problems_are_those_that_exist() {
+    let real: BTreeSet<String> = Kind::ALL.iter().map(|kind| kind.shown().0.as_str().to_owned()).collect();
+    let mut described = BTreeSet::new();
+    for (method, path, said) in operations() {
+        for (status, answer) in said["responses"].as_object().unwrap() {
+            let is_problem = answer["content"].get("application/problem+json").is_some();
+            assert!(is_problem != status.starts_with('2') || path == "/readyz", "{method} {path} {status}");
+            if is_problem {
+                assert!(real.contains(status), "{method} {path}: no problem has the status {status}");
+                described.insert(status.clone());
+            }
+        }
+    }
+    // An address or method that does not exist belongs to no operation, and a bug is not promised.
+    let apart = ["405".to_owned(), "500".to_owned()];
+    let told: BTreeSet<String> = real.into_iter().filter(|status| !apart.contains(status)).collect();
+    assert_eq!(described, told);
+}
+
+#[test]
+fn a_request_of_the_pages_fits_the_description() {
+    let policy = serde_json::json!({
+        "preset": "notify", "strategy": "exponential", "initialDelay": "30s", "multiplier": 2, "maximumDelay": "480s",
+        "schedule": ["1m", "5m"], "maxAttempts": 5, "jitter": {"percent": 10}, "timeout": "10s", "maxAge": "3d",
+        "deadLetter": true, "honourRetryAfter": true, "maximumRetryAfter": "1h",
+        "quick": {"tries": 4, "delay": "500ms", "backoff": "exponential", "jitter": false, "retryAfter": true,
+            "statusCodes": [404], "when": "any"},
+        "retryOn": {"permanent": false, "authenticationFailure": false, "invalidRecipient": false, "timeout": true},
+    });
+    let said = &document()["components"]["schemas"];
+    assert_eq!(complaints(&said["Policy"], &policy), [""; 0]);
+    let send = serde_json::json!({"channel": "webhook", "to": "https://example.com", "body": null, "policy": policy});
+    assert_eq!(complaints(&said["NewNotification"], &send), [""; 0]);
+    let misspelt = serde_json::json!({"chanel": "webhook", "to": "https://example.com", "body": null});
+    assert_ne!(complaints(&said["NewNotification"], &misspelt), [""; 0]);
+}

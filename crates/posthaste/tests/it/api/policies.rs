@@ -1,0 +1,176 @@
+//! `/v1/policies`: put, read, removed, laid over one another, and in force at the next decision.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::running::{Caller, Running};
+
+async fn put(caller: &Caller, scope: &str, policy: &Value) -> Value {
+    caller.ask(Method::PUT, &format!("/v1/policies/{scope}"), &[], policy.to_string()).await.is(200)
+}
+
+async fn remove(caller: &Caller, scope: &str) {
+    caller.ask(Method::DELETE, &format!("/v1/policies/{scope}"), &[], "").await.is(204);
+}
+
+/// The example of the contract.
+fn whole() -> Value {
+    json!({
+        "preset": "notify", "strategy": "exponential", "initialDelay": "30s", "multiplier": 2, "maximumDelay": "8m",
+        "schedule": ["1m", "5m"], "maxAttempts": 5, "jitter": {"percent": 10}, "timeout": "10s", "maxAge": "3d",
+        "deadLetter": true, "honourRetryAfter": true, "maximumRetryAfter": "1h",
+        "quick": {"tries": 4, "delay": "500ms", "backoff": "exponential", "jitter": false, "retryAfter": true,
+            "statusCodes": [404], "when": "any"},
+        "retryOn": {"permanent": false, "authenticationFailure": false, "invalidRecipient": false, "timeout": true},
+    })
+}
+
+#[tokio::test]
+async fn a_policy_is_put_read_replaced_and_removed() {
+    let running = Running::start().await;
+    let admin = &running.admin;
+    let before = admin.get("/v1/policies").await;
+    for scope in ["global", "channel:webhook", "tenant:acme", "template:welcome"] {
+        let path = format!("/v1/policies/{scope}");
+        let unset = admin.get(&path).await;
+        assert_eq!(put(admin, scope, &whole()).await, json!({"scope": scope, "policy": whole()}));
+        let shown = admin.get(&path).await;
+        assert_eq!((&shown["policy"], &shown["channel"]), (&whole(), &json!("webhook")));
+        assert_eq!(shown["effective"]["maxAttempts"], 5);
+        let listed = admin.get("/v1/policies").await;
+        assert!(
+            listed["data"].as_array().unwrap().contains(&json!({"scope": scope, "policy": whole()})),
+            "{listed}"
+        );
+        // A put replaces the whole: nothing of the first is left.
+        put(admin, scope, &json!({"maxRetries": 1})).await;
+        assert_eq!(admin.get(&path).await["policy"], json!({"maxAttempts": 2}));
+        remove(admin, scope).await;
+        assert_eq!(admin.get(&path).await, unset, "{scope}");
+        remove(admin, scope).await;
+    }
+    assert_eq!(admin.get("/v1/policies").await, before);
+    let rows = admin.get("/v1/audit").await;
+    let row = &rows["data"][0];
+    assert_eq!((&row["action"], &row["target"]), (&json!("remove-policy"), &json!("template:welcome")));
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn every_effective_policy_is_whole_and_can_be_put_back() {
+    let running = Running::start().await;
+    let fields = [
+        "strategy",
+        "maxAttempts",
+        "jitter",
+        "timeout",
+        "maxAge",
+        "deadLetter",
+        "honourRetryAfter",
+        "maximumRetryAfter",
+        "quick",
+        "retryOn",
+    ];
+    for channel in
+        ["webhook", "email", "sms", "whatsapp", "telegram", "slack", "discord", "teams", "push", "inapp"]
+    {
+        let shown = running.admin.get(&format!("/v1/policies/global?channel={channel}")).await;
+        let effective = &shown["effective"];
+        for field in fields {
+            assert!(effective.get(field).is_some(), "{channel}: {field} is missing in {effective}");
+        }
+        let path = format!("channel:{channel}");
+        put(&running.admin, &path, effective).await;
+        assert_eq!(
+            running.admin.get(&format!("/v1/policies/{path}")).await["effective"],
+            *effective,
+            "{channel}"
+        );
+    }
+    for preset in ["story", "notify", "zgw", "shumoul-email", "webhook", "standard"] {
+        put(&running.admin, "channel:webhook", &json!({ "preset": preset })).await;
+        let shown = running.admin.get("/v1/policies/channel:webhook").await;
+        put(&running.admin, "channel:webhook", &shown["effective"]).await;
+        let again = running.admin.get("/v1/policies/channel:webhook").await;
+        // What the strategy does not use may come from a wider scope; what was said is said again.
+        for (field, said) in shown["effective"].as_object().unwrap() {
+            assert_eq!(again["effective"][field], *said, "{preset}: {field}");
+        }
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_narrower_scope_wins_and_a_change_acts_on_the_next_decision() {
+    let running = Running::start().await;
+    let (admin, acme) = (&running.admin, running.tenant("acme").await);
+    let sent = json!({"channel": "webhook", "to": running.sink.url("/status/503"), "body": 1, "template": "welcome"});
+    let most = async |sent: &Value| {
+        let id = acme.send(sent).await;
+        let shown = acme.wait(&id, "deadLetter").await;
+        assert_eq!(shown["attempt"], shown["maxAttempts"]);
+        shown["attempt"].as_u64().unwrap()
+    };
+    let quick = |attempts: u32| json!({"strategy": "fixed", "initialDelay": "5ms", "jitter": "none", "quick": {"tries": 0}, "maxAttempts": attempts});
+    put(admin, "global", &quick(1)).await;
+    assert_eq!(most(&sent).await, 1);
+    put(admin, "channel:webhook", &json!({"maxAttempts": 2})).await;
+    assert_eq!(most(&sent).await, 2);
+    put(&acme, "tenant:acme", &json!({"maxAttempts": 3})).await;
+    assert_eq!(most(&sent).await, 3);
+    put(admin, "template:welcome", &json!({"maxAttempts": 4})).await;
+    assert_eq!(most(&sent).await, 4);
+    let mut own = sent.clone();
+    own["policy"] = json!({"maxAttempts": 6});
+    assert_eq!(most(&own).await, 6);
+    remove(admin, "template:welcome").await;
+    assert_eq!(most(&sent).await, 3);
+    // The due time that is set stays; what is decided next follows the new policy.
+    put(&acme, "tenant:acme", &json!({"initialDelay": "1h"})).await;
+    let id = acme.send(&sent).await;
+    let waiting = acme.wait(&id, "retryScheduled").await;
+    put(&acme, "tenant:acme", &json!({"initialDelay": "5ms", "maxAttempts": 2})).await;
+    assert_eq!(acme.get(&format!("/v1/notifications/{id}")).await["nextAttemptAt"], waiting["nextAttemptAt"]);
+    acme.act(&format!("/v1/notifications/{id}/retry-now")).await.is(202);
+    assert_eq!(acme.wait(&id, "deadLetter").await["attempt"], 2);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_preview_tells_when_each_attempt_would_be_made_and_changes_nothing() {
+    let running = Running::start().await;
+    let preview = async |query: &str, policy: Value| {
+        running.admin.post(&format!("/v1/policies/preview{query}"), &policy).await.is(200)
+    };
+    let told = preview("", json!({"preset": "story", "maxAttempts": 4})).await;
+    let attempts: Vec<_> = told["attempts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["earliest"].clone(), one["latest"].clone()))
+        .collect();
+    assert_eq!(
+        attempts,
+        [
+            (json!("0s"), json!("0s")),
+            (json!("1m"), json!("90s")),
+            (json!("6m"), json!("7m")),
+            (json!("21m"), json!("1350s"))
+        ]
+    );
+    assert_eq!(preview("", json!({"strategy": "none"})).await["attempts"].as_array().unwrap().len(), 1);
+    // Without a channel the policy stands on what is built in; with one, on the scopes of that channel.
+    put(
+        &running.admin,
+        "channel:webhook",
+        &json!({"strategy": "fixed", "initialDelay": "7s", "jitter": "none", "maxAttempts": 2}),
+    )
+    .await;
+    let over = preview("?channel=webhook", json!({})).await;
+    assert_eq!(over["window"], "7s");
+    assert_eq!(preview("", json!({})).await["attempts"].as_array().unwrap().len(), 10);
+    // The largest numbers that a policy can hold are previewed, not overflowed.
+    let far = preview("", json!({"strategy": "exponential", "initialDelay": "100d", "multiplier": 1e308, "maximumDelay": "1000d", "maxAttempts": 1000})).await;
+    assert_eq!(far["attempts"].as_array().unwrap().len(), 1_000);
+    running.stop().await;
+}

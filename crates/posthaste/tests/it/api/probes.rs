@@ -1,0 +1,76 @@
+//! Health, readiness, HEAD, and how the server says that it is stopping.
+
+use std::time::Duration;
+
+use http::Method;
+use posthaste::http::openapi::DOCUMENT;
+use posthaste::http::route::Route;
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::running::{ADMIN, Running};
+
+#[tokio::test]
+async fn the_probes_answer_anyone() {
+    let running = Running::start().await;
+    let nobody = running.caller(None);
+    let health = nobody.get("/healthz").await;
+    assert_eq!(health, json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "durability": "full"}));
+    assert_eq!(nobody.get("/readyz").await, json!({"status": "ready"}));
+    let told = nobody.ask(Method::GET, "/openapi.json", &[], "").await;
+    assert_eq!(told.bytes, DOCUMENT);
+    // Probes are often given something against caches, which is not for us.
+    nobody.get("/healthz?t=1").await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn head_is_answered_as_get_without_the_body() {
+    let running = Running::start().await;
+    let shown = running.admin.send_until(&running.webhook("/ok"), "succeeded").await;
+    let id = shown["notificationId"].as_str().unwrap();
+    for route in Route::ALL.iter().filter(|route| route.shown().0 == Method::GET) {
+        let path = route.shown().1.replace("{id}", id).replace("{scope}", "global");
+        let (get, head) = (
+            running.admin.ask(Method::GET, &path, &[], "").await,
+            running.admin.ask(Method::HEAD, &path, &[], "").await,
+        );
+        assert_eq!(
+            (get.status, get.headers.get("content-type")),
+            (head.status, head.headers.get("content-type")),
+            "{path}"
+        );
+        assert!(head.bytes.is_empty(), "{path}");
+    }
+    running.caller(None).ask(Method::HEAD, "/v1/stats", &[], "").await.is(401);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way() {
+    let running = Running::start().await;
+    let (caller, sent) = (running.caller(Some(ADMIN)), running.webhook("/delay/2s"));
+    let id = caller.send(&sent).await;
+    let sink = async { running.sink.wait_for(1).await };
+    tokio::time::timeout(Duration::from_secs(60), sink).await.unwrap();
+    let mut stopping = JoinSet::new();
+    stopping.spawn(running.stop());
+    let unready = async {
+        loop {
+            let told = caller.ask(Method::GET, "/readyz", &[], "").await;
+            if told.status == 503 {
+                return told.json;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(10), unready).await.unwrap();
+    assert_eq!(told, json!({"status": "notReady", "reason": "this node is stopping"}));
+    let refused = caller.ask(Method::POST, "/v1/notifications", &[], sent.to_string()).await;
+    refused.problem(503, "STOPPING");
+    assert_eq!(refused.headers["retry-after"], "1");
+    // Whoever asks about what is there is still answered.
+    assert_eq!(caller.get(&format!("/v1/notifications/{id}")).await["state"], "processing");
+    caller.get("/healthz").await;
+    stopping.join_all().await;
+}

@@ -1,0 +1,287 @@
+//! A Posthaste inside the test, its receiver, and callers whose every answer is held against openapi.json.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{Method, StatusCode};
+use posthaste::client::{Answer, Client};
+use posthaste::clock::SystemClock;
+use posthaste::config::{Config, StoreUrl};
+use posthaste::http::problem::Kind;
+use posthaste::http::route::Route;
+use posthaste::wiring::Server;
+use posthaste_wire::sink::{Sink, SinkOptions};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::schema::{complaints, document};
+
+/// The admin key of every test.
+pub(super) const ADMIN: &str = "the-admin-key-of-the-tests-0123456789";
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running Posthaste with its receiver.
+pub(super) struct Running {
+    server: Server,
+    /// Where webhooks go to.
+    pub(super) sink: Sink,
+    /// Somebody with the admin key.
+    pub(super) admin: Caller,
+    directory: TempDir,
+}
+
+impl Running {
+    /// One that may send to loopback addresses.
+    pub(super) async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// One with other settings.
+    pub(super) async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::defaults();
+        config.server.listen = "127.0.0.1:0".parse().unwrap();
+        config.store.url = StoreUrl::Sqlite(directory.path().join("posthaste.db"));
+        config.security.allow_subnets = vec!["127.0.0.0/8".parse().unwrap()];
+        change(&mut config);
+        let server = Server::start(&config, Some(ADMIN)).await.unwrap();
+        let options =
+            SinkOptions { excerpt: 1024 * 1024, keep: 10_000, ..SinkOptions::new(Arc::new(SystemClock)) };
+        let sink = Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
+        let admin = Caller::new(server.address, Some(ADMIN));
+        Self { server, sink, admin, directory }
+    }
+
+    /// Where the API listens.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
+    /// Somebody with this key, or with none.
+    pub(super) fn caller(&self, key: Option<&str>) -> Caller {
+        Caller::new(self.server.address, key)
+    }
+
+    /// Somebody with a new key of a tenant.
+    pub(super) async fn tenant(&self, name: &str) -> Caller {
+        let made =
+            self.admin.post("/v1/keys", &json!({"name": format!("key of {name}"), "tenant": name})).await;
+        let made = made.is(201);
+        self.caller(made["key"].as_str())
+    }
+
+    /// The file of the store, and those beside it.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        std::fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    }
+
+    /// A webhook to a path of the receiver.
+    pub(super) fn webhook(&self, path: &str) -> Value {
+        json!({"channel": "webhook", "to": self.sink.url(path), "body": {"hello": "world"}, "policy": quick(3)})
+    }
+
+    /// Ends it; what is under way may end first.
+    pub(super) async fn stop(self) {
+        self.server.stop().await.unwrap();
+        self.sink.stop().await;
+    }
+}
+
+/// A policy with so many attempts and next to no delay.
+pub(super) fn quick(attempts: u32) -> Value {
+    json!({"strategy": "fixed", "initialDelay": "20ms", "maxAttempts": attempts, "jitter": "none", "quick": {"tries": 0}})
+}
+
+/// A policy whose retries are far away.
+pub(super) fn slow() -> Value {
+    json!({"strategy": "fixed", "initialDelay": "1h", "maxAttempts": 3, "jitter": "none", "quick": {"tries": 0}})
+}
+
+/// Somebody who calls the API.
+pub(super) struct Caller {
+    client: Client,
+}
+
+/// An answer that fits the description.
+#[derive(Debug, Clone)]
+pub(super) struct Told {
+    /// What was asked, for complaints.
+    asked: String,
+    /// The status.
+    pub(super) status: StatusCode,
+    /// The headers.
+    pub(super) headers: http::HeaderMap,
+    /// The body as it came.
+    pub(super) bytes: Bytes,
+    /// The body as JSON; null where it is none.
+    pub(super) json: Value,
+}
+
+impl Told {
+    /// The body, if the status is this one.
+    pub(super) fn is(&self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{}: {}", self.asked, String::from_utf8_lossy(&self.bytes));
+        self.json.clone()
+    }
+
+    /// The problem, if it is this one.
+    pub(super) fn problem(&self, status: u16, code: &str) -> Value {
+        let problem = self.is(status);
+        assert_eq!(problem["code"], code, "{}: {problem}", self.asked);
+        problem
+    }
+}
+
+impl Caller {
+    fn new(address: SocketAddr, key: Option<&str>) -> Self {
+        Self { client: Client::new(&format!("http://{address}"), key).unwrap() }
+    }
+
+    /// One exchange.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> Told {
+        let headers: Vec<(HeaderName, HeaderValue)> =
+            headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+        let answer = self.client.send(method.clone(), path, &headers, body.into()).await.unwrap();
+        checked(&method, path, answer)
+    }
+
+    /// Asks for a path, and gets it.
+    pub(super) async fn get(&self, path: &str) -> Value {
+        self.ask(Method::GET, path, &[], "").await.is(200)
+    }
+
+    /// Hands in JSON.
+    pub(super) async fn post(&self, path: &str, json: &Value) -> Told {
+        self.ask(Method::POST, path, &[], json.to_string()).await
+    }
+
+    /// Asks for an act.
+    pub(super) async fn act(&self, path: &str) -> Told {
+        self.ask(Method::POST, path, &[], "").await
+    }
+
+    /// Sends a notification, which is taken.
+    pub(super) async fn send(&self, notification: &Value) -> String {
+        let told = self.post("/v1/notifications", notification).await.is(202);
+        told["notificationId"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits until a notification is in that state, and tells all about it.
+    pub(super) async fn wait(&self, id: &str, state: &str) -> Value {
+        let path = format!("/v1/notifications/{id}");
+        let mut last = Value::Null;
+        let reached = async {
+            loop {
+                last = self.get(&path).await;
+                if last["state"] == state {
+                    return;
+                }
+                // There is nothing else to wait on: a caller of the API can only ask again.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let waited = tokio::time::timeout(PATIENCE, reached).await;
+        assert!(waited.is_ok(), "{id} did not become {state}: {last}");
+        last
+    }
+
+    /// Sends a notification and waits until it is in that state.
+    pub(super) async fn send_until(&self, notification: &Value, state: &str) -> Value {
+        let id = self.send(notification).await;
+        self.wait(&id, state).await
+    }
+
+    /// Every row of a list, page by page.
+    pub(super) async fn all(&self, path: &str) -> Vec<Value> {
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let (mut rows, mut cursor) = (vec![], String::new());
+        loop {
+            let page = self.get(&format!("{path}{cursor}")).await;
+            rows.extend(page["data"].as_array().unwrap().iter().cloned());
+            match page["nextCursor"].as_str() {
+                None => return rows,
+                Some(next) => cursor = format!("{joint}cursor={next}"),
+            }
+        }
+    }
+}
+
+/// Holds an answer against the description of its route.
+pub(super) fn checked(method: &Method, path: &str, answer: Answer) -> Told {
+    let asked = format!("{method} {path}");
+    let kind = answer.headers.get(CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap());
+    let json = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+    let wanted = described(method, path, answer.status);
+    if *method != Method::HEAD {
+        match wanted {
+            None => assert!(answer.body.is_empty(), "{asked}: a body where none is described"),
+            Some((described, schema)) => {
+                assert_eq!(kind.split(';').next().unwrap(), described, "{asked}");
+                let value = if described == "text/plain" {
+                    json!(String::from_utf8_lossy(&answer.body))
+                } else {
+                    json.clone()
+                };
+                let found = complaints(schema, &value);
+                assert!(found.is_empty(), "{asked} {}: {value}\n{}", answer.status, found.join("\n"));
+            }
+        }
+    }
+    if answer.status.is_client_error() && *method != Method::HEAD {
+        let known = Kind::ALL.iter().any(|kind| {
+            let (status, code, _) = kind.shown();
+            status == answer.status && json["code"] == code
+        });
+        assert!(known && json["status"] == answer.status.as_u16(), "{asked}: {json}");
+        let pointer = json["pointer"].as_str().unwrap_or("");
+        assert!(pointer.is_empty() || pointer.starts_with('/'), "{asked}: {pointer} is no pointer");
+    }
+    Told { asked, status: answer.status, headers: answer.headers, bytes: answer.body, json }
+}
+
+/// The type and schema of an answer; none where the body is empty.
+fn described(method: &Method, path: &str, status: StatusCode) -> Option<(&'static str, &'static Value)> {
+    let found = Route::find(method, path.split('?').next().unwrap());
+    let Ok((route, _)) = found else {
+        assert!(status == 404 || status == 405, "{method} {path} has no route, but {status}");
+        return Some(("application/problem+json", &document()["components"]["schemas"]["Problem"]));
+    };
+    let (method, template, _) = route.shown();
+    let method = method.as_str().to_lowercase();
+    let answers = &document()["paths"][template][method.as_str()]["responses"];
+    let answer = &answers[status.as_str()];
+    assert!(answer.is_object(), "openapi.json does not say that {method} {template} may answer {status}");
+    let (kind, content) = answer.get("content")?.as_object().unwrap().iter().next().unwrap();
+    Some((kind.as_str(), &content["schema"]))
+}
+
+/// Sends bytes as they are and reads the answer until the server closes: for what a proper client would not send.
+pub(super) async fn raw(address: SocketAddr, bytes: &[u8]) -> (u16, Value) {
+    let bytes = bytes.to_vec();
+    let exchange = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // The server may answer and close before it has read everything.
+        let _ = stream.write_all(&bytes);
+        let mut answer = vec![];
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    };
+    let answer = tokio::task::spawn_blocking(exchange).await.unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+    (status, serde_json::from_str(body).unwrap_or(Value::Null))
+}

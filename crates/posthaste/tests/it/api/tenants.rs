@@ -1,0 +1,326 @@
+//! I14: a tenant sees and touches nothing of another's, by any route.
+
+use std::collections::BTreeMap;
+
+use http::Method;
+use posthaste::http::route::Route;
+use serde_json::{Value, json};
+
+use super::running::{Caller, Running, slow};
+
+/// The lists of the API, each with everything that it can show.
+const LISTS: [&str; 6] = [
+    "/v1/notifications?limit=500",
+    "/v1/notifications/failed?limit=500",
+    "/v1/retry-queue?limit=500",
+    "/v1/dead-letters?status=all&limit=500",
+    "/v1/audit?limit=500",
+    "/v1/policies",
+];
+
+/// Two tenants with something in every state.
+struct Two {
+    running: Running,
+    a: Caller,
+    b: Caller,
+    /// The notifications of `b` by state.
+    notifications: BTreeMap<&'static str, String>,
+    /// The dead letters of `b` by status.
+    dead_letters: BTreeMap<&'static str, String>,
+    /// The key of `b`.
+    key: String,
+}
+
+impl Two {
+    async fn start() -> Self {
+        let running = Running::start().await;
+        let a = running.tenant("a").await;
+        let made = running.admin.post("/v1/keys", &json!({"name": "key of b", "tenant": "b"})).await.is(201);
+        let b = running.caller(made["key"].as_str());
+        populate(&running, &a).await;
+        let (notifications, dead_letters) = populate(&running, &b).await;
+        let policy = |attempts: u32| json!({"maxAttempts": attempts}).to_string();
+        for (tenant, attempts) in [("a", 7), ("b", 8)] {
+            let path = format!("/v1/policies/tenant:{tenant}");
+            running.admin.ask(Method::PUT, &path, &[], policy(attempts)).await.is(200);
+        }
+        Self { running, a, b, notifications, dead_letters, key: made["id"].as_str().unwrap().to_owned() }
+    }
+
+    /// Everything of `b`, as `b` and the admin see it.
+    async fn of_b(&self) -> Vec<Value> {
+        let mut seen = vec![];
+        for list in LISTS.iter().chain(&["/v1/keys", "/v1/stats"]) {
+            seen.push(settled(self.b.get(list).await));
+        }
+        for list in &LISTS[..5] {
+            seen.push(settled(self.running.admin.get(&format!("{list}&tenant=b")).await));
+        }
+        for id in self.notifications.values() {
+            seen.push(settled(self.running.admin.get(&format!("/v1/notifications/{id}")).await));
+        }
+        for id in self.dead_letters.values() {
+            seen.push(self.running.admin.get(&format!("/v1/dead-letters/{id}")).await);
+        }
+        seen
+    }
+}
+
+/// Without what differs from one look to the next: cursors are sealed anew each time.
+fn settled(mut shown: Value) -> Value {
+    if let Some(object) = shown.as_object_mut() {
+        object.remove("nextCursor");
+        object.remove("oldestDueSeconds");
+    }
+    shown
+}
+
+type Ids = BTreeMap<&'static str, String>;
+
+/// One notification in each state that lasts, and one dead letter in each status.
+async fn populate(running: &Running, caller: &Caller) -> (Ids, Ids) {
+    let (ok, dies) = (running.webhook("/ok"), running.webhook("/status/400"));
+    let (mut waits, mut retries, mut fails, mut expires) =
+        (ok.clone(), dies.clone(), dies.clone(), dies.clone());
+    waits["notBefore"] = json!("2999-01-01T00:00:00Z");
+    retries["to"] = json!(running.sink.url("/status/503"));
+    retries["policy"] = slow();
+    fails["policy"]["deadLetter"] = json!(false);
+    expires["to"] = retries["to"].clone();
+    expires["policy"] = slow();
+    expires["ttlSeconds"] = json!(1);
+    let mut notifications = Ids::new();
+    for (state, sent) in [
+        ("pending", &waits),
+        ("succeeded", &ok),
+        ("retryScheduled", &retries),
+        ("failed", &fails),
+        ("deadLetter", &dies),
+        ("cancelled", &waits),
+        ("expired", &expires),
+    ] {
+        let id = caller.send(sent).await;
+        if state == "cancelled" {
+            caller.act(&format!("/v1/notifications/{id}/cancel")).await.is(202);
+        }
+        caller.wait(&id, state).await;
+        notifications.insert(state, id);
+    }
+    // A list with one row has no second page, and so no cursor.
+    caller.send_until(&retries, "retryScheduled").await;
+    let mut dead_letters = Ids::new();
+    for (status, act) in [("pending", None), ("cancelled", Some("discard")), ("requeued", Some("requeue"))] {
+        // Fails at its first attempt, arrives when it is sent again.
+        let mut sent = running.webhook("/sequence/400,200");
+        sent["eventKey"] = json!(status);
+        let id = caller.send(&sent).await;
+        let letter = caller.wait(&id, "deadLetter").await["deadLetterId"].as_str().unwrap().to_owned();
+        if let Some(act) = act {
+            caller.act(&format!("/v1/dead-letters/{letter}/{act}")).await.is(202);
+        }
+        if status == "requeued" {
+            caller.wait(&id, "succeeded").await;
+        }
+        dead_letters.insert(status, letter);
+    }
+    (notifications, dead_letters)
+}
+
+/// Whether something shown speaks of tenant `b`.
+fn speaks_of_b(two: &Two, shown: &Value) -> bool {
+    let text = shown.to_string();
+    let ids = two.notifications.values().chain(two.dead_letters.values()).chain([&two.key]);
+    text.contains(r#""tenant":"b""#)
+        || text.contains("tenant:b")
+        || ids.into_iter().any(|id| text.contains(id.as_str()))
+}
+
+/// What a key of `a` is shown of a list that `b` has rows in.
+async fn trespass_list(two: &Two, route: Route) {
+    let (_, path, _) = route.shown();
+    let own = two.a.get(path).await;
+    assert!(!speaks_of_b(two, &own), "{path}: {own}");
+    let named = two.a.get(&format!("{path}?tenant=a")).await;
+    assert_eq!(settled(named), settled(own), "{path}");
+    let ask = async |query: String| two.a.ask(Method::GET, &format!("{path}?{query}"), &[], "").await;
+    for other in ["b", "default", "c"] {
+        ask(format!("tenant={other}")).await.problem(403, "FORBIDDEN");
+    }
+    if route != Route::Stats {
+        let cursor = two.b.get(&format!("{path}?limit=1")).await["nextCursor"].clone();
+        let cursor = cursor.as_str().unwrap_or_else(|| panic!("{path} has one page only"));
+        ask(format!("cursor={cursor}")).await.problem(422, "BAD_CURSOR");
+    }
+}
+
+/// What is open to all speaks of nobody.
+async fn trespass_open(two: &Two, path: &str) {
+    let told = two.a.ask(Method::GET, path, &[], "").await;
+    told.is(200);
+    let text = String::from_utf8_lossy(&told.bytes);
+    let ids = two.notifications.values().chain(two.dead_letters.values());
+    assert!(ids.into_iter().all(|id| !text.contains(id.as_str())) && !text.contains("key of b"), "{path}");
+}
+
+/// What a key of `a` is answered on a route with the ids of `b`. A new route does not compile until it has its case.
+async fn trespass(two: &Two, route: Route) {
+    let (method, path, _) = route.shown();
+    let with = |id: &str| path.replace("{id}", id).replace("{scope}", id);
+    let ask = async |path: String, body: &str| two.a.ask(method.clone(), &path, &[], body.to_owned()).await;
+    match route {
+        Route::GetNotification | Route::Retry | Route::RetryNow | Route::Cancel => {
+            for id in two.notifications.values() {
+                ask(with(id), "").await.problem(404, "not-found");
+            }
+        }
+        Route::GetDeadLetter | Route::Requeue | Route::Discard | Route::Restore => {
+            for id in two.dead_letters.values() {
+                ask(with(id), "").await.problem(404, "not-found");
+            }
+        }
+        Route::ListNotifications
+        | Route::ListFailed
+        | Route::RetryQueue
+        | Route::ListDeadLetters
+        | Route::Audit
+        | Route::Stats => {
+            trespass_list(two, route).await;
+        }
+        Route::ListPolicies | Route::ListKeys => {
+            let own = ask(path.to_owned(), "").await.is(200);
+            assert!(!speaks_of_b(two, &own) && own.to_string().contains('a'), "{path}: {own}");
+        }
+        Route::GetPolicy => drop(ask(with("tenant:b"), "").await.problem(404, "not-found")),
+        Route::PutPolicy | Route::DeletePolicy => {
+            ask(with("tenant:b"), "{}").await.problem(404, "not-found");
+            for scope in ["global", "channel:webhook", "template:welcome"] {
+                ask(with(scope), "{}").await.problem(403, "FORBIDDEN");
+            }
+        }
+        Route::RevokeKey => drop(ask(with(&two.key), "").await.problem(404, "not-found")),
+        Route::CreateKey => {
+            for body in
+                [r#"{"name": "x", "tenant": "b"}"#, r#"{"name": "x", "tenant": "a"}"#, r#"{"name": "x"}"#]
+            {
+                ask(path.to_owned(), body).await.problem(403, "FORBIDDEN");
+            }
+        }
+        // Nothing can be named in these: whose it becomes is said by the key alone.
+        Route::Send => {
+            let mut sent = two.running.webhook("/ok");
+            sent["tenant"] = json!("b");
+            ask(path.to_owned(), &sent.to_string()).await.problem(422, "VALIDATION_FAILED");
+            let id = two.a.send(&two.running.webhook("/ok")).await;
+            assert_eq!(two.a.wait(&id, "succeeded").await["tenant"], "a");
+        }
+        Route::SendBatch => {
+            let sent = json!({"notifications": [two.running.webhook("/ok")]}).to_string();
+            let told = ask(path.to_owned(), &sent).await.is(202);
+            let id = told["accepted"][0]["notificationId"].as_str().unwrap().to_owned();
+            assert_eq!(two.a.wait(&id, "succeeded").await["tenant"], "a");
+        }
+        Route::PreviewPolicy => {
+            // The preview is made over the policies of the caller: `a` sees its 7 attempts, not the 8 of `b`.
+            let told = ask(format!("{path}?channel=webhook"), "{}").await.is(200);
+            assert_eq!(told["attempts"].as_array().unwrap().len(), 7);
+        }
+        Route::Health | Route::Ready | Route::Metrics | Route::OpenApi => {
+            trespass_open(two, path).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_key_of_one_tenant_finds_and_changes_nothing_of_another_by_any_route() {
+    let two = Two::start().await;
+    let before = two.of_b().await;
+    for route in Route::ALL {
+        trespass(&two, *route).await;
+        assert_eq!(two.of_b().await, before, "after {route:?}");
+    }
+    // The same ids are there for whoever may see them.
+    for (state, id) in &two.notifications {
+        assert_eq!(two.b.get(&format!("/v1/notifications/{id}")).await["state"], *state);
+    }
+    for (status, id) in &two.dead_letters {
+        assert_eq!(two.b.get(&format!("/v1/dead-letters/{id}")).await["status"], *status);
+    }
+    two.running.stop().await;
+}
+
+#[tokio::test]
+async fn an_admin_sees_every_tenant_and_sends_for_default() {
+    let two = Two::start().await;
+    let admin = &two.running.admin;
+    let shown = admin.send_until(&two.running.webhook("/ok"), "succeeded").await;
+    assert_eq!(shown["tenant"], "default");
+    let all = admin.all("/v1/notifications?limit=7").await;
+    let of = |tenant: &str| all.iter().filter(|one| one["tenant"] == tenant).count();
+    assert_eq!((of("a"), of("b"), of("default"), all.len()), (11, 11, 1, 23));
+    assert_eq!(admin.all("/v1/notifications?tenant=b").await.len(), 11);
+    assert_eq!(admin.all("/v1/notifications?tenant=nobody").await, [] as [Value; 0]);
+    let (whole, part) = (admin.get("/v1/stats").await, two.a.get("/v1/stats").await);
+    assert_eq!((&whole["inDeadLetter"], &part["inDeadLetter"]), (&json!(4), &json!(2)));
+    assert_eq!((&whole["inRetry"], &part["inRetry"]), (&json!(4), &json!(2)));
+    assert_eq!(admin.get("/v1/stats?tenant=a").await["inDeadLetter"], part["inDeadLetter"]);
+    // An admin acts on what belongs to a tenant, and the audit names both.
+    let id = &two.notifications["pending"];
+    admin.act(&format!("/v1/notifications/{id}/cancel")).await.is(202);
+    let row = two.b.get("/v1/audit?limit=1").await["data"][0].clone();
+    assert_eq!(
+        (&row["actor"], &row["action"], &row["target"], &row["tenant"]),
+        (&json!("admin"), &json!("cancel"), &json!(id), &json!("b"))
+    );
+    two.running.stop().await;
+}
+
+#[tokio::test]
+async fn idempotency_keys_of_two_tenants_are_apart() {
+    let running = Running::start().await;
+    let (a, b) = (running.tenant("a").await, running.tenant("b").await);
+    let key = [("idempotency-key", "one")];
+    let path = "/v1/notifications";
+    let first = a.ask(Method::POST, path, &key, running.webhook("/ok").to_string()).await.is(202);
+    let second = b.ask(Method::POST, path, &key, running.webhook("/status/201").to_string()).await.is(202);
+    assert_ne!(first["notificationId"], second["notificationId"]);
+    let again = b.ask(Method::POST, path, &key, running.webhook("/status/201").to_string()).await.is(202);
+    assert_eq!(again, second);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_works_until_it_is_revoked_and_is_kept_only_as_its_hash() {
+    let running = Running::start().await;
+    let made = running.admin.post("/v1/keys", &json!({"name": "till", "tenant": "a"})).await.is(201);
+    let second = running.admin.post("/v1/keys", &json!({"name": "second admin"})).await.is(201);
+    let key = made["key"].as_str().unwrap();
+    let (tenant, admin) = (running.caller(Some(key)), running.caller(second["key"].as_str()));
+    tenant.send_until(&running.webhook("/ok"), "succeeded").await;
+    assert_eq!(second["tenant"], Value::Null);
+    let listed = tenant.get("/v1/keys").await;
+    assert_eq!(listed["data"].as_array().unwrap().len(), 1);
+    assert_eq!((&listed["data"][0]["id"], &listed["data"][0]["start"]), (&made["id"], &json!(key[..12])));
+    assert_eq!(admin.get("/v1/keys").await["data"].as_array().unwrap().len(), 2);
+    for file in running.files() {
+        let bytes = std::fs::read(&file).unwrap();
+        for secret in [key, second["key"].as_str().unwrap(), super::running::ADMIN] {
+            // Not even the part behind the shown start.
+            let found = bytes.windows(20).any(|window| window == &secret.as_bytes()[12..32]);
+            assert!(!found, "{} holds a key", file.display());
+        }
+    }
+    let path = format!("/v1/keys/{}", made["id"].as_str().unwrap());
+    tenant.ask(Method::DELETE, &path, &[], "").await.problem(403, "FORBIDDEN");
+    admin.ask(Method::DELETE, &path, &[], "").await.is(204);
+    tenant.ask(Method::GET, "/v1/stats", &[], "").await.problem(401, "UNAUTHORIZED");
+    tenant
+        .ask(Method::POST, "/v1/notifications", &[], running.webhook("/ok").to_string())
+        .await
+        .problem(401, "UNAUTHORIZED");
+    admin.ask(Method::DELETE, &path, &[], "").await.problem(404, "not-found");
+    let rows = running.admin.get("/v1/audit").await;
+    let actions: Vec<&str> =
+        rows["data"].as_array().unwrap().iter().map(|row| row["action"].as_str().unwrap()).collect();
+    assert_eq!(actions[..3], ["revoke-key", "create-key", "create-key"], "{rows}");
+    running.stop().await;
+}

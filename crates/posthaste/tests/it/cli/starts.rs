@@ -1,0 +1,140 @@
+//! How `serve` starts: its surroundings, its first key and what it is told.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rusqlite::Connection;
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::{Talk, finish, posthaste};
+use crate::program::Home;
+
+/// Bytes that are no text.
+fn no_text() -> &'static OsStr {
+    OsStr::from_bytes(b"\xff\xfe")
+}
+
+/// `serve` on any port with a file in that directory, which is where it runs.
+fn serve(directory: &Path, more: &[&str]) -> Command {
+    let mut command =
+        posthaste(&[&["serve", "--listen", "127.0.0.1:0", "--store", "sqlite://p.db"], more].concat());
+    command.current_dir(directory).env_remove("POSTHASTE_ADMIN_KEY");
+    command
+}
+
+#[test]
+fn surroundings_that_are_no_text_are_no_reason_to_fail() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = serve(directory.path(), &[]);
+    command.env("WHATEVER", no_text()).env(no_text(), "x");
+    let mut talk = Talk::start(command);
+    assert!(talk.line().starts_with("admin key, shown this once: phk_"));
+    talk.signal("TERM");
+    let (code, said) = talk.end();
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[tokio::test]
+async fn a_setting_that_is_no_text_is_told_as_a_mistake() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = serve(directory.path(), &[]);
+    command.env("POSTHASTE__ENGINE__NAME", no_text());
+    let ended = finish(command, "").await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert_eq!(ended.err, "error: variable POSTHASTE__ENGINE__NAME: it is not UTF-8 text\n");
+}
+
+#[tokio::test]
+async fn an_admin_key_that_no_request_can_carry_is_refused_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let long = "0123456789abcdef0123456789abcdef";
+    let cases = [
+        ("short".to_owned(), "at least 32"),
+        (format!("{long}\n"), "begins or ends with a space or a line break"),
+        (format!(" {long}"), "begins or ends with a space or a line break"),
+        (format!("{long}\u{e9}"), "holds `\\u{e9}`"),
+        (format!("{long}\t{long}"), "holds `\\t`"),
+    ];
+    for (key, said) in cases {
+        let mut command = serve(directory.path(), &[]);
+        command.env("POSTHASTE_ADMIN_KEY", &key);
+        let ended = finish(command, "").await;
+        assert_eq!(ended.code, Some(1), "{key:?}: {ended:?}");
+        assert!(ended.err.contains(said), "{key:?}: {}", ended.err);
+        assert!(!ended.err.contains(long), "the key is not to be shown: {}", ended.err);
+    }
+    let mut command = serve(directory.path(), &[]);
+    command.env("POSTHASTE_ADMIN_KEY", no_text());
+    let ended = finish(command, "").await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("POSTHASTE_ADMIN_KEY is not text"), "{}", ended.err);
+}
+
+/// Logs go where many can read them, and programs read them line by line.
+#[test]
+fn the_first_key_is_on_stdout_once_and_not_among_the_logs() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut talk = Talk::start(serve(directory.path(), &["--set", "log.format=json"]));
+    let line = talk.line();
+    let key = line.strip_prefix("admin key, shown this once: ").unwrap();
+    assert!(key.starts_with("phk_"), "{key}");
+    talk.signal("TERM");
+    let (code, said) = talk.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains(key));
+    for line in said.lines() {
+        let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert!(event["message"].is_string(), "{line}");
+    }
+    assert!(said.contains("ready"), "{said}");
+    let talk = Talk::start(serve(directory.path(), &[]));
+    talk.signal("TERM");
+    let mut rest = String::new();
+    let mut talk = talk;
+    talk.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "", "the key is shown once");
+}
+
+#[tokio::test]
+async fn a_wrong_flag_is_wrong_use_and_a_wrong_file_or_variable_is_a_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("bad.toml");
+    std::fs::write(&file, "[engine]\nconcurrency = 0\n").unwrap();
+    let file = file.to_str().unwrap();
+    for command in ["serve", "dev"] {
+        for (args, code) in [
+            (&["--set", "engine.concurency=5"][..], 2),
+            (&["--set", "engine.concurrency=many"], 2),
+            (&["--set", "engine.concurrency"], 2),
+            (&["--config", file], 1),
+            (&["--config", "/nowhere/posthaste.toml"], 1),
+        ] {
+            let mut command = posthaste(&[&[command], args].concat());
+            command.current_dir(directory.path());
+            let ended = finish(command, "").await;
+            assert_eq!(ended.code, Some(code), "{args:?}: {ended:?}");
+            assert!(ended.err.starts_with("error: "), "{args:?}: {}", ended.err);
+        }
+        let mut command = posthaste(&[command]);
+        command.current_dir(directory.path()).env("POSTHASTE__ENGINE__CONCURRENCY", "0");
+        let ended = finish(command, "").await;
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.err.contains("variable POSTHASTE__ENGINE__CONCURRENCY"), "{}", ended.err);
+    }
+}
+
+#[tokio::test]
+async fn a_node_is_called_as_it_is_told_or_else_as_its_host() {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for (settings, wanted) in [(&[][..], host.trim()), (&["engine.name=east-1"], "east-1")] {
+        let home = Home::new(settings);
+        // A crash leaves the node where it can be seen.
+        home.start().await.kill();
+        let kept = Connection::open(home.file()).unwrap();
+        let name: String = kept.query_row("select name from node", [], |row| row.get(0)).unwrap();
+        assert_eq!(name, wanted);
+    }
+}
