@@ -20,6 +20,9 @@ use super::tx::{Bound, Mode, Then, Tx, bind, step};
 /// The most rows that are looked at for one page.
 const MOST_LOOKED_AT: i64 = 5_000;
 
+/// The most bytes of rows that one page shows; the row that goes beyond is its last.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+
 /// What was found for a page: rows that are shown, and the row at which the next page begins.
 struct Found {
     rows: Vec<Row>,
@@ -62,8 +65,14 @@ fn paged<T, C: std::fmt::Debug>(
         let follows: bool = last.try_get(last.len() - 1)?;
         page.next = if follows { Some(cursor(last)?) } else { None };
     }
-    for row in &rows {
+    let mut bytes = 0;
+    for (index, row) in rows.iter().enumerate() {
         page.rows.extend(unless_damaged(&cursor(row)?, show(row))?);
+        bytes += row.raw_size_bytes();
+        if bytes >= MOST_BYTES && index + 1 < rows.len() {
+            page.next = Some(cursor(row)?);
+            break;
+        }
     }
     Ok(page)
 }

@@ -1,14 +1,16 @@
-//! A row that cannot be read stops nobody but itself.
+//! Rows that are hard to read: one that cannot be read stops nobody but itself, and large ones come a few at a time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::id::DeadLetterId;
+use posthaste_core::notification::{Body, Content};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{DeadLetterFilter, Filter, Store, StoreError};
+use posthaste_engine::store::{Arrival, DeadLetterFilter, Filter, Request, Store, StoreError};
 use posthaste_store::postgres::PostgresStore;
 
 use super::server::{Server, callers_time};
-use crate::scene::{at, buried, fill, id, key, lease, quota};
+use crate::scene::{at, buried, fill, id, key, lease, notification, quota};
 
 /// A store with ten waiting rows, of which two are damaged: one in its content, one by its kind.
 async fn damaged() -> (PostgresStore, posthaste_core::flow::FlowId) {
@@ -59,4 +61,29 @@ async fn what_a_broken_server_sends_can_be_kept() {
     store.settle(vec![outcome], at(2)).await.unwrap();
     let letters = store.dead_letters(DeadLetterFilter::default(), None, 5).await.unwrap();
     assert_eq!(letters.rows[0].attempts[0].error.as_deref(), Some("so\u{fffd}what"));
+}
+
+#[tokio::test]
+async fn a_page_of_large_rows_is_short_and_has_a_next() {
+    let store = Server::shared().store(callers_time()).await;
+    let key = key("acme", "d");
+    let flow = store.intern(vec![key.clone()]).await.unwrap()[0];
+    for number in 0..10 {
+        let mut large = notification(id(number), &key);
+        large.content = Content::of(Body::Text("x".repeat(1 << 20)));
+        let arrival = Arrival { notification: Arc::new(large), flow, due: at(0), lease: None };
+        let request = Request { idempotency: None, arrivals: vec![arrival] };
+        store.accept(vec![request], at(0)).await.unwrap();
+    }
+    let (mut shown, mut before) = (vec![], None);
+    loop {
+        let page = store.page(Filter::default(), before, 10).await.unwrap();
+        assert!(page.rows.len() <= 4, "{}", page.rows.len());
+        shown.extend(page.rows.iter().map(|row| row.notification.id));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(shown, (0..10).rev().map(id).collect::<Vec<_>>());
 }
