@@ -2,4 +2,6 @@
 //!
 //! Invariant: a store decides nothing and never reads a clock. Every decision and every time comes in as a value.
 
+#[cfg(feature = "postgres")]
+pub mod postgres;
 pub mod sqlite;

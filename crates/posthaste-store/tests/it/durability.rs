@@ -36,7 +36,7 @@ async fn a_poisonous_command_fails_alone() {
     let scene = Scene::new();
     let store = Arc::new(scene.store);
     let acme = key("acme", "a");
-    let flow = fill(&store, &acme, 0, 1).await;
+    let flow = fill(&*store, &acme, 0, 1).await;
     let mut callers = JoinSet::new();
     for number in 0..200 {
         let (store, acme) = (store.clone(), acme.clone());

@@ -1,4 +1,4 @@
-//! The engine on a real file, in real time.
+//! The engine on a real store, in real time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +30,7 @@ impl Clock for Running {
 }
 
 /// Answers 503 to every n-th try, or never answers at all.
-enum Sink {
+pub(crate) enum Sink {
     Silent,
     FailsEach(u64, AtomicU64),
 }
@@ -58,7 +58,7 @@ async fn open(path: &Path) -> Arc<SqliteStore> {
     }
 }
 
-async fn start(store: Arc<SqliteStore>, sink: Sink, began: Instant) -> Engine {
+pub(crate) async fn start(store: Arc<dyn Store>, sink: Sink, began: Instant) -> Engine {
     let channel: Arc<dyn Channel> = Arc::new(sink);
     let parts = Parts {
         store,
@@ -71,7 +71,7 @@ async fn start(store: Arc<SqliteStore>, sink: Sink, began: Instant) -> Engine {
     Engine::start(parts, Settings::default()).await.unwrap()
 }
 
-fn notification(engine: &Engine, destination: usize) -> Notification {
+pub(crate) fn notification(engine: &Engine, destination: usize) -> Notification {
     let mut content = Content::of(Body::Text("hello".to_owned()));
     // So many that chance, which lets each third try fail, does not use them up for any of 2,000.
     let policy = r#"{"strategy": "fixed", "initialDelay": "50ms", "maxAttempts": 60, "jitter": "none", "quick": {"tries": 0}}"#;
@@ -104,7 +104,7 @@ async fn accept(engine: &Engine, count: usize) -> Vec<NotificationId> {
 }
 
 /// Waits until every one of them was delivered; panics if one ends otherwise, and after a minute.
-async fn delivered(store: &SqliteStore, ids: &[NotificationId]) {
+pub(crate) async fn delivered(store: &dyn Store, ids: &[NotificationId]) {
     let until = Instant::now() + Duration::from_secs(60);
     for id in ids {
         loop {
@@ -130,7 +130,7 @@ async fn what_an_earlier_process_held_is_delivered_within_a_second_of_the_start(
     let store = open(&path).await;
     let started = Instant::now();
     let engine = start(store.clone(), Sink::FailsEach(u64::MAX, AtomicU64::new(1)), began).await;
-    delivered(&store, &ids).await;
+    delivered(&*store, &ids).await;
     assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
     for id in ids {
         let history = store.history(id).await.unwrap();
@@ -151,7 +151,7 @@ async fn a_few_thousand_pass_through_a_file_with_retries_and_the_counters_agree(
         ids.extend(batch.iter().map(|one| one.id));
         assert_eq!(engine.accept(None, batch).await.unwrap(), Accepted::New);
     }
-    delivered(&store, &ids).await;
+    delivered(&*store, &ids).await;
     assert_eq!(engine.drain(Duration::from_secs(5)).await.unwrap(), 0);
     assert_eq!(store.recount().await.unwrap(), None);
     let stats = store.stats(None, engine.now()).await.unwrap();

@@ -1,4 +1,4 @@
-//! The promises of the SQLite store: those of every store, and those that only a file can break.
+//! The promises of the stores: those of every store, and those that only a file or a server can break.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
@@ -11,4 +11,6 @@ mod engine;
 mod file;
 mod kept;
 mod lists;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod scene;

@@ -95,7 +95,7 @@ pub(crate) fn request(id: NotificationId, key: &FlowKey, flow: FlowId, lease: Op
 }
 
 /// One flow with that many waiting notifications, numbered from `first`.
-pub(crate) async fn fill(store: &SqliteStore, key: &FlowKey, first: u128, count: u128) -> FlowId {
+pub(crate) async fn fill(store: &dyn Store, key: &FlowKey, first: u128, count: u128) -> FlowId {
     let flow = store.intern(vec![key.clone()]).await.unwrap()[0];
     let requests = (first..first + count).map(|number| request(id(number), key, flow, None)).collect();
     store.accept(requests, at(0)).await.unwrap();

@@ -1,0 +1,331 @@
+//! The store in a PostgreSQL database, which any number of nodes share.
+//!
+//! Invariant: every method is one transaction, and its answer is sent after the commit. What was lost while a commit was
+//! under way is told as `Unavailable`, for it may have happened. A session keeps nothing that matters between two
+//! transactions, so a pooler may stand in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{
+    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
+    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View, Wakes,
+};
+use tokio::sync::Semaphore;
+
+pub use self::connect::{ConnectError, PostgresOptions, Time};
+pub use self::planted::Planted;
+
+use self::counters::Writers;
+use self::flows::Flows;
+use self::idempotency::Days;
+use self::tx::{Manner, Tx};
+
+mod accept;
+mod acts;
+mod changes;
+mod claim;
+mod connect;
+mod counters;
+mod ends;
+mod fault;
+mod flows;
+mod idempotency;
+mod lists;
+pub mod migrate;
+mod nodes;
+mod planted;
+mod reads;
+mod rows;
+mod settings;
+mod settle;
+mod tls;
+mod tx;
+mod wake;
+
+/// How often a transaction that had to give way to another one is tried.
+const TRIES: usize = 5;
+
+/// The connections that whoever only looks leaves to the others: no list that people read may keep a heartbeat or an
+/// outcome waiting.
+const KEPT_FREE: usize = 3;
+
+/// A store in a PostgreSQL database.
+pub struct PostgresStore {
+    pool: Pool,
+    /// A place for each connection that may be used to look.
+    looks: Arc<Semaphore>,
+    /// How long to wait for a place or a connection.
+    patience: Duration,
+    /// How long to wait for everything that one transaction asks.
+    longest: Duration,
+    manner: Arc<Manner>,
+    writers: Arc<Writers>,
+    flows: Flows,
+    days: Days,
+    time: Time,
+}
+
+/// Runs something in a transaction of its own, again where the server chose it to give way.
+macro_rules! transact {
+    ($store:expr, $tx:ident => $run:expr) => {
+        transact!($store, tx, $tx => $run)
+    };
+    ($store:expr, $open:ident, $tx:ident => $run:expr) => {{
+        let mut tries = 1;
+        loop {
+            let $tx = $store.$open().await?;
+            // The server ends what takes too long; a server that says nothing at all is left alone.
+            let answer = tokio::time::timeout($store.longest, $run).await;
+            let answer = answer.unwrap_or(Err(fault::Fault::Silent));
+            match $tx.end(answer).await {
+                Err(fault) if fault.gave_way() && tries < TRIES => tries += 1,
+                done => break done,
+            }
+        }
+    }};
+}
+
+/// Looks at something, in a transaction of its own, beside those that work.
+macro_rules! look {
+    ($store:expr, $tx:ident => $run:expr) => {
+        transact!($store, look_tx, $tx => $run)
+    };
+}
+
+impl PostgresStore {
+    /// Connects to the database that the URL names, and brings its schema up to date if that is allowed.
+    pub async fn connect(url: &str, options: PostgresOptions) -> std::result::Result<Self, ConnectError> {
+        let (reached, client) = connect::reach(url, &options).await?;
+        connect::check(&client, &reached.tried, &options).await?;
+        if options.migrate {
+            migrate::take_all(&client).await?;
+        }
+        migrate::complete(&client).await?;
+        let rows = client.query_typed("select nextval('counter_writer')", &[]).await?;
+        let process: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+        Ok(Self {
+            pool: reached.pool,
+            looks: Arc::new(Semaphore::new(options.connections.saturating_sub(KEPT_FREE).max(1))),
+            patience: options.connect_timeout,
+            longest: options.statement_timeout + options.connect_timeout,
+            manner: options.manner(),
+            writers: Writers::of(process),
+            flows: Flows::default(),
+            days: Days::default(),
+            time: options.time,
+        })
+    }
+
+    /// A connection for one transaction.
+    async fn tx(&self) -> fault::Result<Tx> {
+        let client = self.pool.get().await?;
+        Ok(Tx::on(client, self.manner.clone(), Some(self.writers.take()), None))
+    }
+
+    /// A connection for one transaction that only looks.
+    async fn look_tx(&self) -> fault::Result<Tx> {
+        let place = tokio::time::timeout(self.patience, self.looks.clone().acquire_owned()).await;
+        let place = place.ok().and_then(std::result::Result::ok).ok_or(fault::Fault::Crowded)?;
+        let client = self.pool.get().await?;
+        Ok(Tx::on(client, self.manner.clone(), None, Some(place)))
+    }
+
+    /// The caller's time, if nodes live by it.
+    fn time(&self, callers: Timestamp) -> Option<Timestamp> {
+        match self.time {
+            Time::Database => {
+                let _ = callers;
+                None
+            }
+            #[cfg(feature = "planted")]
+            Time::Caller => Some(callers),
+        }
+    }
+
+    /// The first counter that differs from a recount of the rows, in words; none if all are right.
+    #[cfg(feature = "planted")]
+    pub async fn recount(&self) -> Result<Option<String>> {
+        Ok(look!(self, tx => counters::recount(&tx))?)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
+        Ok(transact!(self, tx => nodes::join(&tx, name, hold, self.time(now)))?)
+    }
+
+    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
+        Ok(transact!(self, tx => nodes::heartbeat(&tx, node, hold, self.time(now)))?)
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<()> {
+        Ok(transact!(self, tx => nodes::leave(&tx, node))?)
+    }
+
+    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
+        Ok(transact!(self, tx => nodes::reclaim(&tx, node, limit, self.time(now)))?)
+    }
+
+    async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
+        if let Some(known) = self.flows.numbers(&flows) {
+            return Ok(known);
+        }
+        Ok(transact!(self, tx => self.flows.intern(&tx, &flows))?)
+    }
+
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+        let keyed = requests.iter().any(|request| request.idempotency.is_some());
+        if keyed && !self.days.ready(now) {
+            transact!(self, tx => self.days.turn(&tx, now))?;
+        }
+        Ok(transact!(self, tx => accept::accept(&tx, &self.flows, &self.days, &requests, now))?)
+    }
+
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
+        let (mut all, mut quotas) = (vec![], quotas);
+        // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
+        // rows are leased by then, so each turn has fewer of them.
+        while !quotas.is_empty() {
+            let (jobs, lost) = transact!(self, tx => claim::claim(&tx, &self.flows, &quotas, lease, now))?;
+            all.extend(jobs);
+            quotas = lost;
+        }
+        Ok(all)
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
+        Ok(transact!(self, tx => settle::settle(&tx, &self.flows, &batch, now))?)
+    }
+
+    async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
+        Ok(transact!(self, tx => claim::release(&tx, lease, only.as_deref()))?)
+    }
+
+    async fn idempotent(
+        &self,
+        tenant: Tenant,
+        key: String,
+        now: Timestamp,
+    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
+        Ok(transact!(self, tx => idempotency::known(&tx, tenant.as_str(), &key, now))?)
+    }
+
+    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
+        Ok(transact!(self, tx => wake::wakes(&tx, after, until))?)
+    }
+
+    async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
+        Ok(transact!(self, tx => wake::expiring(&tx, until, limit))?)
+    }
+
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>> {
+        Ok(transact!(self, tx => wake::buckets(&tx, after, limit))?)
+    }
+
+    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>> {
+        if let Some(known) = self.flows.remembered(flow) {
+            return Ok(Some((*known).clone()));
+        }
+        let found = transact!(self, tx => self.flows.keys(&tx, [flow]))?;
+        Ok(found.get(&flow).map(|key| (**key).clone()))
+    }
+
+    async fn overdue(
+        &self,
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize,
+    ) -> Result<Vec<Overdue>> {
+        Ok(transact!(
+            self,
+            tx => wake::overdue(&tx, &self.flows, due_before, first_due_before, after, limit)
+        )?)
+    }
+
+    async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
+        Ok(look!(self, tx => reads::facts(&tx, &self.flows, &ids))?)
+    }
+
+    async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
+        Ok(look!(self, tx => reads::notification_of(&tx, dead_letter))?)
+    }
+
+    async fn transition(
+        &self,
+        changes: Vec<Change>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> Result<Vec<bool>> {
+        Ok(transact!(self, tx => acts::transition(&tx, &self.flows, &changes, audit.as_ref(), now))?)
+    }
+
+    async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>> {
+        Ok(transact!(self, tx => settings::settings(&tx, known))?)
+    }
+
+    async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
+        Ok(transact!(self, tx => settings::put(&tx, name, value.as_deref(), &audit))?)
+    }
+
+    async fn get(&self, id: NotificationId) -> Result<Option<View>> {
+        Ok(look!(self, tx => reads::get(&tx, &self.flows, id))?)
+    }
+
+    async fn history(&self, id: NotificationId) -> Result<History> {
+        Ok(look!(self, tx => reads::history(&tx, id))?)
+    }
+
+    async fn page(
+        &self,
+        filter: Filter,
+        before: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Page<View, NotificationId>> {
+        Ok(look!(self, tx => lists::page(&tx, &self.flows, &filter, before, limit))?)
+    }
+
+    async fn retry_queue(
+        &self,
+        tenant: Option<Tenant>,
+        after: Option<(Timestamp, NotificationId)>,
+        limit: usize,
+    ) -> Result<Page<View, (Timestamp, NotificationId)>> {
+        Ok(look!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
+    }
+
+    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
+        Ok(look!(self, tx => lists::dead_letter(&tx, &self.flows, id))?)
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize,
+    ) -> Result<Page<DeadLetterView, DeadLetterId>> {
+        Ok(look!(self, tx => lists::dead_letters(&tx, &self.flows, &filter, before, limit))?)
+    }
+
+    async fn audit(
+        &self,
+        tenant: Option<Tenant>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Page<AuditRow, i64>> {
+        Ok(look!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
+    }
+
+    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
+        Ok(look!(self, tx => counters::stats(&tx, tenant.as_ref(), now))?)
+    }
+}

@@ -1,0 +1,163 @@
+//! What arrives: the wide row, the narrow row, and the keys under which repeats are known.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Accepted, Arrival, Request};
+use uuid::Uuid;
+
+use super::counters::{Deltas, Sums, bind_sums};
+use super::fault::Result;
+use super::flows::Flows;
+use super::idempotency::{self, Days};
+use super::planted::Planted;
+use super::rows::{clean, content_text, maybe_clean, maybe_micros, uuid};
+use super::tx::{Mode, Then, Tx, bind, step};
+
+/// Stores each request that is not known yet.
+pub(super) async fn accept(
+    tx: &Tx,
+    flows: &Flows,
+    days: &Days,
+    requests: &[Request],
+    now: Timestamp,
+) -> Result<Vec<Accepted>> {
+    let keyed = requests.iter().any(|request| request.idempotency.is_some());
+    let answers = if keyed {
+        idempotency::answers(tx, days, requests, now).await?
+    } else {
+        vec![Accepted::New; requests.len()]
+    };
+    let new = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::New);
+    let arrivals: Vec<&Arrival> = new.flat_map(|(request, _)| &request.arrivals).collect();
+    // With a key the transaction has begun already.
+    let begin = (!keyed).then_some(Mode::Write);
+    if arrivals.is_empty() {
+        tx.send(begin, &[], Then::Commit).await?;
+        return Ok(answers);
+    }
+    let mut deltas = Deltas::default();
+    for arrival in &arrivals {
+        deltas.live(arrival.flow, Lane::Main, 1);
+    }
+    let sums = deltas.sums(tx, flows).await?;
+    let new = New::of(&arrivals)?;
+    let narrow = if tx.bug(Planted::GrantsToTheDead) {
+        Cow::Owned(
+            NARROW
+                .replace("and not dead", "")
+                .replace("from node", "from (select unnest($8) as id) as node")
+                .replace("for key share", ""),
+        )
+    } else {
+        Cow::Borrowed(NARROW)
+    };
+    let steps = [
+        step!(
+            WIDE,
+            bind![
+                new.ids => UUID_ARRAY,
+                new.flows => INT8_ARRAY,
+                new.priorities => INT2_ARRAY,
+                new.not_before => INT8_ARRAY,
+                new.expires => INT8_ARRAY,
+                new.recipients => TEXT_ARRAY,
+                new.templates => TEXT_ARRAY,
+                new.subjects => TEXT_ARRAY,
+                new.event_keys => TEXT_ARRAY,
+                new.correlation_ids => TEXT_ARRAY,
+                new.contents => TEXT_ARRAY,
+            ],
+        ),
+        step!(
+            narrow,
+            bind![
+                new.ids => UUID_ARRAY,
+                new.flows => INT8_ARRAY,
+                new.priorities => INT2_ARRAY,
+                new.due => INT8_ARRAY,
+                new.expires => INT8_ARRAY,
+                new.nodes => INT8_ARRAY,
+                new.fences => INT8_ARRAY,
+                new.holders => INT8_ARRAY,
+            ],
+        ),
+        step!(Sums::ADD, bind_sums!(sums)),
+    ];
+    tx.send(begin, &steps, Then::Commit).await?;
+    Ok(answers)
+}
+
+const WIDE: &str = "
+    insert into notification (id, flow, priority, not_before, expires, recipient, template, subject, event_key,
+        correlation_id, content)
+    select *
+    from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
+        $8::text[], $9::text[], $10::text[], $11::text[])";
+
+/// A lease is granted only to a node that is not dead. Its row is locked until the commit, so that whoever declares it
+/// dead waits and then sees the lease; a heartbeat does not wait.
+const NARROW: &str = "
+    with holder as materialized (
+        select id
+        from node
+        where id = any($8::bigint[])
+        and not dead
+        order by id
+        for key share)
+    insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
+        generation, interruptions, cancel)
+    select u.id, u.flow, 0, u.priority, u.due, u.expires, u.due, 0, holder.id,
+        case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false
+    from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+        as u (id, flow, priority, due, expires, node, fence)
+    left join holder on holder.id = u.node";
+
+/// Arrivals in columns.
+#[derive(Default)]
+struct New<'a> {
+    ids: Vec<Uuid>,
+    flows: Vec<i64>,
+    priorities: Vec<i16>,
+    due: Vec<i64>,
+    not_before: Vec<Option<i64>>,
+    expires: Vec<Option<i64>>,
+    nodes: Vec<Option<i64>>,
+    fences: Vec<Option<i64>>,
+    holders: Vec<i64>,
+    recipients: Vec<Cow<'a, str>>,
+    templates: Vec<Option<Cow<'a, str>>>,
+    subjects: Vec<Option<Cow<'a, str>>>,
+    event_keys: Vec<Option<Cow<'a, str>>>,
+    correlation_ids: Vec<Option<Cow<'a, str>>>,
+    contents: Vec<String>,
+}
+
+impl<'a> New<'a> {
+    fn of(arrivals: &[&'a Arrival]) -> Result<Self> {
+        let mut new = Self::default();
+        let mut holders = BTreeSet::new();
+        for arrival in arrivals {
+            let notification = &*arrival.notification;
+            new.ids.push(uuid(notification.id));
+            new.flows.push(arrival.flow.0);
+            new.priorities.push(i16::from(notification.priority.code()));
+            new.due.push(arrival.due.as_micros());
+            new.not_before.push(maybe_micros(notification.not_before));
+            new.expires.push(maybe_micros(notification.expires_at));
+            new.nodes.push(arrival.lease.map(|lease| lease.node.0));
+            new.fences.push(arrival.lease.map(|lease| lease.fence.0));
+            holders.extend(arrival.lease.map(|lease| lease.node.0));
+            new.recipients.push(clean(&notification.to));
+            new.templates.push(maybe_clean(notification.template.as_ref()));
+            new.subjects.push(maybe_clean(notification.subject.as_ref()));
+            new.event_keys.push(maybe_clean(notification.event_key.as_ref()));
+            new.correlation_ids.push(maybe_clean(notification.correlation_id.as_ref()));
+            new.contents.push(content_text(&notification.content)?);
+        }
+        new.holders = holders.into_iter().collect();
+        Ok(new)
+    }
+}

@@ -1,0 +1,204 @@
+//! The changes that acts make, gathered in columns and written together.
+
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::flow::FlowId;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Audit, Seen};
+use uuid::Uuid;
+
+use super::counters::{Deltas, Sums, bind_sums};
+use super::ends::{Ended, Ends, bind_ends, bind_letters};
+use super::fault::Result;
+use super::flows::Flows;
+use super::planted::Planted;
+use super::rows::{Queued, letter_uuid, number, uuid};
+use super::tx::{Step, Then, Tx, bind, step};
+
+/// What is to be written.
+pub(super) struct Changes<'a> {
+    now: Timestamp,
+    actor: Option<&'a str>,
+    cancel_requests: Vec<Uuid>,
+    retries_now: Vec<Uuid>,
+    ends: Ends,
+    amended: Ends,
+    reopened: Reopened,
+    letters: Letters,
+    events: Events,
+    deltas: Deltas,
+}
+
+/// New generations in columns.
+#[derive(Default)]
+struct Reopened {
+    ids: Vec<Uuid>,
+    bases: Vec<i32>,
+    generations: Vec<i32>,
+}
+
+/// Dead letters that somebody acted on, in columns.
+#[derive(Default)]
+struct Letters {
+    ids: Vec<Uuid>,
+    statuses: Vec<i16>,
+}
+
+/// What happened, in columns.
+#[derive(Default)]
+struct Events {
+    ids: Vec<Uuid>,
+    words: Vec<&'static str>,
+    generations: Vec<i32>,
+    attempts: Vec<i32>,
+}
+
+impl<'a> Changes<'a> {
+    /// Nothing yet.
+    pub(super) fn new(now: Timestamp, audit: Option<&'a Audit>) -> Self {
+        Self {
+            now,
+            actor: audit.map(|audit| audit.actor.as_str()),
+            cancel_requests: vec![],
+            retries_now: vec![],
+            ends: Ends::default(),
+            amended: Ends::default(),
+            reopened: Reopened::default(),
+            letters: Letters::default(),
+            events: Events::default(),
+            deltas: Deltas::default(),
+        }
+    }
+
+    /// Somebody asks for the end of what a node holds.
+    pub(super) fn request_cancel(&mut self, id: NotificationId) {
+        self.cancel_requests.push(uuid(id));
+    }
+
+    /// A retry is due at once.
+    pub(super) fn retry_now(&mut self, id: NotificationId) {
+        self.retries_now.push(uuid(id));
+    }
+
+    /// What waited has ended.
+    pub(super) fn end(&mut self, id: NotificationId, row: &Queued, ended: &Ended) {
+        self.ends.push(id, ended);
+        self.deltas.live(row.bucket.flow, row.bucket.lane, -1);
+        self.deltas.ended(row.bucket.flow, ended.state, ended.at, 1);
+    }
+
+    /// What ended enters a new generation, due at once, whose attempts are counted from `base`.
+    pub(super) fn reopen(&mut self, id: NotificationId, flow: FlowId, ended: &Ended, base: u32) {
+        self.reopened.ids.push(uuid(id));
+        self.reopened.bases.push(number(base));
+        self.reopened.generations.push(number(ended.progress.generation + 1));
+        self.deltas.ended(flow, ended.state, ended.at, -1);
+        self.deltas.live(flow, Lane::Main, 1);
+    }
+
+    /// What ended has ended in another way, at the same time.
+    pub(super) fn amend(&mut self, id: NotificationId, flow: FlowId, before: &Ended, after: &Ended) {
+        self.amended.push(id, after);
+        self.deltas.ended(flow, before.state, before.at, -1);
+        self.deltas.ended(flow, after.state, after.at, 1);
+    }
+
+    /// Somebody acted on a dead letter, or it is pending again.
+    pub(super) fn resolve(&mut self, name: DeadLetterId, status: DeadLetterStatus) {
+        self.letters.ids.push(letter_uuid(name));
+        self.letters.statuses.push(i16::from(status.code()));
+    }
+
+    /// An event of the history.
+    pub(super) fn event(&mut self, id: NotificationId, word: &'static str, seen: Seen) {
+        self.events.ids.push(uuid(id));
+        self.events.words.push(word);
+        self.events.generations.push(number(seen.generation));
+        self.events.attempts.push(number(seen.attempt));
+    }
+
+    /// Writes what there is. The transaction goes on.
+    pub(super) async fn write(self, tx: &Tx, flows: &Flows) -> Result<()> {
+        let Self { cancel_requests, retries_now, ends, amended, reopened, letters, events, .. } = self;
+        let sums = self.deltas.sums(tx, flows).await?;
+        let now = self.now.as_micros();
+        let resolver = self.actor.unwrap_or(Audit::ITSELF);
+        let (ended, buried, counted) = (bind_ends!(ends), bind_letters!(ends), bind_sums!(sums));
+        let requested = bind![cancel_requests => UUID_ARRAY];
+        let hurried = bind![retries_now => UUID_ARRAY, now => INT8];
+        let gone = bind![ends.ids => UUID_ARRAY];
+        let again = bind![
+            reopened.ids => UUID_ARRAY,
+            reopened.bases => INT4_ARRAY,
+            reopened.generations => INT4_ARRAY,
+            now => INT8,
+        ];
+        let over = bind![reopened.ids => UUID_ARRAY];
+        let other = bind![
+            amended.ids => UUID_ARRAY,
+            amended.states => INT2_ARRAY,
+            amended.reasons => TEXT_ARRAY,
+            amended.texts => TEXT_ARRAY,
+        ];
+        let resolved =
+            bind![letters.ids => UUID_ARRAY, letters.statuses => INT2_ARRAY, now => INT8, resolver => TEXT];
+        let happened = bind![
+            events.ids => UUID_ARRAY,
+            events.words => TEXT_ARRAY,
+            events.generations => INT4_ARRAY,
+            events.attempts => INT4_ARRAY,
+            now => INT8,
+            self.actor => TEXT,
+        ];
+        let bury = ends.any_buried() && !tx.bug(Planted::LostDeadLetter);
+        let all: [(bool, Step<'_>); 11] = [
+            (!cancel_requests.is_empty(), step!(REQUEST_CANCEL, requested)),
+            (!retries_now.is_empty(), step!(RETRY_NOW, hurried)),
+            (!ends.ids.is_empty(), step!("delete from queue where id = any($1)", gone)),
+            (!ends.ids.is_empty(), step!(Ends::INSERT, ended)),
+            (bury, step!(Ends::BURY, buried)),
+            (!reopened.ids.is_empty(), step!("delete from ended where id = any($1)", over)),
+            (!reopened.ids.is_empty(), step!(REOPEN, again)),
+            (!amended.ids.is_empty(), step!(AMEND, other)),
+            (!letters.ids.is_empty(), step!(RESOLVE, resolved)),
+            (!events.ids.is_empty(), step!(EVENTS, happened)),
+            (!sums.by.is_empty(), step!(Sums::ADD, counted)),
+        ];
+        let steps: Vec<Step<'_>> =
+            all.into_iter().filter_map(|(needed, step)| needed.then_some(step)).collect();
+        tx.send(None, &steps, Then::GoOn).await?;
+        Ok(())
+    }
+}
+
+const REQUEST_CANCEL: &str = "update queue set cancel = true where id = any($1)";
+
+const RETRY_NOW: &str = "update queue set due = least(due, $2) where id = any($1)";
+
+const REOPEN: &str = "
+    insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
+        generation, interruptions, cancel)
+    select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.base + 1, u.base, u.generation, 0, false
+    from unnest($1::uuid[], $2::integer[], $3::integer[]) as u (id, base, generation)
+    join notification n on n.id = u.id";
+
+const AMEND: &str = "
+    update ended e
+    set state = u.state, reason = u.reason, text = u.text
+    from unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[]) as u (id, state, reason, text)
+    where e.id = u.id";
+
+/// What is pending again (0) was resolved by nobody.
+const RESOLVE: &str = "
+    update dead_letter d
+    set status = u.status,
+        resolved_at = case when u.status = 0 then null else $3::bigint end,
+        resolved_by = case when u.status = 0 then null else $4::text end
+    from unnest($1::uuid[], $2::smallint[]) as u (id, status)
+    where d.id = u.id";
+
+const EVENTS: &str = "
+    insert into event (notification, at, word, actor, generation, attempt)
+    select u.id, $5, u.word, $6, u.generation, u.attempt
+    from unnest($1::uuid[], $2::text[], $3::integer[], $4::integer[]) as u (id, word, generation, attempt)";

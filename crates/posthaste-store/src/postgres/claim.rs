@@ -1,0 +1,165 @@
+//! Leasing what is due, and giving it back.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
+
+use posthaste_core::flow::{Bucket, FlowId, Quota};
+use posthaste_core::id::NotificationId;
+use posthaste_core::lease::Lease;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::Job;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::fault::{Fault, Result, unless_damaged};
+use super::flows::Flows;
+use super::planted::Planted;
+use super::rows::{Columns, Keys, Queued, queue_columns, uuid, wide, wide_columns};
+use super::tx::{Mode, Tx, bind};
+
+/// Leases up to each quota's limit of rows that are due, and answers with the jobs and with a quota for each place that
+/// went to a row that cannot be read. One statement, which is a transaction by itself.
+pub(super) async fn claim(
+    tx: &Tx,
+    flows: &Flows,
+    quotas: &[Quota],
+    lease: Lease,
+    now: Timestamp,
+) -> Result<(Vec<Job>, Vec<Quota>)> {
+    // A bucket that is named twice would be walked twice at the same moment and give the same rows.
+    let mut limits: BTreeMap<Bucket, i64> = BTreeMap::new();
+    for quota in quotas.iter().filter(|quota| quota.limit > 0) {
+        *limits.entry(quota.bucket).or_default() += i64::from(quota.limit);
+    }
+    let ids: Vec<i64> = limits.keys().map(|bucket| bucket.flow.0).collect();
+    let lanes: Vec<i16> = limits.keys().map(|bucket| i16::from(bucket.lane.code())).collect();
+    let priorities: Vec<i16> = limits.keys().map(|bucket| i16::from(bucket.priority.code())).collect();
+    let most: Vec<i64> = limits.values().copied().collect();
+    let bound = bind![
+        ids => INT8_ARRAY,
+        lanes => INT2_ARRAY,
+        priorities => INT2_ARRAY,
+        most => INT8_ARRAY,
+        now.as_micros() => INT8,
+        lease.node.0 => INT8,
+        lease.fence.0 => INT8,
+    ];
+    let rows = tx.alone(Mode::Write, &sql(tx), bound).await?;
+    let keys = flows.keys(tx, limits.keys().map(|bucket| bucket.flow)).await?;
+    let mut leased: BTreeMap<(FlowId, i16, i16), VecDeque<&Row>> = BTreeMap::new();
+    for row in &rows {
+        let place = |column| row.try_get::<_, i16>(column).map_err(Fault::from);
+        leased.entry((FlowId(row.try_get(1)?), place(2)?, place(3)?)).or_default().push_back(row);
+    }
+    let (mut jobs, mut lost) = (Vec::with_capacity(rows.len()), vec![]);
+    for Quota { bucket, limit } in quotas {
+        let code = (bucket.flow, i16::from(bucket.lane.code()), i16::from(bucket.priority.code()));
+        let Some(rows) = leased.get_mut(&code) else { continue };
+        let count = rows.len().min(*limit as usize);
+        for row in rows.drain(..count) {
+            let id = Columns::of(row).notification_id()?;
+            match unless_damaged(&id, job(id, row, &keys, lease))? {
+                Some(job) => jobs.push(job),
+                None => lost.push(Quota { bucket: *bucket, limit: 1 }),
+            }
+        }
+    }
+    Ok((jobs, lost))
+}
+
+/// The node's row is locked until the commit, so that whoever declares it dead waits and then sees the leases. Rows that
+/// somebody else is just leasing are passed over.
+const CLAIM: &str = concat!(
+    "with holder as materialized (
+        select id
+        from node
+        where id = $6
+        and not dead
+        for key share),
+    due as materialized (
+        select picked.id
+        from holder
+        cross join unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::bigint[])
+            as quota (flow, lane, priority, most)
+        cross join lateral (
+            select queue.id
+            from queue
+            where queue.node is null
+            and queue.flow = quota.flow
+            and queue.lane = quota.lane
+            and queue.priority = quota.priority
+            and queue.due <= $5
+            order by queue.due, queue.id
+            limit quota.most
+            for update skip locked) as picked),
+    leased as (
+        update queue q
+        set node = $6, fence = $7
+        from due
+        where q.id = due.id
+        returning q.id, ",
+    queue_columns!(),
+    ")
+    select q.id, ",
+    queue_columns!(),
+    ", ",
+    wide_columns!(),
+    "
+    from leased q
+    left join notification n on n.id = q.id
+    order by q.flow, q.lane, q.priority, q.due, q.id"
+);
+
+fn sql(tx: &Tx) -> Cow<'static, str> {
+    if tx.bug(Planted::ClaimIgnoresLease) {
+        return CLAIM.replace("where queue.node is null\n            and", "where").into();
+    }
+    if tx.bug(Planted::GrantsToTheDead) {
+        let found = CLAIM
+            .replace("from node\n        where id = $6\n        and not dead\n        for key share", "");
+        return found.replace("select id\n", "select $6::bigint as id\n").into();
+    }
+    CLAIM.into()
+}
+
+fn job(id: NotificationId, row: &Row, keys: &Keys, lease: Lease) -> Result<Job> {
+    let mut columns = Columns::of(row);
+    columns.skip(1);
+    let queued = Queued::read(&mut columns)?;
+    Ok(Job {
+        notification: wide(id, keys, &mut columns)?,
+        flow: queued.bucket.flow,
+        lane: queued.bucket.lane,
+        due: queued.due,
+        progress: queued.progress,
+        first_due: queued.first_due,
+        delay: queued.delay,
+        interruptions: queued.interruptions,
+        cancel_requested: queued.cancel,
+        lease,
+    })
+}
+
+/// Gives back what the grant holds, or only the named ids of it, in the order of ids, as everybody takes rows for whom
+/// somebody else may wait.
+pub(super) async fn release(tx: &Tx, lease: Lease, only: Option<&[NotificationId]>) -> Result<usize> {
+    let named: Option<Vec<Uuid>> = only.map(|ids| ids.iter().copied().map(uuid).collect());
+    let which = if named.is_some() { "id = any($3)" } else { "$3::uuid[] is null" };
+    let sql = format!(
+        "with held as materialized (
+             select id
+             from queue
+             where node = $1
+             and fence = $2
+             and {which}
+             order by id
+             for update)
+         update queue q
+         set node = null, fence = null
+         from held
+         where q.id = held.id
+         returning 1"
+    );
+    let bound = bind![lease.node.0 => INT8, lease.fence.0 => INT8, named => UUID_ARRAY];
+    Ok(tx.alone(Mode::Write, &sql, bound).await?.len())
+}

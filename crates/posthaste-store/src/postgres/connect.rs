@@ -1,0 +1,464 @@
+//! Reaching the server: the pool, what each session is set to, and durability that is checked and not assumed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{
+    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
+};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::error::SqlState;
+
+use super::planted::Planted;
+use super::tls;
+use super::tx::Manner;
+
+/// How the server is used.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    /// The most connections at once.
+    pub connections: usize,
+    /// How long to wait for a connection, new or free.
+    pub connect_timeout: Duration,
+    /// How long one statement may take.
+    pub statement_timeout: Duration,
+    /// How long a statement may wait for a row that somebody else is changing.
+    pub lock_timeout: Duration,
+    /// How long a transaction may do nothing before the server ends it.
+    pub idle_timeout: Duration,
+    /// Whether connections keep statements that they have prepared, and settings. Say no behind a pooler that gives each
+    /// transaction another connection, such as PgBouncer in transaction mode.
+    pub prepared: bool,
+    /// What the server calls us in its lists.
+    pub application_name: String,
+    /// Certificates to trust instead of those of the web, as a PEM file. The server's certificate is then always checked.
+    pub root_certificates: Option<PathBuf>,
+    /// Whether to take the steps of the schema that the database lacks. If not, such a database is refused.
+    pub migrate: bool,
+    /// Whether to run even if an acknowledged notification may be lost in a crash.
+    pub unsafe_durability: bool,
+    /// Whose clock nodes live by.
+    pub time: Time,
+    /// A bug to switch on.
+    #[cfg(feature = "planted")]
+    pub planted: Option<Planted>,
+}
+
+/// Whose clock nodes live by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Time {
+    /// That of the server: the one clock of a cluster.
+    Database,
+    /// That of the caller, for tests that bring their own time.
+    #[cfg(feature = "planted")]
+    Caller,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            connections: 10,
+            connect_timeout: Duration::from_secs(5),
+            statement_timeout: Duration::from_secs(30),
+            lock_timeout: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(10),
+            prepared: true,
+            application_name: "posthaste".to_owned(),
+            root_certificates: None,
+            migrate: true,
+            unsafe_durability: false,
+            time: Time::Database,
+            #[cfg(feature = "planted")]
+            planted: None,
+        }
+    }
+}
+
+impl PostgresOptions {
+    /// The bug that is switched on; none in a product.
+    fn bug(&self) -> Option<Planted> {
+        #[cfg(feature = "planted")]
+        return self.planted;
+        #[cfg(not(feature = "planted"))]
+        None
+    }
+
+    /// What each session, or each transaction where there is no session, is set to.
+    fn settings(&self) -> Vec<(&'static str, String)> {
+        let millis = |time: Duration| time.as_millis().to_string();
+        let mut all = vec![
+            ("statement_timeout", millis(self.statement_timeout)),
+            ("lock_timeout", millis(self.lock_timeout)),
+            ("idle_in_transaction_session_timeout", millis(self.idle_timeout)),
+        ];
+        // Every statement is meant to go by an index. What the planner knows of a queue is always late: after a burst it
+        // may take a full table for an empty one, and read all of it at every claim.
+        for plan in ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"] {
+            all.push((plan, "off".to_owned()));
+        }
+        all
+    }
+
+    /// How transactions are begun and statements sent.
+    pub(super) fn manner(&self) -> Arc<Manner> {
+        let set = if self.prepared {
+            String::new()
+        } else {
+            self.settings().iter().map(|(name, value)| format!("set local {name} = {value};")).collect()
+        };
+        Arc::new(Manner { prepared: self.prepared, set, bug: self.bug() })
+    }
+}
+
+/// Why the server cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// What was given is no URL.
+    #[error(
+        "`{given}` is not the URL of a PostgreSQL database ({what}): write postgres://user:password@host:5432/database"
+    )]
+    BadUrl {
+        /// What was given, without its password.
+        given: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Nobody answers.
+    #[error(
+        "PostgreSQL cannot be reached at {tried} ({what}): start it, or correct the host and port of the URL"
+    )]
+    Unreachable {
+        /// Where it was looked for.
+        tried: String,
+        /// What happened.
+        what: String,
+    },
+    /// The server does not let this user in.
+    #[error(
+        "PostgreSQL at {tried} does not let the user in ({what}): correct user and password in the URL, or allow the user \
+         in pg_hba.conf"
+    )]
+    NotLetIn {
+        /// Where, and who.
+        tried: String,
+        /// What it says.
+        what: String,
+    },
+    /// There is no such database.
+    #[error(
+        "PostgreSQL at {tried} has no database `{database}`: make it with `createdb {database}`, or correct the URL"
+    )]
+    NoDatabase {
+        /// Where.
+        tried: String,
+        /// Which one.
+        database: String,
+    },
+    /// A pooler that keeps no sessions stands in between.
+    #[error(
+        "what answers at {tried} is a pooler that keeps no sessions ({what}): set prepared = false, or name the server itself"
+    )]
+    Pooler {
+        /// Where.
+        tried: String,
+        /// What it says.
+        what: String,
+    },
+    /// The server has no connection to spare.
+    #[error(
+        "PostgreSQL at {tried} has no connection left: raise its max_connections, or let each node use fewer"
+    )]
+    Full {
+        /// Where.
+        tried: String,
+    },
+    /// The server is older than what is used of it.
+    #[error("PostgreSQL at {tried} has version {found}, and Posthaste needs 13 or later: upgrade the server")]
+    TooOld {
+        /// Where.
+        tried: String,
+        /// Its version.
+        found: String,
+    },
+    /// The database cannot hold every text.
+    #[error(
+        "the database at {tried} is encoded as {found}, which cannot hold every text: make one with `createdb -T template0 \
+         -E UTF8`"
+    )]
+    NotUtf8 {
+        /// Where.
+        tried: String,
+        /// Its encoding.
+        found: String,
+    },
+    /// The server would acknowledge what a crash can take back.
+    #[error(
+        "PostgreSQL runs with {setting}={value}, which loses acknowledged notifications in a crash: set {setting} = on and \
+         reload it, or set unsafe_durability = true to accept that"
+    )]
+    NotDurable {
+        /// The setting.
+        setting: &'static str,
+        /// What it is.
+        value: String,
+    },
+    /// A newer Posthaste has written the schema.
+    #[error(
+        "the database has schema {found} and this Posthaste knows {known}: run the newer Posthaste again, or restore a \
+         backup from before the upgrade (`posthaste migrate status` shows the steps)"
+    )]
+    Newer {
+        /// The schema of the database.
+        found: i32,
+        /// The newest schema known here.
+        known: i32,
+    },
+    /// The database has not taken every step.
+    #[error("the database lacks step {step} of the schema: run `posthaste migrate up`")]
+    Behind {
+        /// The first step that is missing.
+        step: String,
+    },
+    /// The schema is not what its list of steps says.
+    #[error(
+        "the schema is half migrated: {step} is not as this Posthaste knows it. Restore a backup, or empty the database and \
+         run `posthaste migrate up`"
+    )]
+    HalfMigrated {
+        /// The step, or the tables that no step has made.
+        step: String,
+    },
+    /// Another program has written the database.
+    #[error(
+        "the database holds tables of another program ({tables}): give Posthaste a database of its own and run `posthaste \
+         migrate up`"
+    )]
+    Foreign {
+        /// The tables whose names are ours.
+        tables: String,
+    },
+    /// TLS cannot be set up.
+    #[error("TLS to PostgreSQL cannot be set up: {what}")]
+    Tls {
+        /// What is wrong.
+        what: String,
+    },
+    /// The server refused something else.
+    #[error("PostgreSQL cannot be used as a store: {}", chain(.0))]
+    Server(#[from] tokio_postgres::Error),
+}
+
+/// A server that was reached.
+pub(super) struct Reached {
+    /// The connections.
+    pub(super) pool: Pool,
+    /// Where they lead, for people; without the password.
+    pub(super) tried: String,
+}
+
+/// Finds out where the URL leads, and connects once.
+pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reached, Object), ConnectError> {
+    let config = config(url, options)?;
+    let (tried, database) = (shown(&config), config.get_dbname().unwrap_or_default().to_owned());
+    let tls = tls::connector(config.get_ssl_mode(), options.root_certificates.as_deref())?;
+    let recycling_method = RecyclingMethod::Fast;
+    let manager = Manager::from_config(config, tls, ManagerConfig { recycling_method });
+    let pool = Pool::builder(manager)
+        .max_size(options.connections.max(1))
+        .wait_timeout(Some(options.connect_timeout))
+        .create_timeout(Some(options.connect_timeout))
+        .recycle_timeout(Some(options.connect_timeout))
+        .runtime(Runtime::Tokio1)
+        .build()
+        .map_err(|error| ConnectError::Tls { what: error.to_string() })?;
+    match pool.get().await {
+        Ok(client) => Ok((Reached { pool, tried }, client)),
+        Err(error) => Err(refused(&error, tried, database)),
+    }
+}
+
+fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> {
+    let bad = |what: String| ConnectError::BadUrl { given: without_password(url), what };
+    if !url.contains("://") && !url.contains('=') {
+        return Err(bad("it has no scheme".to_owned()));
+    }
+    // `require` checks the certificate and its name, which is what these words ask for.
+    let plain =
+        url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
+    let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| bad(chain(&error)))?;
+    if config.get_hosts().is_empty() {
+        return Err(bad("it names no host".to_owned()));
+    }
+    if config.get_dbname().is_none_or(str::is_empty) {
+        return Err(bad("it names no database".to_owned()));
+    }
+    config
+        .application_name(&options.application_name)
+        .connect_timeout(options.connect_timeout)
+        // A server whose machine is gone says nothing: it is given up when it does not answer for this long.
+        .tcp_user_timeout(options.connect_timeout * 3)
+        .keepalives_idle(options.connect_timeout);
+    if config.get_target_session_attrs() == TargetSessionAttrs::Any {
+        // After a failover the old name may lead to a server that only reads.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    if options.prepared {
+        let mut given = config.get_options().map(|given| format!("{given} ")).unwrap_or_default();
+        for (name, value) in options.settings() {
+            given.push_str(&format!("-c {name}={value} "));
+        }
+        config.options(given.trim_end());
+    }
+    Ok(config)
+}
+
+/// Where a configuration leads, without the password.
+fn shown(config: &Config) -> String {
+    let port = |index: usize| {
+        let ports = config.get_ports();
+        ports.get(index).or(ports.first()).copied().unwrap_or(5432)
+    };
+    let host = |(index, host): (usize, &Host)| match host {
+        Host::Tcp(name) => format!("{name}:{}", port(index)),
+        Host::Unix(path) => format!("{}/.s.PGSQL.{}", path.display(), port(index)),
+    };
+    let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
+    let (user, database) = (config.get_user().unwrap_or("(nobody)"), config.get_dbname().unwrap_or_default());
+    let tls = match config.get_ssl_mode() {
+        SslMode::Disable => "without TLS",
+        SslMode::Require => "with TLS",
+        _ => "with TLS if it has it",
+    };
+    format!("{} as {user}, database {database}, {tls}", hosts.join(" and "))
+}
+
+/// The URL as it can be shown to people.
+fn without_password(url: &str) -> String {
+    let mut shown = url.to_owned();
+    if let Some(start) = url.find("://").map(|at| at + 3)
+        && let Some(end) = url[start..].rfind('@').map(|at| at + start)
+        && let Some(colon) = url[start..end].find(':').map(|at| at + start)
+    {
+        shown.replace_range(colon + 1..end, "***");
+    }
+    if let Some(start) = shown.find("password=").map(|at| at + 9) {
+        let end = shown[start..].find(['&', ' ']).map_or(shown.len(), |at| at + start);
+        shown.replace_range(start..end, "***");
+    }
+    shown
+}
+
+/// An error with everything beneath it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut beneath = error.source();
+    while let Some(error) = beneath {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        beneath = error.source();
+    }
+    text
+}
+
+fn refused(error: &PoolError, tried: String, database: String) -> ConnectError {
+    let what = match error {
+        PoolError::Timeout(TimeoutType::Create | TimeoutType::Wait) => "no answer in time".to_owned(),
+        PoolError::Backend(error) => chain(error),
+        other => chain(other),
+    };
+    let PoolError::Backend(error) = error else { return ConnectError::Unreachable { tried, what } };
+    if what.contains("unsupported startup parameter") {
+        return ConnectError::Pooler { tried, what };
+    }
+    let Some(code) = error.code() else {
+        let asks = what.contains("password missing") || what.contains("authentication");
+        return if asks {
+            ConnectError::NotLetIn { tried, what: "it asks for a password".to_owned() }
+        } else {
+            ConnectError::Unreachable { tried, what }
+        };
+    };
+    match *code {
+        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
+            ConnectError::NotLetIn { tried, what }
+        }
+        SqlState::INVALID_CATALOG_NAME => ConnectError::NoDatabase { tried, database },
+        SqlState::TOO_MANY_CONNECTIONS => ConnectError::Full { tried },
+        _ => ConnectError::Unreachable { tried, what },
+    }
+}
+
+/// Refuses a server that would lose what it acknowledged, is too old, or cannot hold every text.
+pub(super) async fn check(
+    client: &Object,
+    tried: &str,
+    options: &PostgresOptions,
+) -> Result<(), ConnectError> {
+    let sql = "
+        select current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
+            current_setting('server_version_num')::integer, current_setting('server_version'),
+            current_setting('server_encoding')";
+    let rows = client.query_typed(sql, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    for (column, setting) in ["fsync", "full_page_writes", "synchronous_commit"].into_iter().enumerate() {
+        let value: String = row.try_get(column)?;
+        if value == "off" && !options.unsafe_durability {
+            return Err(ConnectError::NotDurable { setting, value });
+        }
+    }
+    let (version, found): (i32, String) = (row.try_get(3)?, row.try_get(4)?);
+    if version < 130_000 {
+        return Err(ConnectError::TooOld { tried: tried.to_owned(), found });
+    }
+    let encoding: String = row.try_get(5)?;
+    if encoding != "UTF8" {
+        return Err(ConnectError::NotUtf8 { tried: tried.to_owned(), found: encoding });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in [
+            "postgres://ada:secret@db.example:5432/posthaste",
+            "postgres://ada:sec:ret@db.example/posthaste?sslmode=require",
+            "postgres://db.example/posthaste?password=secret&user=ada",
+            "host=db.example user=ada password=secret dbname=posthaste",
+            "postgres://ada:secret@db.example:port/posthaste",
+        ] {
+            let options = PostgresOptions::default();
+            let said = match config(url, &options) {
+                Ok(config) => shown(&config),
+                Err(error) => error.to_string(),
+            };
+            assert!(said.contains("db.example") && !said.contains("ret"), "{said}");
+            assert!(!without_password(url).contains("ret"), "{}", without_password(url));
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_a_sample() {
+        for bad in ["", "db.example", "postgres://", "postgres://u@h", "postgres://u@h/d?colour=red"] {
+            let said = config(bad, &PostgresOptions::default()).unwrap_err().to_string();
+            assert!(said.contains("postgres://user:password@host:5432/database"), "{said}");
+        }
+    }
+
+    #[test]
+    fn behind_a_pooler_nothing_is_left_to_the_session() {
+        let options = PostgresOptions { prepared: false, ..PostgresOptions::default() };
+        let config = config("postgres://u@h/d", &options).unwrap();
+        assert_eq!(config.get_options(), None);
+        assert!(options.manner().set.contains("set local statement_timeout = 30000;"));
+        let options = PostgresOptions::default();
+        assert!(options.manner().set.is_empty());
+    }
+}

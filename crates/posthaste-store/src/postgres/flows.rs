@@ -1,0 +1,136 @@
+//! Flows and their numbers, remembered by the store.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use posthaste_core::channel::Channel;
+use posthaste_core::flow::{FlowId, FlowKey};
+
+use super::fault::{Fault, Result};
+use super::rows::{Columns, Keys};
+use super::tx::{Mode, Tx, bind};
+
+/// The most flows that are remembered; when they are more, all are forgotten and learned anew.
+const MOST: usize = 100_000;
+
+/// A bounded memory of flows. A flow never changes, so what is remembered stays true; it is remembered only once the
+/// transaction that made it is committed.
+#[derive(Default)]
+pub(super) struct Flows(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    keys: Keys,
+    numbers: HashMap<Arc<FlowKey>, FlowId>,
+}
+
+impl Flows {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The flow with that number, if it is remembered.
+    pub(super) fn remembered(&self, flow: FlowId) -> Option<Arc<FlowKey>> {
+        self.lock().keys.get(&flow).cloned()
+    }
+
+    fn remember(&self, found: Vec<(FlowId, FlowKey)>) -> Vec<(FlowId, Arc<FlowKey>)> {
+        let mut known = self.lock();
+        if known.keys.len() + found.len() > MOST {
+            *known = Known::default();
+        }
+        let mut remembered = Vec::with_capacity(found.len());
+        for (flow, key) in found {
+            let key = Arc::new(key);
+            known.keys.insert(flow, key.clone());
+            known.numbers.insert(key.clone(), flow);
+            remembered.push((flow, key));
+        }
+        remembered
+    }
+
+    /// The flows with these numbers, as far as they exist. Asks the server only for those that are new here; inside of a
+    /// transaction this is a statement of it.
+    pub(super) async fn keys(&self, tx: &Tx, flows: impl IntoIterator<Item = FlowId>) -> Result<Keys> {
+        let flows: BTreeSet<FlowId> = flows.into_iter().collect();
+        let mut found = Keys::with_capacity(flows.len());
+        let mut missing = vec![];
+        {
+            let known = self.lock();
+            for flow in flows {
+                match known.keys.get(&flow) {
+                    Some(key) => {
+                        found.insert(flow, key.clone());
+                    }
+                    None => missing.push(flow.0),
+                }
+            }
+        }
+        if !missing.is_empty() {
+            let sql = "select id, tenant, channel, destination from flow where id = any($1)";
+            let rows = tx.rows(sql, bind![missing => INT8_ARRAY]).await?;
+            let read = rows.iter().map(|row| numbered(&mut Columns::of(row))).collect::<Result<Vec<_>>>()?;
+            found.extend(self.remember(read));
+        }
+        Ok(found)
+    }
+
+    /// The numbers that are remembered, in the order of the keys.
+    pub(super) fn numbers(&self, keys: &[FlowKey]) -> Option<Vec<FlowId>> {
+        let known = self.lock();
+        keys.iter().map(|key| known.numbers.get(key).copied()).collect()
+    }
+
+    /// Finds the numbers of flows and makes those that are new, all in one transaction by itself. Sorted, so that two who
+    /// make the same flows wait for each other instead of both giving way; what another has made meanwhile is found by the
+    /// second look.
+    pub(super) async fn intern(&self, tx: &Tx, keys: &[FlowKey]) -> Result<Vec<FlowId>> {
+        let wanted: BTreeSet<&FlowKey> = keys.iter().collect();
+        let tenants: Vec<&str> = wanted.iter().map(|key| key.tenant.as_str()).collect();
+        let channels: Vec<i16> = wanted.iter().map(|key| i16::from(key.channel.code())).collect();
+        let destinations: Vec<&str> = wanted.iter().map(|key| &*key.destination).collect();
+        let bound = bind![tenants => TEXT_ARRAY, channels => INT2_ARRAY, destinations => TEXT_ARRAY];
+        let mut read = vec![];
+        for sql in [FIND, MAKE, FIND] {
+            if read.len() == wanted.len() {
+                break;
+            }
+            let rows = tx.alone(Mode::Write, sql, bound).await?;
+            if sql == FIND {
+                read.clear();
+            }
+            for row in &rows {
+                read.push(numbered(&mut Columns::of(row))?);
+            }
+        }
+        self.remember(read.clone());
+        let numbers: HashMap<&FlowKey, FlowId> = read.iter().map(|(flow, key)| (key, *flow)).collect();
+        let number = |key| numbers.get(key).copied().ok_or_else(|| Fault::nonsense("a flow got no number"));
+        keys.iter().map(number).collect()
+    }
+}
+
+const FIND: &str = "
+    select f.id, f.tenant, f.channel, f.destination
+    from unnest($1::text[], $2::smallint[], $3::text[]) as u (tenant, channel, destination)
+    join flow f on f.tenant = u.tenant and f.channel = u.channel and f.destination = u.destination";
+
+/// A number is drawn only for what is not there, so that numbers stay small.
+const MAKE: &str = "
+    insert into flow (tenant, channel, destination)
+    select u.tenant, u.channel, u.destination
+    from unnest($1::text[], $2::smallint[], $3::text[]) as u (tenant, channel, destination)
+    where not exists (
+        select
+        from flow f
+        where f.tenant = u.tenant and f.channel = u.channel and f.destination = u.destination)
+    on conflict do nothing
+    returning id, tenant, channel, destination";
+
+fn numbered(columns: &mut Columns<'_>) -> Result<(FlowId, FlowKey)> {
+    let flow = FlowId(columns.take()?);
+    let tenant = columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("a flow of nobody"))?;
+    let channel = Channel::from_code(columns.code()?).map_err(|error| Fault::nonsense(error.to_string()))?;
+    let destination: String = columns.take()?;
+    Ok((flow, FlowKey { tenant, channel, destination: destination.into() }))
+}

@@ -1,0 +1,337 @@
+//! How values are written into columns and read back.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
+use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
+use posthaste_core::notification::{Content, Notification, Priority, Tenant};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::{Lane, Leased, State};
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Progress, Seen};
+use tokio_postgres::Row;
+use tokio_postgres::types::FromSql;
+use uuid::Uuid;
+
+use super::fault::{Fault, Result};
+
+/// The columns of a queue row `q`, in the order that `Queued::read` takes them.
+macro_rules! queue_columns {
+    () => {
+        "q.flow, q.lane, q.priority, q.due, q.first_due, q.delay, q.node, q.fence, q.attempt, q.base, q.generation,
+         q.interruptions, q.cancel"
+    };
+}
+/// The columns of a wide row `n`, in the order that `Wide::read` takes them. A dead letter's snapshot has them too.
+macro_rules! wide_columns {
+    () => {
+        "n.flow, n.recipient, n.priority, n.template, n.subject, n.event_key, n.correlation_id, n.not_before,
+         n.expires, n.content"
+    };
+}
+pub(super) use {queue_columns, wide_columns};
+
+/// Flows by their numbers, as many as the rows at hand name.
+pub(super) type Keys = HashMap<FlowId, Arc<FlowKey>>;
+
+/// The columns of a row, taken one after the other.
+pub(super) struct Columns<'r> {
+    row: &'r Row,
+    next: usize,
+}
+
+impl<'r> Columns<'r> {
+    /// From the first column on.
+    pub(super) const fn of(row: &'r Row) -> Self {
+        Self { row, next: 0 }
+    }
+
+    /// The next column.
+    pub(super) fn take<T: FromSql<'r>>(&mut self) -> Result<T> {
+        let at = self.next;
+        self.next += 1;
+        self.row.try_get(at).map_err(|error| Fault::nonsense(format!("column {at}: {error}")))
+    }
+
+    /// Passes over so many columns.
+    pub(super) const fn skip(&mut self, count: usize) {
+        self.next += count;
+    }
+
+    /// A number that counts something, or a code.
+    pub(super) fn small<N: TryFrom<i64>>(&mut self) -> Result<N> {
+        let number = i64::from(self.take::<i32>()?);
+        N::try_from(number).map_err(|_| Fault::nonsense(format!("the number {number}")))
+    }
+
+    /// A code of a closed set.
+    pub(super) fn code(&mut self) -> Result<u8> {
+        let code: i16 = self.take()?;
+        u8::try_from(code).map_err(|_| Fault::nonsense(format!("the code {code}")))
+    }
+
+    /// A code of a closed set, or none.
+    pub(super) fn maybe_code(&mut self) -> Result<Option<u8>> {
+        let code: Option<i16> = self.take()?;
+        code.map(|code| u8::try_from(code).map_err(|_| Fault::nonsense(format!("the code {code}"))))
+            .transpose()
+    }
+
+    /// A point in time.
+    pub(super) fn time(&mut self) -> Result<Timestamp> {
+        Ok(Timestamp::from_micros(self.take()?))
+    }
+
+    /// A point in time, or none.
+    pub(super) fn maybe_time(&mut self) -> Result<Option<Timestamp>> {
+        Ok(self.take::<Option<i64>>()?.map(Timestamp::from_micros))
+    }
+
+    /// The name of a notification.
+    pub(super) fn notification_id(&mut self) -> Result<NotificationId> {
+        Ok(NotificationId::from_bytes(self.take::<Uuid>()?.into_bytes()))
+    }
+
+    /// The name of a dead letter.
+    pub(super) fn dead_letter_id(&mut self) -> Result<DeadLetterId> {
+        Ok(DeadLetterId::from_bytes(self.take::<Uuid>()?.into_bytes()))
+    }
+
+    /// Flow, lane and priority in three columns.
+    pub(super) fn bucket(&mut self) -> Result<Bucket> {
+        let (flow, lane) = (FlowId(self.take()?), self.code()?);
+        let lane = Lane::from_code(lane).ok_or_else(|| Fault::nonsense(format!("lane {lane}")))?;
+        Ok(Bucket { flow, lane, priority: self.priority()? })
+    }
+
+    /// A priority.
+    pub(super) fn priority(&mut self) -> Result<Priority> {
+        let code = self.code()?;
+        Priority::from_code(code).ok_or_else(|| Fault::nonsense(format!("priority {code}")))
+    }
+
+    /// A state.
+    pub(super) fn state(&mut self) -> Result<State> {
+        State::from_code(self.code()?).map_err(|error| Fault::nonsense(error.to_string()))
+    }
+
+    /// A reason, or none.
+    pub(super) fn maybe_reason(&mut self) -> Result<Option<Reason>> {
+        let Some(code) = self.take::<Option<&str>>()? else { return Ok(None) };
+        Reason::from_code(code).map(Some).ok_or_else(|| Fault::nonsense(format!("reason {code}")))
+    }
+
+    /// The status of a dead letter, or none.
+    pub(super) fn maybe_status(&mut self) -> Result<Option<DeadLetterStatus>> {
+        let Some(code) = self.maybe_code()? else { return Ok(None) };
+        let status = DeadLetterStatus::from_code(code);
+        status.map(Some).ok_or_else(|| Fault::nonsense(format!("dead letter status {code}")))
+    }
+
+    /// A tenant, or none.
+    pub(super) fn maybe_tenant(&mut self) -> Result<Option<Tenant>> {
+        let Some(name) = self.take::<Option<&str>>()? else { return Ok(None) };
+        name.parse().map(Some).map_err(|error| Fault::nonsense(format!("{error}")))
+    }
+}
+
+/// A row of the queue.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Queued {
+    pub(super) bucket: Bucket,
+    pub(super) due: Timestamp,
+    pub(super) first_due: Timestamp,
+    pub(super) delay: Duration,
+    pub(super) lease: Option<Lease>,
+    pub(super) progress: Progress,
+    pub(super) interruptions: u32,
+    pub(super) cancel: bool,
+}
+
+impl Queued {
+    /// How many columns it has.
+    pub(super) const COLUMNS: usize = 13;
+
+    /// Takes the columns of `queue_columns`.
+    pub(super) fn read(columns: &mut Columns<'_>) -> Result<Self> {
+        let (bucket, due, first_due) = (columns.bucket()?, columns.time()?, columns.time()?);
+        let delay = micros_duration(columns.take()?);
+        let (node, fence): (Option<i64>, Option<i64>) = (columns.take()?, columns.take()?);
+        let lease = node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) });
+        let (attempt, base, generation) = (columns.small()?, columns.small()?, columns.small()?);
+        let progress = Progress { generation, attempt, base };
+        let (interruptions, cancel) = (columns.small()?, columns.take()?);
+        Ok(Self { bucket, due, first_due, delay, lease, progress, interruptions, cancel })
+    }
+
+    /// How it stands.
+    pub(super) fn seen(&self) -> Seen {
+        let leased = if self.lease.is_some() { Leased::Yes } else { Leased::No };
+        Seen {
+            state: State::live(self.bucket.lane, leased),
+            generation: self.progress.generation,
+            attempt: self.progress.attempt,
+        }
+    }
+}
+
+/// Takes the columns of `wide_columns`: the notification as it was accepted.
+pub(super) fn wide(id: NotificationId, keys: &Keys, columns: &mut Columns<'_>) -> Result<Arc<Notification>> {
+    let flow: Option<i64> = columns.take()?;
+    let flow = flow.map(FlowId).ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
+    Ok(Arc::new(Notification {
+        id,
+        tenant: key.tenant.clone(),
+        channel: key.channel,
+        destination: key.destination.clone(),
+        to: columns.take()?,
+        priority: columns.priority()?,
+        template: columns.take()?,
+        subject: columns.take()?,
+        event_key: columns.take()?,
+        correlation_id: columns.take()?,
+        not_before: columns.maybe_time()?,
+        expires_at: columns.maybe_time()?,
+        content: content(columns.take()?)?,
+    }))
+}
+
+fn content(text: &str) -> Result<Content> {
+    serde_json::from_str(text).map_err(|error| {
+        // The error's own words may quote the message, which belongs in no log.
+        let (kind, column) = (error.classify(), error.column());
+        Fault::nonsense(format!("the content is no content ({kind:?} error at column {column})"))
+    })
+}
+
+/// The content as it is kept.
+pub(super) fn content_text(content: &Content) -> Result<String> {
+    serde_json::to_string(content)
+        .map_err(|error| Fault::nonsense(format!("a content cannot be written: {error}")))
+}
+
+/// The name of a notification as it is kept.
+pub(super) const fn uuid(id: NotificationId) -> Uuid {
+    Uuid::from_bytes(id.to_bytes())
+}
+
+/// The name of a dead letter as it is kept.
+pub(super) const fn letter_uuid(id: DeadLetterId) -> Uuid {
+    Uuid::from_bytes(id.to_bytes())
+}
+
+/// A time or none, as it is written.
+pub(super) fn maybe_micros(time: Option<Timestamp>) -> Option<i64> {
+    time.map(Timestamp::as_micros)
+}
+
+/// A count as PostgreSQL takes it.
+pub(super) fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A counter of attempts, generations or interruptions as it is kept.
+pub(super) fn number(count: u32) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+/// A text that PostgreSQL can keep: it knows no character 0, which people put nowhere and a broken server may send.
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
+}
+
+/// The same for what may be absent.
+pub(super) fn maybe_clean(text: Option<&String>) -> Option<Cow<'_, str>> {
+    text.map(|text| clean(text))
+}
+
+/// A duration from its stored form.
+pub(super) fn micros_duration(micros: i64) -> Duration {
+    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+/// A quick try as it is kept: start in microseconds, milliseconds, failure type, status code, error.
+type QuickTuple = (i64, u64, u8, Option<u16>, Option<String>);
+
+/// The quick tries of an attempt as they are kept; none if there were none.
+pub(super) fn quick_text(tries: &[QuickTry]) -> Result<Option<String>> {
+    let tuple = |quick: &QuickTry| -> QuickTuple {
+        let (code, error) = (quick.failure_type.code(), quick.error.clone());
+        (quick.started_at.as_micros(), quick.duration_ms, code, quick.status_code, error)
+    };
+    if tries.is_empty() {
+        return Ok(None);
+    }
+    let tuples: Vec<QuickTuple> = tries.iter().map(tuple).collect();
+    let text = serde_json::to_string(&tuples);
+    text.map(Some).map_err(|error| Fault::nonsense(format!("quick tries cannot be written: {error}")))
+}
+
+fn quick_tries(tuples: Vec<QuickTuple>) -> Result<Vec<QuickTry>> {
+    let quick = |(started, duration_ms, code, status_code, error): QuickTuple| {
+        Ok(QuickTry {
+            started_at: Timestamp::from_micros(started),
+            duration_ms,
+            failure_type: failure(code)?,
+            status_code,
+            error,
+        })
+    };
+    tuples.into_iter().map(quick).collect()
+}
+
+/// How an attempt came out, from what is kept.
+pub(super) fn outcome(code: Option<u8>) -> Result<Outcome> {
+    code.map_or(Ok(Outcome::Delivered), |code| Ok(Outcome::Failed(failure(code)?)))
+}
+
+fn failure(code: u8) -> Result<FailureType> {
+    FailureType::from_code(code).ok_or_else(|| Fault::nonsense(format!("failure type {code}")))
+}
+
+/// Takes generation, number, start, duration, failure, status code, error and quick tries.
+pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
+    Ok(Attempt {
+        generation: columns.small()?,
+        number: columns.small()?,
+        started_at: columns.time()?,
+        duration: micros_duration(columns.take()?),
+        outcome: outcome(columns.maybe_code()?)?,
+        status_code: columns.take::<Option<i32>>()?.and_then(|code| u16::try_from(code).ok()),
+        error: columns.take()?,
+        quick_tries: {
+            let tuples = columns.take::<Option<&str>>()?.map_or(Ok(vec![]), serde_json::from_str);
+            quick_tries(tuples.map_err(|error| Fault::nonsense(format!("the quick tries: {error}")))?)?
+        },
+    })
+}
+
+/// An attempt as a dead letter keeps it.
+type AttemptTuple = (u32, u32, i64, i64, Option<u8>, Option<u16>, Option<String>, Vec<QuickTuple>);
+
+/// The attempts of a dead letter from what is kept.
+pub(super) fn attempts_from(text: &str) -> Result<Vec<Attempt>> {
+    let tuples: Vec<AttemptTuple> = serde_json::from_str(text)
+        .map_err(|error| Fault::nonsense(format!("the attempts of a dead letter: {error}")))?;
+    let attempt = |(generation, number, started, took, code, status_code, error, quick): AttemptTuple| {
+        Ok(Attempt {
+            generation,
+            number,
+            started_at: Timestamp::from_micros(started),
+            duration: micros_duration(took),
+            outcome: outcome(code)?,
+            status_code,
+            error,
+            quick_tries: quick_tries(quick)?,
+        })
+    };
+    tuples.into_iter().map(attempt).collect()
+}

@@ -1,0 +1,10 @@
+//! The promises of the PostgreSQL store, on a real server that the tests start by themselves.
+
+mod conformance;
+mod connect;
+mod damage;
+mod engine;
+mod many;
+mod server;
+mod tls;
+mod trouble;
