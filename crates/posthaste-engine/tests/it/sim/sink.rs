@@ -84,6 +84,8 @@ impl Channel for SimChannel {
             self.life.runs().await;
         }
         let reply = self.meet(&delivery, number, &underway).await;
+        // Asked again: the send took its time, and once faults have ended nobody dies any more.
+        let faults = *self.world.faults.lock().unwrap();
         if self.world.strikes(faults.crash) {
             self.life.die();
         }
