@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use self::budget::Budget;
 use self::cursor::Cursors;
 pub(crate) use self::cursor::{hex, unhex};
+use self::health::Taking;
 use self::metrics::Requests;
 use self::problem::{Kind, Problem, Result};
 use self::route::{Access, Route};
@@ -57,6 +58,7 @@ pub struct Api {
     cursors: Cursors,
     requests: Requests,
     bodies: Budget,
+    taking: Taking,
 }
 
 /// A request on its way to its resource.
@@ -101,8 +103,8 @@ impl Api {
     /// An API over a running engine.
     pub fn new(parts: ApiParts) -> Self {
         let cursors = Cursors::new(&parts.cursor_secret);
-        let (requests, bodies) = (Requests::default(), Budget::default());
-        Self { parts, stopping: AtomicBool::new(false), cursors, requests, bodies }
+        let (requests, bodies, taking) = (Requests::default(), Budget::default(), Taking::default());
+        Self { parts, stopping: AtomicBool::new(false), cursors, requests, bodies, taking }
     }
 
     /// From here on the node says that it is not ready.

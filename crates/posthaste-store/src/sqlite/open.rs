@@ -110,6 +110,16 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The file has several names, and another process could use it by another one: the lock goes by the name.
+    #[error(
+        "{} is also a file of another name (a hard link), by which another process could use it: remove the other name, or \
+         make a copy",
+        path.display()
+    )]
+    Linked {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file or its lock cannot be opened.
     #[error("{} cannot be opened", path.display())]
     Io {
@@ -220,14 +230,30 @@ fn writable(path: PathBuf) -> Result<PathBuf, OpenError> {
     match path.metadata() {
         Ok(about) if about.is_dir() => Err(OpenError::Directory { path }),
         Ok(about) if about.permissions().readonly() => Err(OpenError::ReadOnly { path }),
+        #[cfg(unix)]
+        Ok(about) if std::os::unix::fs::MetadataExt::nlink(&about) > 1 => Err(OpenError::Linked { path }),
         // Whatever else is wrong shows when it is opened.
         _ => Ok(path),
+    }
+}
+
+/// Makes the file if it is not there, for its owner alone: it holds what is sent to whom. Its log is made like it.
+fn make_private(path: &Path) -> Result<(), OpenError> {
+    let mut how = std::fs::OpenOptions::new();
+    how.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut how, 0o600);
+    match how.open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(OpenError::io(path, error)),
     }
 }
 
 /// The connection that writes, with the schema brought up to date and every node of an earlier process dead.
 pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let sqlite = |source| OpenError::sqlite(path, source);
+    make_private(path)?;
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     ours_or_empty(&conn, path)?;
     // Has to come before the first table.

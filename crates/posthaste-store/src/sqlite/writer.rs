@@ -141,7 +141,8 @@ impl Writer {
                 self.commits.fetch_add(1, Ordering::Relaxed);
             }
             Err(fault) => {
-                tracing::warn!(commands = group.len(), error = %fault, "a transaction was rolled back");
+                // Whoever asked is told, and says so in the log.
+                tracing::debug!(commands = group.len(), error = %fault, "a transaction was rolled back");
                 self.roll_back();
             }
         }

@@ -261,3 +261,20 @@ fn a_file_of_another_program_is_refused_and_left_as_it_was() {
     );
     assert!(std::fs::read(&path).unwrap() == before);
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_is_for_its_owner_alone_and_is_refused_under_two_names() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.db");
+    drop(SqliteStore::open(&path, Options::default()).unwrap());
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    std::fs::hard_link(&path, directory.path().join("b.db")).unwrap();
+    for name in ["a.db", "b.db"] {
+        let refused = SqliteStore::open(directory.path().join(name), Options::default()).err().unwrap();
+        assert!(matches!(refused, OpenError::Linked { .. }), "{refused}");
+    }
+    std::fs::remove_file(directory.path().join("b.db")).unwrap();
+    drop(SqliteStore::open(&path, Options::default()).unwrap());
+}

@@ -73,7 +73,7 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
         let mut signals = Signals::listen()?;
         let options = SinkOptions::new(Arc::new(SystemClock));
         let sink = Sink::start(args.sink, options).await.with_context(|| {
-            format!("the sink cannot listen on {}: `--sink` names another address", args.sink)
+            format!("the sink cannot listen on {}: is another Posthaste running? `--sink` and `--listen` name other addresses", args.sink)
         })?;
         let server = Server::start(&config, Some(&key)).await?;
         greet(&server, &sink, &key, config.store.url.file()?)?;
@@ -90,7 +90,11 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &Path) -> std::io::Resu
     let program = std::env::args_os().next().unwrap_or_else(|| "posthaste".into());
     let program = program.to_string_lossy();
     let mut out = std::io::stdout().lock();
-    writeln!(out, "Posthaste {} is ready. Ctrl-C stops it.\n", env!("CARGO_PKG_VERSION"))?;
+    writeln!(
+        out,
+        "Posthaste {} is ready. Ctrl-C stops it, a second one at once.\n",
+        env!("CARGO_PKG_VERSION")
+    )?;
     writeln!(out, "  API    {api}   (what it can do: {api}/openapi.json)")?;
     writeln!(
         out,
@@ -99,7 +103,7 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &Path) -> std::io::Resu
         sink.url("/arrivals")
     )?;
     writeln!(out, "  store  {}", store.display())?;
-    writeln!(out, "  key    {key}\n")?;
+    writeln!(out, "  key    {key}   (a new one at each start, unless POSTHASTE_ADMIN_KEY is set)\n")?;
     writeln!(out, "A notification that fails twice and then arrives; paste this into another terminal:\n")?;
     writeln!(
         out,

@@ -95,7 +95,7 @@ pub(crate) async fn run(args: KeysArgs, reach: &Reach) -> anyhow::Result<Outcome
 async fn create(session: &Session, name: &str, tenant: Option<&str>) -> anyhow::Result<Outcome> {
     let body = match tenant {
         Some(tenant) => json!({"name": name, "tenant": tenant}),
-        None => json!({"name": name}),
+        None => json!({"name": name, "admin": true}),
     };
     let answer = session.post("/v1/keys", body.to_string()).await?;
     session.print(&answer, |made| {

@@ -1,9 +1,13 @@
 //! `/healthz` and `/readyz`.
 
+use std::sync::Mutex;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::{Api, json};
 
@@ -22,6 +26,8 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
         Some("a part of the engine has failed: restart this node")
     } else if !api.engine.is_recording() {
         Some("outcomes cannot be recorded at present")
+    } else if !api.taking.is_well() {
+        Some("the store does not take what is sent; is its disk full?")
     } else if api.store.settings(Some(api.engine.settings().version)).await.is_err() {
         Some("the store does not answer")
     } else {
@@ -32,5 +38,30 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
         Some(reason) => {
             json(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "notReady", "reason": reason}))
         }
+    }
+}
+
+/// Whether sends could be stored of late. Where nobody sends any more, because the node says that it is not ready, it is
+/// given another chance after a while.
+#[derive(Debug, Default)]
+pub(super) struct Taking(Mutex<Option<Instant>>);
+
+/// How long a send that could not be stored counts.
+const COUNTS_FOR: Duration = Duration::from_secs(5);
+
+impl Taking {
+    /// Notes whether a send could be stored.
+    pub(super) fn note(&self, stored: bool) {
+        let mut failed = self.0.lock().expect("no code panics while it notes this");
+        if !stored {
+            *failed = Some(Instant::now());
+        } else if failed.is_some() {
+            *failed = None;
+        }
+    }
+
+    fn is_well(&self) -> bool {
+        let failed = *self.0.lock().expect("no code panics while it notes this");
+        failed.is_none_or(|at| at.elapsed() > COUNTS_FOR)
     }
 }

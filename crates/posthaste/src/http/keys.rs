@@ -32,12 +32,20 @@ pub(super) async fn create(api: &Api, mut ask: Ask) -> Result {
     let mut object = Object::read(&text)?;
     let name = object.line("name", 100)?;
     let tenant = object.text("tenant", Tenant::LONGEST)?;
+    let admin = object.typed::<bool>("admin", "true or false")?.unwrap_or(false);
     object.finish()?;
     let name = name.ok_or_else(|| Problem::at("/name", "name is missing: what the key is for"))?;
     let tenant: Option<Tenant> = tenant
         .map(|tenant| tenant.parse())
         .transpose()
         .map_err(|error| Problem::at("/tenant", format!("{error}")))?;
+    // A key that may do everything is never made by leaving something out.
+    if admin == tenant.is_some() {
+        return Err(Problem::at(
+            "/tenant",
+            "give `tenant`, or `\"admin\": true` for a key that may do everything",
+        ));
+    }
     let made = keys::create(&api.engine, &name, tenant.as_ref(), &ask.caller.actor()).await?;
     let shown = json!({"id": made.id, "name": name, "tenant": tenant, "key": made.secret});
     Ok(json(StatusCode::CREATED, &shown))

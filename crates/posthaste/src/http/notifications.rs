@@ -9,6 +9,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
 use posthaste_engine::store::{Accepted, Filter, Idempotency};
 use serde_json::value::RawValue;
@@ -103,19 +104,18 @@ async fn accept(
     notifications: Vec<Notification>,
     answer: Bytes,
 ) -> Result {
-    let idempotency = match ask.head.headers.get("idempotency-key") {
-        None => None,
-        Some(given) => Some(Idempotency {
-            tenant: tenant.clone(),
-            key: idempotency_key(given)?,
-            hash: hash_of(ask.head.uri.path(), text),
-            answer: answer.to_vec(),
-        }),
-    };
+    let idempotency = idempotency_key(ask)?.map(|key| Idempotency {
+        tenant: tenant.clone(),
+        key,
+        hash: hash_of(ask.head.uri.path(), text),
+        answer: answer.to_vec(),
+    });
     if notifications.is_empty() && idempotency.is_none() {
         return Ok(bytes(StatusCode::ACCEPTED, answer));
     }
-    match api.engine.accept(idempotency, notifications).await? {
+    let accepted = api.engine.accept(idempotency, notifications).await;
+    api.taking.note(!matches!(accepted, Err(AcceptError::Store(_))));
+    match accepted? {
         Accepted::New => Ok(bytes(StatusCode::ACCEPTED, answer)),
         Accepted::Twin(first) => Ok(replay(first)),
         Accepted::Conflict => Err(Problem::new(
@@ -132,8 +132,7 @@ async fn repeated(
     tenant: &Tenant,
     text: &[u8],
 ) -> Result<Option<Response<Full<Bytes>>>> {
-    let Some(given) = ask.head.headers.get("idempotency-key") else { return Ok(None) };
-    let key = idempotency_key(given)?;
+    let Some(key) = idempotency_key(ask)? else { return Ok(None) };
     let first = api.store.idempotent(tenant.clone(), key, api.engine.now()).await?;
     let twin = first.filter(|(hash, _)| *hash == hash_of(ask.head.uri.path(), text));
     Ok(twin.map(|(_, answer)| replay(answer)))
@@ -145,12 +144,17 @@ fn replay(first: Vec<u8>) -> Response<Full<Bytes>> {
     response
 }
 
-fn idempotency_key(given: &HeaderValue) -> Result<String> {
-    let key = given.to_str().ok().map(str::trim).filter(|key| (1..=LONGEST_KEY).contains(&key.len()));
-    key.map(str::to_owned).ok_or_else(|| {
-        let detail =
-            format!("the header Idempotency-Key must have 1 to {LONGEST_KEY} visible ASCII characters");
-        Problem::parameter("Idempotency-Key", detail)
+/// The key of a request, if it has one. Of two nobody could say which is meant.
+fn idempotency_key(ask: &Ask) -> Result<Option<String>> {
+    let bad = |detail: String| Problem::parameter("Idempotency-Key", detail);
+    let mut given = ask.head.headers.get_all("idempotency-key").iter();
+    let Some(first) = given.next() else { return Ok(None) };
+    if given.next().is_some() {
+        return Err(bad("the header Idempotency-Key is given twice".to_owned()));
+    }
+    let key = first.to_str().ok().map(str::trim).filter(|key| (1..=LONGEST_KEY).contains(&key.len()));
+    key.map(|key| Some(key.to_owned())).ok_or_else(|| {
+        bad(format!("the header Idempotency-Key must have 1 to {LONGEST_KEY} visible ASCII characters"))
     })
 }
 

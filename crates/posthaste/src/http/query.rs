@@ -50,16 +50,23 @@ impl<'a> Query<'a> {
                 let name = short(&name);
                 return Err(Problem::parameter(&name, format!("`{name}` is longer than {LONGEST} bytes")));
             }
+            if value.is_empty() {
+                let name = short(&name);
+                return Err(Problem::parameter(
+                    &name,
+                    format!("`{name}` is empty: leave it out, or say what it is"),
+                ));
+            }
             pairs.push((name, Some(value)));
         }
         Ok(Self { pairs, known: vec![] })
     }
 
-    /// Takes a parameter; an empty one counts as missing.
+    /// Takes a parameter.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Cow<'a, str>> {
         self.known.push(name);
         let pair = self.pairs.iter_mut().find(|(given, _)| given == name)?;
-        pair.1.take().filter(|value| !value.is_empty())
+        pair.1.take()
     }
 
     /// Takes a text.
@@ -148,13 +155,16 @@ pub(super) struct Paging<P> {
 impl<P: Position> Paging<P> {
     /// Takes `limit` and `cursor`. A cursor goes on only in the list and with the filters that it came from.
     pub(super) fn take(api: &Api, ask: &Ask, query: &mut Query<'_>) -> Result<Self> {
-        let limit = match query.read::<usize>("limit")? {
+        let fits = |limit: &usize| (1..=LARGEST_LIMIT).contains(limit);
+        let limit = match query.take("limit") {
             None => DEFAULT_LIMIT,
-            Some(limit) if (1..=LARGEST_LIMIT).contains(&limit) => limit,
-            Some(limit) => {
-                let detail = format!("limit must be from 1 to {LARGEST_LIMIT}, not {limit}");
-                return Err(Problem::parameter("limit", detail));
-            }
+            Some(given) => given.parse().ok().filter(fits).ok_or_else(|| {
+                let detail = format!(
+                    "limit must be a whole number from 1 to {LARGEST_LIMIT}, not `{}`",
+                    short(&given)
+                );
+                Problem::parameter("limit", detail)
+            })?,
         };
         let list = list_of(ask);
         let cursor = query.take("cursor");
@@ -183,7 +193,7 @@ impl<P: Position> Paging<P> {
 fn list_of(ask: &Ask) -> String {
     let query = ask.head.uri.query().unwrap_or("");
     let mut filters: Vec<(Cow<'_, str>, Cow<'_, str>)> = form_urlencoded::parse(query.as_bytes())
-        .filter(|(name, value)| name != "cursor" && name != "limit" && !value.is_empty())
+        .filter(|(name, _)| name != "cursor" && name != "limit")
         .collect();
     filters.sort();
     let whose = ask.caller.tenant.as_ref().map_or("*", Tenant::as_str);

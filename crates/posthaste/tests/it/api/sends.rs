@@ -280,6 +280,8 @@ async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflic
     let path = "/v1/notifications";
     // What is refused does not use the key up.
     admin.ask(Method::POST, path, &key, "{}").await.problem(422, "VALIDATION_FAILED");
+    let two = [("Idempotency-Key", "order-7"), ("Idempotency-Key", "order-8")];
+    admin.ask(Method::POST, path, &two, sent.to_string()).await.problem(422, "VALIDATION_FAILED");
     let first = admin.ask(Method::POST, path, &key, sent.to_string()).await;
     first.is(202);
     assert!(!first.headers.contains_key("idempotency-replayed"));

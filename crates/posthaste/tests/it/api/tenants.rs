@@ -292,7 +292,8 @@ async fn idempotency_keys_of_two_tenants_are_apart() {
 async fn a_key_works_until_it_is_revoked_and_is_kept_only_as_its_hash() {
     let running = Running::start().await;
     let made = running.admin.post("/v1/keys", &json!({"name": "till", "tenant": "a"})).await.is(201);
-    let second = running.admin.post("/v1/keys", &json!({"name": "second admin"})).await.is(201);
+    let second =
+        running.admin.post("/v1/keys", &json!({"name": "second admin", "admin": true})).await.is(201);
     let key = made["key"].as_str().unwrap();
     let (tenant, admin) = (running.caller(Some(key)), running.caller(second["key"].as_str()));
     tenant.send_until(&running.webhook("/ok"), "succeeded").await;
