@@ -1,7 +1,7 @@
 //! Settings: flags over variables over a file over what is built in.
 //!
-//! Everything that is given is merged into one table of keys, each with its origin ([`layers`]); one pass reads the
-//! table into the checked [`Config`] ([`read`]) and complains about what it does not know. What is built in is the
+//! Everything that is given is merged into one table of keys, each with its origin (`layers`); one pass reads the
+//! table into the checked [`Config`] (`read`) and complains about what it does not know. What is built in is the
 //! embedded `config.default.toml`, which is reference and sample as well.
 
 mod layers;
