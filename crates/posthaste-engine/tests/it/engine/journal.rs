@@ -1,11 +1,11 @@
 //! The log: each state change is one event with its ids, and nothing of what is sent is in it.
 
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use posthaste_core::state::State;
-use tracing::Level;
 use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, Level};
 
 use super::PLAIN;
 use crate::rig::{Rig, Script, ada, http, notification, pass, secs, send};
@@ -15,8 +15,8 @@ use crate::rig::{Rig, Script, ada, http, notification, pass, secs, send};
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Lines {
-    /// Listens until the guard is dropped. A place in the code that logs for the first time just now, on another thread
-    /// where nobody listens, may be marked as one that nobody ever listens to; it is asked again once that is over.
+    /// Listens until the guard is dropped. While there is only one listener, a place in the code that logs for the first
+    /// time on another thread, where nobody listens, counts as one that nobody listens to anywhere; so there are two.
     fn listen(level: Level) -> (Self, DefaultGuard) {
         let lines = Self::default();
         let writer = lines.clone();
@@ -25,11 +25,10 @@ impl Lines {
             .with_ansi(false)
             .with_writer(move || writer.clone())
             .finish();
+        static SECOND: OnceLock<Dispatch> = OnceLock::new();
+        SECOND.get_or_init(|| Dispatch::new(tracing_subscriber::fmt().with_writer(io::sink).finish()));
         let guard = tracing::subscriber::set_default(subscriber);
-        for _ in 0..5 {
-            std::thread::yield_now();
-            tracing::callsite::rebuild_interest_cache();
-        }
+        tracing::callsite::rebuild_interest_cache();
         (lines, guard)
     }
 
