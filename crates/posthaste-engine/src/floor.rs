@@ -218,7 +218,7 @@ impl Floor {
         jobs
     }
 
-    /// How many are in hand: on their way out, or with an outcome that is not recorded yet.
+    /// How many are in hand: waiting in memory, on their way out, or with an outcome that is not recorded yet.
     pub(crate) fn busy(&self) -> u32 {
         let inner = self.lock();
         inner.busy.main + inner.busy.retry + inner.unrecorded + inner.hand.len()
