@@ -81,7 +81,8 @@ async fn a_full_disk_refuses_and_loses_nothing_and_after_a_restart_with_room_all
     let kept = Kept::read(home.file());
     kept.check(&ledger);
     let duplicates = kept.duplicates(&sink);
-    assert!(duplicates <= CONCURRENCY, "{duplicates} outcomes could not be recorded");
+    // As many as it may keep unrecorded, and as many again that were on their way (ADR 9).
+    assert!(duplicates <= 2 * CONCURRENCY, "{duplicates} outcomes could not be recorded");
     sink.stop().await;
 }
 
