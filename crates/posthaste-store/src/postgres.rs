@@ -20,7 +20,7 @@ use posthaste_engine::store::{
 };
 use tokio::sync::Semaphore;
 
-pub use self::connect::{ConnectError, PostgresOptions, Time};
+pub use self::connect::{ConnectError, PostgresOptions, Time, without_password};
 pub use self::planted::Planted;
 
 use self::counters::Writers;
@@ -41,6 +41,8 @@ mod idempotency;
 mod lists;
 pub mod migrate;
 mod nodes;
+#[cfg(unix)]
+pub mod own;
 mod planted;
 mod reads;
 mod rows;

@@ -22,7 +22,7 @@ use posthaste_core::channel::Channel;
 use posthaste_core::classify::Overrides;
 use posthaste_core::policy::PolicySet;
 
-pub use named::{LogFormat, LogLevel, NotBuilt, RateAnswer, Secret, StoreUrl, Synchronous};
+pub use named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 pub use problem::{ConfigError, Problem};
 pub use sections::{
     Alerts, Breaker, EngineSettings, Job, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention,

@@ -11,6 +11,7 @@ use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::store::{Store, StoreError};
+use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
 use posthaste_store::sqlite::{OpenError, Options, SqliteStore, Synchronous};
 use posthaste_wire::guard::Guard;
 use posthaste_wire::webhook::{BadRoot, WebhookChannel, WebhookOptions};
@@ -18,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::SystemClock;
-use crate::config::{self, Config, NotBuilt};
+use crate::config::{self, Config, StoreUrl};
 use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, hex, unhex};
 use crate::keys::{self, BadAdminKey, Keys};
@@ -44,12 +45,12 @@ pub enum StartError {
         #[source]
         source: io::Error,
     },
-    /// The store is of a kind that is still to come.
-    #[error(transparent)]
-    NotBuilt(#[from] NotBuilt),
     /// The file cannot be opened.
     #[error("the store cannot be opened")]
     Open(#[from] OpenError),
+    /// The database cannot be used.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     /// The store does not do as it is told.
     #[error("the store does not serve")]
     Store(#[from] StoreError),
@@ -85,7 +86,7 @@ impl Server {
         let listener = server::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let guard = Guard::new(config.security.allow_subnets.clone());
-        let store = open(&config.store)?;
+        let store = open(&config.store).await?;
         let engine = engine(config, store.clone(), guard.clone()).await?;
         let made_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
         let cursor_secret = cursor_secret(&engine).await?;
@@ -123,8 +124,17 @@ impl Server {
     }
 }
 
-fn open(config: &config::Store) -> Result<Arc<dyn Store>, StartError> {
-    let options = Options {
+async fn open(config: &config::Store) -> Result<Arc<dyn Store>, StartError> {
+    Ok(match &config.url {
+        StoreUrl::Sqlite(file) => Arc::new(SqliteStore::open(file, sqlite_options(config))?),
+        StoreUrl::Postgres(url) => {
+            Arc::new(PostgresStore::connect(url.reveal(), postgres_options(config)).await?)
+        }
+    })
+}
+
+fn sqlite_options(config: &config::Store) -> Options {
+    Options {
         synchronous: match config.synchronous {
             config::Synchronous::Full => Synchronous::Full,
             config::Synchronous::Normal => Synchronous::Normal,
@@ -132,8 +142,11 @@ fn open(config: &config::Store) -> Result<Arc<dyn Store>, StartError> {
         },
         unsafe_durability: config.unsafe_durability,
         ..Options::default()
-    };
-    Ok(Arc::new(SqliteStore::open(config.url.file()?, options)?))
+    }
+}
+
+fn postgres_options(config: &config::Store) -> PostgresOptions {
+    PostgresOptions { unsafe_durability: config.unsafe_durability, ..PostgresOptions::default() }
 }
 
 async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {

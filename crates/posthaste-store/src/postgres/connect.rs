@@ -335,7 +335,7 @@ fn shown(config: &Config) -> String {
 }
 
 /// The URL as it can be shown to people.
-fn without_password(url: &str) -> String {
+pub fn without_password(url: &str) -> String {
     let mut shown = url.to_owned();
     if let Some(start) = url.find("://").map(|at| at + 3)
         && let Some(end) = url[start..].rfind('@').map(|at| at + start)

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -12,7 +12,7 @@ use posthaste_wire::sink::{Sink, SinkOptions};
 use super::Outcome;
 use super::serve;
 use crate::clock::SystemClock;
-use crate::config::{Config, Sources};
+use crate::config::{Config, Sources, StoreUrl};
 use crate::keys;
 use crate::shutdown::Signals;
 use crate::wiring::Server;
@@ -76,7 +76,7 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
             format!("the sink cannot listen on {}: is another Posthaste running? `--sink` and `--listen` name other addresses", args.sink)
         })?;
         let server = Server::start(&config, Some(&key)).await?;
-        greet(&server, &sink, &key, config.store.url.file()?)?;
+        greet(&server, &sink, &key, &config.store.url)?;
         let signal = signals.first().await;
         let outcome = serve::stop(server, &mut signals, signal).await;
         sink.stop().await;
@@ -85,7 +85,7 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
 }
 
 /// What a newcomer needs on one screen: the addresses, the key, and a line to paste.
-fn greet(server: &Server, sink: &Sink, key: &str, store: &Path) -> std::io::Result<()> {
+fn greet(server: &Server, sink: &Sink, key: &str, store: &StoreUrl) -> std::io::Result<()> {
     let (api, target) = (format!("http://{}", server.address), sink.url("/sequence/503,503,200"));
     let program = std::env::args_os().next().unwrap_or_else(|| "posthaste".into());
     let program = program.to_string_lossy();
@@ -102,7 +102,7 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &Path) -> std::io::Resu
         sink.url(""),
         sink.url("/arrivals")
     )?;
-    writeln!(out, "  store  {}", store.display())?;
+    writeln!(out, "  store  {store}")?;
     writeln!(out, "  key    {key}   (a new one at each start, unless POSTHASTE_ADMIN_KEY is set)\n")?;
     writeln!(out, "A notification that fails twice and then arrives; paste this into another terminal:\n")?;
     writeln!(

@@ -1,7 +1,7 @@
 //! Values that have a meaning of their own: names from a short list, the store's URL, secrets.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What is never shown.
 #[derive(Clone, PartialEq, Eq)]
@@ -34,20 +34,7 @@ pub enum StoreUrl {
     Postgres(Secret),
 }
 
-/// A store that is understood but does not exist yet.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("PostgreSQL is not built yet: set store.url to an SQLite file, such as sqlite://posthaste.db")]
-pub struct NotBuilt;
-
 impl StoreUrl {
-    /// The SQLite file, or why there is none.
-    pub fn file(&self) -> Result<&Path, NotBuilt> {
-        match self {
-            Self::Sqlite(path) => Ok(path),
-            Self::Postgres(_) => Err(NotBuilt),
-        }
-    }
-
     pub(super) fn parse(text: &str) -> Option<Self> {
         match text.split_once("://")? {
             ("sqlite", path) if !path.is_empty() => Some(Self::Sqlite(path.into())),
@@ -55,6 +42,16 @@ impl StoreUrl {
                 Some(Self::Postgres(Secret::new(text.to_owned())))
             }
             _ => None,
+        }
+    }
+}
+
+/// As people may see it: without the password.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Sqlite(path) => write!(out, "{}", path.display()),
+            Self::Postgres(url) => out.write_str(&posthaste_store::postgres::without_password(url.reveal())),
         }
     }
 }

@@ -189,7 +189,7 @@ fn variables_and_flags_are_text_whatever_the_key_means() {
     assert_eq!(config.engine.name.as_deref(), Some("42"));
     assert_eq!(config.server.drain_timeout, secs(5));
     assert_eq!((config.log.level, config.log.format), (LogLevel::Debug, LogFormat::Json));
-    assert_eq!(config.store.url.file(), Ok(Path::new("/var/x.db")));
+    assert_eq!(config.store.url, StoreUrl::Sqlite("/var/x.db".into()));
     let webhook = json!({"maxAttempts": 7, "schedule": ["1m", "5m"], "deadLetter": false,
         "quick": {"statusCodes": [404, 409]}, "jitter": {"percent": 10}});
     assert_eq!(layer(&config, "channel:webhook"), webhook);

@@ -1,0 +1,160 @@
+//! A PostgreSQL server of one's own, for the bench and for tests: made in a directory of its own with the programs that are
+//! installed, and stopped and removed with it, however the process ends that started it.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A running server. Its calls wait: they are not for a thread that serves others.
+#[derive(Debug)]
+pub struct OwnServer {
+    bin: PathBuf,
+    directory: PathBuf,
+    port: u16,
+    /// The shell that stops the server when this end of its input is closed.
+    watch: Option<(Child, ChildStdin)>,
+}
+
+/// Makes the server, tells when it is up, and waits for the end of its input, which is the end of whoever started it.
+const WATCH: &str = r#"
+    trap '' INT TERM HUP
+    if [ "$(id -u)" = 0 ]; then
+        user=nobody
+        id -u postgres >/dev/null 2>&1 && user=postgres
+        install -d -o "$user" -m 700 "$DIRECTORY"
+        as() { runuser -u "$user" -- "$@"; }
+    else
+        install -d -m 700 "$DIRECTORY"
+        as() { "$@"; }
+    fi
+    cd "$DIRECTORY" || exit 1
+    as "$BIN/initdb" -D data -A trust -U postgres -E UTF8 --locale=C --no-sync >initdb.log 2>&1 || { cat initdb.log >&2; exit 1; }
+    as sed -i '1i host all locked 127.0.0.1/32 scram-sha-256' data/pg_hba.conf
+    as tee -a data/postgresql.conf >/dev/null <<TEXT
+port = $PORT
+listen_addresses = '127.0.0.1'
+unix_socket_directories = '$DIRECTORY'
+max_connections = 300
+$SETTINGS
+TEXT
+    order() {
+        as "$BIN/pg_ctl" -D data -w -t 60 -l "$DIRECTORY/data/log" "$@" >>start.log 2>&1 && return
+        cat start.log data/log >&2
+        exit 1
+    }
+    order start
+    echo up
+    while read -r wanted; do
+        case $wanted in
+            start) order start ;;
+            *) order -m immediate "$wanted" ;;
+        esac
+        echo done
+    done
+    as "$BIN/pg_ctl" -D data -m immediate stop >/dev/null 2>&1
+    cd / && rm -rf "$DIRECTORY"
+"#;
+
+impl OwnServer {
+    /// A new server below this directory, with these lines in its `postgresql.conf` beside those that it needs.
+    pub fn start(below: &Path, settings: &str) -> io::Result<Self> {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let bin = installed()?;
+        let number = STARTED.fetch_add(1, Ordering::Relaxed);
+        let directory = below.join(format!("posthaste-pg-{}-{number}", std::process::id()));
+        let port = free_port()?;
+        let mut watch = Command::new("sh");
+        watch.args(["-c", WATCH]).env("BIN", &bin).env("DIRECTORY", &directory).env("SETTINGS", settings);
+        watch.env("PORT", port.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        let mut watch = watch.spawn()?;
+        let input = watch.stdin.take().expect("the input was asked for");
+        let mut server = Self { bin, directory, port, watch: Some((watch, input)) };
+        server.answered("up")?;
+        Ok(server)
+    }
+
+    fn answered(&mut self, word: &str) -> io::Result<()> {
+        let (watch, _) = self.watch.as_mut().expect("the shell is there until the drop");
+        let mut line = String::new();
+        // One line at a time is all that the shell says, so nothing is left in the buffer.
+        let output = watch.stdout.as_mut().expect("the output was asked for");
+        BufReader::new(output).read_line(&mut line)?;
+        if line.trim() == word {
+            return Ok(());
+        }
+        Err(io::Error::other("PostgreSQL did not do as it was told; what it said stands above"))
+    }
+
+    /// Tells the server to `restart`, `stop` or `start`, without giving it time to end what is under way.
+    pub fn order(&mut self, order: &str) -> io::Result<()> {
+        let (_, input) = self.watch.as_mut().expect("the shell is there until the drop");
+        writeln!(input, "{order}")?;
+        self.answered("done")
+    }
+
+    /// Runs statements with `psql` and answers with their rows, a line each.
+    pub fn sql(&self, database: &str, sql: &str) -> io::Result<String> {
+        let mut psql = Command::new(self.bin.join("psql"));
+        psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"]);
+        psql.args(["-p", &self.port.to_string(), "-d", database, "-c", sql]);
+        let output = psql.output()?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(io::Error::other(format!("{sql}\n{said}")));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    }
+
+    /// The URL of a database.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// The port it listens on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The directory that everything is in.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        if let Some((mut watch, input)) = self.watch.take() {
+            drop(input);
+            let _ = watch.wait();
+        }
+    }
+}
+
+/// Where the programs of PostgreSQL are: on the PATH, or where Debian puts them, the newest version first.
+fn installed() -> io::Result<PathBuf> {
+    let on_path = std::env::var_os("PATH").unwrap_or_default();
+    let mut places: Vec<PathBuf> = std::env::split_paths(&on_path).collect();
+    let mut versions: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .map(|found| found.flatten().map(|version| version.path().join("bin")).collect())
+        .unwrap_or_default();
+    versions.sort_by_key(|bin| {
+        let version = bin.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        std::cmp::Reverse(version.and_then(|name| name.parse::<u32>().ok()))
+    });
+    places.extend(versions);
+    // A link on the PATH leads to the place where all of them are.
+    let real = |place: PathBuf| Some(place.join("pg_ctl").canonicalize().ok()?.parent()?.to_owned());
+    let complete = |bin: &PathBuf| ["initdb", "pg_ctl", "psql"].iter().all(|name| bin.join(name).is_file());
+    let found = places.into_iter().filter_map(real).find(complete);
+    found.ok_or_else(|| {
+        let what = "PostgreSQL is missing: pg_ctl, initdb and psql are neither on the PATH nor in \
+                    /usr/lib/postgresql/*/bin. Install it, on Debian with: sudo apt-get install postgresql";
+        io::Error::new(io::ErrorKind::NotFound, what)
+    })
+}
+
+fn free_port() -> io::Result<u16> {
+    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
