@@ -38,6 +38,7 @@ mod ends;
 mod fault;
 mod flows;
 mod idempotency;
+pub mod inspect;
 mod lists;
 pub mod migrate;
 mod nodes;
@@ -73,6 +74,7 @@ pub struct PostgresStore {
     flows: Flows,
     days: Days,
     time: Time,
+    durable: bool,
 }
 
 /// Runs something in a transaction of its own, again where the server chose it to give way.
@@ -106,7 +108,7 @@ impl PostgresStore {
     /// Connects to the database that the URL names, and brings its schema up to date if that is allowed.
     pub async fn connect(url: &str, options: PostgresOptions) -> std::result::Result<Self, ConnectError> {
         let (reached, client) = connect::reach(url, &options).await?;
-        connect::check(&client, &reached.tried, &options).await?;
+        let durable = connect::check(&client, &reached.tried, &options).await?;
         if options.migrate {
             migrate::take_all(&client).await?;
         }
@@ -123,7 +125,13 @@ impl PostgresStore {
             flows: Flows::default(),
             days: Days::default(),
             time: options.time,
+            durable,
         })
+    }
+
+    /// Whether what the server acknowledges survives a crash of it, by what it said when it was reached.
+    pub fn is_durable(&self) -> bool {
+        self.durable
     }
 
     /// A connection for one transaction.

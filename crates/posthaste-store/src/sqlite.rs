@@ -33,6 +33,7 @@ use self::writer::{Call, Tx, Work, Writer};
 
 mod accept;
 mod acts;
+pub mod backup;
 mod checkpoint;
 mod claim;
 mod counters;
@@ -41,6 +42,7 @@ mod fault;
 mod flows;
 mod lists;
 mod lock;
+pub mod migrate;
 mod nodes;
 mod open;
 mod planted;

@@ -158,7 +158,7 @@ pub enum ConnectError {
     },
     /// A pooler that keeps no sessions stands in between.
     #[error(
-        "what answers at {tried} is a pooler that keeps no sessions ({what}): set prepared = false, or name the server itself"
+        "what answers at {tried} is a pooler that keeps no sessions ({what}): set store.prepared = false, or name the server itself"
     )]
     Pooler {
         /// Where.
@@ -168,7 +168,7 @@ pub enum ConnectError {
     },
     /// The server has no connection to spare.
     #[error(
-        "PostgreSQL at {tried} has no connection left: raise its max_connections, or let each node use fewer"
+        "PostgreSQL at {tried} has no connection left: raise its max_connections, or let each node use fewer (store.connections)"
     )]
     Full {
         /// Where.
@@ -196,7 +196,7 @@ pub enum ConnectError {
     /// The server would acknowledge what a crash can take back.
     #[error(
         "PostgreSQL runs with {setting}={value}, which loses acknowledged notifications in a crash: set {setting} = on and \
-         reload it, or set unsafe_durability = true to accept that"
+         reload it, or set store.unsafe_durability = true to accept that"
     )]
     NotDurable {
         /// The setting.
@@ -211,9 +211,9 @@ pub enum ConnectError {
     )]
     Newer {
         /// The schema of the database.
-        found: i32,
+        found: u32,
         /// The newest schema known here.
-        known: i32,
+        known: u32,
     },
     /// The database has not taken every step.
     #[error("the database lacks step {step} of the schema: run `posthaste migrate up`")]
@@ -279,7 +279,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
     }
 }
 
-fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> {
+pub(super) fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> {
     let bad = |what: String| ConnectError::BadUrl { given: without_password(url), what };
     if !url.contains("://") && !url.contains('=') {
         return Err(bad("it has no scheme".to_owned()));
@@ -392,23 +392,26 @@ fn refused(error: &PoolError, tried: String, database: String) -> ConnectError {
     }
 }
 
-/// Refuses a server that would lose what it acknowledged, is too old, or cannot hold every text.
+/// Refuses a server that would lose what it acknowledged, is too old, or cannot hold every text. Says whether it keeps what
+/// it acknowledged, where that is not asked for.
 pub(super) async fn check(
     client: &Object,
     tried: &str,
     options: &PostgresOptions,
-) -> Result<(), ConnectError> {
+) -> Result<bool, ConnectError> {
     let sql = "
         select current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
             current_setting('server_version_num')::integer, current_setting('server_version'),
             current_setting('server_encoding')";
     let rows = client.query_typed(sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(()) };
+    let Some(row) = rows.first() else { return Ok(false) };
+    let mut durable = true;
     for (column, setting) in ["fsync", "full_page_writes", "synchronous_commit"].into_iter().enumerate() {
         let value: String = row.try_get(column)?;
         if value == "off" && !options.unsafe_durability {
             return Err(ConnectError::NotDurable { setting, value });
         }
+        durable &= value != "off";
     }
     let (version, found): (i32, String) = (row.try_get(3)?, row.try_get(4)?);
     if version < 130_000 {
@@ -418,7 +421,7 @@ pub(super) async fn check(
     if encoding != "UTF8" {
         return Err(ConnectError::NotUtf8 { tried: tried.to_owned(), found: encoding });
     }
-    Ok(())
+    Ok(durable)
 }
 
 #[cfg(test)]
