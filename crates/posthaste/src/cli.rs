@@ -1,10 +1,11 @@
 //! The command line: one file a command, and what they share.
 //!
-//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something. Exit
-//! codes: 0 done, 1 failed, 2 wrong use.
+//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something; `migrate`,
+//! `backup` and `doctor` look at the store itself (`settings.rs`). Exit codes: 0 done, 1 failed, 2 wrong use.
 
 mod acts;
 mod audit;
+mod backup;
 mod bench;
 mod completions;
 mod dead_letters;
@@ -15,12 +16,14 @@ mod filter;
 mod input;
 mod keys;
 mod listing;
+mod migrate;
 mod notifications;
 mod output;
 mod policy;
 mod reach;
 mod send;
 mod serve;
+mod settings;
 mod sink;
 mod stats;
 mod watch;
@@ -67,6 +70,8 @@ enum Command {
     Policy(policy::PolicyArgs),
     Keys(keys::KeysArgs),
     Doctor(doctor::DoctorArgs),
+    Migrate(migrate::MigrateArgs),
+    Backup(backup::BackupArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -118,6 +123,8 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Serve(args) => serve::run(args),
         Command::Bench(args) => bench::run(args, reach.output),
         Command::Completions(args) => completions::run(&args),
+        Command::Backup(args) => backup::run(args, reach.output),
+        Command::Migrate(args) => block_on(migrate::run(args, reach.output)),
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Send(args) => block_on(send::run(*args, &reach)),
         Command::Notifications(args) => block_on(notifications::run(args, &reach)),
@@ -133,7 +140,11 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
 
 /// Runs a command that only waits for others, on this thread alone.
 fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(command);
+    // A name that nobody resolves may still be waited for by a thread of its own.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Whether the command line is at fault, not what it named or found.

@@ -49,7 +49,7 @@ pub enum StartError {
         source: io::Error,
     },
     /// The file cannot be opened.
-    #[error("the store cannot be opened")]
+    #[error(transparent)]
     Open(#[from] OpenError),
     /// The database cannot be used.
     #[error(transparent)]

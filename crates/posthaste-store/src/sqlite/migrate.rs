@@ -23,7 +23,7 @@ pub fn status(path: impl AsRef<Path>) -> Result<Schema<OpenError>, OpenError> {
     if empty {
         return Ok(Schema { steps: steps(0), refused: refused(0, path) });
     }
-    let conn = open::onlooker(path)?;
+    let conn = open::passer_by(path)?;
     match ours_or_empty(&conn, path) {
         Ok(()) => {
             let taken = taken(&conn, path)?;

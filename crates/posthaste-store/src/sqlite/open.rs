@@ -318,11 +318,24 @@ fn durable(conn: &Connection, path: &Path, options: &Options) -> Result<(), Open
     Ok(())
 }
 
-/// A connection that only looks at a file, which another process may be using.
+/// A connection that only looks at a file, which another process may be using. Where there is no log yet, it leaves an empty
+/// one behind.
 pub(super) fn onlooker(path: &Path) -> Result<Connection, OpenError> {
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     conn.busy_timeout(Duration::from_secs(5)).map_err(|source| OpenError::sqlite(path, source))?;
     Ok(conn)
+}
+
+/// The same for a short look that leaves nothing behind: a file without a log is nobody's, or was opened this moment.
+pub(super) fn passer_by(path: &Path) -> Result<Connection, OpenError> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = Path::new(&log).metadata().is_ok_and(|about| about.len() > 0);
+    let Some(name) = path.to_str().filter(|_| !has_log) else { return onlooker(path) };
+    let name = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)
+        .map_err(|source| OpenError::sqlite(path, source))
 }
 
 /// A connection that only reads.

@@ -1,5 +1,6 @@
 //! The store that the configuration names, whichever kind it is: opened, brought up to date, looked at.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use posthaste_engine::store::Store;
@@ -7,6 +8,7 @@ use posthaste_store::postgres;
 use posthaste_store::postgres::inspect::Inspection;
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
 use posthaste_store::schema::{Schema, Step};
+use posthaste_store::sqlite::backup::Copied;
 use posthaste_store::sqlite::{self, Options, SqliteStore, Synchronous};
 
 use super::StartError;
@@ -47,6 +49,11 @@ pub async fn migrate(config: &config::Store) -> Result<Vec<Step>, StartError> {
         StoreUrl::Sqlite(file) => sqlite::migrate::up(file, &sqlite_options(config))?,
         StoreUrl::Postgres(url) => postgres::migrate::up(url.reveal(), &postgres_options(config)).await?,
     })
+}
+
+/// Copies an SQLite file that may be in use.
+pub fn backup(file: &Path, to: &Path) -> Result<Copied, StartError> {
+    Ok(sqlite::backup::backup(file, to)?)
 }
 
 /// A look at the server of a store in PostgreSQL.
