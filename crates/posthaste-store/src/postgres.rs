@@ -20,8 +20,9 @@ use posthaste_engine::store::{
 };
 use tokio::sync::Semaphore;
 
-pub use self::connect::{ConnectError, PostgresOptions, Time, without_password};
+pub use self::connect::{PostgresOptions, Time, without_password};
 pub use self::planted::Planted;
+pub use self::refusal::ConnectError;
 
 use self::counters::Writers;
 use self::flows::Flows;
@@ -46,6 +47,7 @@ mod nodes;
 pub mod own;
 mod planted;
 mod reads;
+mod refusal;
 mod rows;
 mod settings;
 mod settle;

@@ -7,7 +7,8 @@ use deadpool_postgres::Object;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::AsyncMessage;
 
-use super::connect::{self, ConnectError, PostgresOptions};
+use super::connect::{self, PostgresOptions};
+use super::refusal::ConnectError;
 use super::{migrate, tls};
 use crate::schema::Schema;
 

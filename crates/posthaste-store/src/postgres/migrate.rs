@@ -12,7 +12,8 @@ use deadpool_postgres::Object;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::types::Type;
 
-use super::connect::{self, ConnectError, PostgresOptions};
+use super::connect::{self, PostgresOptions};
+use super::refusal::ConnectError;
 use crate::schema::{Schema, Step};
 
 /// A step of the schema.

@@ -132,7 +132,7 @@ async fn whoever_cannot_connect_is_told_what_was_tried() {
     assert!(matches!(error, ConnectError::BadUrl { .. }) && said.contains("names no database"), "{said}");
     // The server has no TLS, which `require` does not take.
     let (error, said) = refused(&format!("{}?sslmode=require", server.url(&database)), few()).await;
-    assert!(matches!(error, ConnectError::Unreachable { .. }) && said.contains("TLS"), "{said}");
+    assert!(matches!(error, ConnectError::NoTls { .. }) && said.contains("ssl = on"), "{said}");
 }
 
 #[tokio::test]
