@@ -10,7 +10,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::planted::Planted;
 
 /// The schema, step by step; `user_version` is the number of steps that a file has taken.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_first.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/sqlite/0001_first.sql"),
+    include_str!("../../migrations/sqlite/0002_node_times.sql"),
+];
 
 /// How a file is opened.
 #[derive(Debug, Clone)]
