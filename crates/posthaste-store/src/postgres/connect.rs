@@ -7,7 +7,9 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::news::Way;
 use super::planted::Planted;
 use super::refusal::{ConnectError, chain, refused};
 use super::tls;
@@ -114,8 +116,22 @@ impl PostgresOptions {
 pub(super) struct Reached {
     /// The connections.
     pub(super) pool: Pool,
+    /// How one more connection is made.
+    config: Config,
+    tls: MakeRustlsConnect,
     /// Where they lead, for people; without the password.
     pub(super) tried: String,
+}
+
+impl Reached {
+    /// Where news are told. Each schema has a channel of its own, for a database may hold several.
+    pub(super) async fn way(&self, client: &Object, patience: Duration) -> Result<Way, ConnectError> {
+        let sql = "select 'posthaste_' || current_schema()::regnamespace::oid";
+        let rows = client.query_typed(sql, &[]).await?;
+        let channel: String =
+            rows.first().map_or_else(|| Ok("posthaste".to_owned()), |row| row.try_get(0))?;
+        Ok(Way { config: self.config.clone(), tls: self.tls.clone(), channel: channel.into(), patience })
+    }
 }
 
 /// Finds out where the URL leads, and connects once.
@@ -124,7 +140,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
     let (tried, database) = (shown(&config), config.get_dbname().unwrap_or_default().to_owned());
     let tls = tls::connector(config.get_ssl_mode(), options.root_certificates.as_deref())?;
     let recycling_method = RecyclingMethod::Fast;
-    let manager = Manager::from_config(config, tls, ManagerConfig { recycling_method });
+    let manager = Manager::from_config(config.clone(), tls.clone(), ManagerConfig { recycling_method });
     let pool = Pool::builder(manager)
         .max_size(options.connections.max(1))
         .wait_timeout(Some(options.connect_timeout))
@@ -134,7 +150,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
         .build()
         .map_err(|error| ConnectError::Tls { what: error.to_string() })?;
     match pool.get().await {
-        Ok(client) => Ok((Reached { pool, tried }, client)),
+        Ok(client) => Ok((Reached { pool, config, tls, tried }, client)),
         Err(error) => Err(refused(&error, tried, database)),
     }
 }

@@ -24,11 +24,18 @@ struct Migration {
 }
 
 /// Every step that is known, in their order.
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_first",
-    sql: include_str!("../../migrations/postgres/0001_first.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_first",
+        sql: include_str!("../../migrations/postgres/0001_first.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_node_times",
+        sql: include_str!("../../migrations/postgres/0002_node_times.sql"),
+    },
+];
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.
 const LOCK: i64 = 0x706f_7374_6861_7374;

@@ -10,7 +10,10 @@ use super::open::{self, OpenError, Options};
 use crate::schema::{Schema, Step};
 
 /// Every step that is known, in their order: the name of its file and what is in it.
-const MIGRATIONS: &[(&str, &str)] = &[("0001_first", include_str!("../../migrations/sqlite/0001_first.sql"))];
+const MIGRATIONS: &[(&str, &str)] = &[
+    ("0001_first", include_str!("../../migrations/sqlite/0001_first.sql")),
+    ("0002_node_times", include_str!("../../migrations/sqlite/0002_node_times.sql")),
+];
 
 /// What SQLite calls the program that a file belongs to: "post".
 const APPLICATION: i64 = 0x706f_7374;
