@@ -7,7 +7,7 @@ use posthaste_store::postgres::own::OwnServer;
 
 use super::{database, shared};
 use crate::cli::{Ended, run};
-use crate::program::sink;
+use crate::program::{Home, get, sink};
 
 /// How long each may look for a server; and how much longer the whole may take on a busy machine.
 const CONNECT: &str = "store.connect_timeout=2s";
@@ -107,4 +107,9 @@ async fn a_server_that_loses_what_it_acknowledged_is_refused() {
     assert_eq!(run(&[&["migrate", "up"], &accepted[..]].concat()).await.code, Some(0));
     let ended = run(&[&["doctor"], &accepted[..]].concat()).await;
     assert!(ended.out.contains("warn  store disk"), "{ended:?}");
+    let home =
+        Home::new(&["store.unsafe_durability=true"]).with_database(url, "127.0.0.1:0".parse().unwrap());
+    let program = home.start().await;
+    assert_eq!(get(&program.client(), "/healthz").await["durability"], "unsafe");
+    program.stop().await;
 }
