@@ -15,6 +15,7 @@ mod filter;
 mod input;
 mod keys;
 mod listing;
+mod nodes;
 mod notifications;
 mod output;
 mod policy;
@@ -66,6 +67,7 @@ enum Command {
     Audit(audit::AuditArgs),
     Policy(policy::PolicyArgs),
     Keys(keys::KeysArgs),
+    Nodes(nodes::NodesArgs),
     Doctor(doctor::DoctorArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
@@ -127,6 +129,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Audit(args) => block_on(audit::run(args, &reach)),
         Command::Policy(args) => block_on(policy::run(args, &reach)),
         Command::Keys(args) => block_on(keys::run(args, &reach)),
+        Command::Nodes(args) => block_on(nodes::run(args, &reach)),
         Command::Doctor(args) => block_on(doctor::run(args, &reach)),
     }
 }
