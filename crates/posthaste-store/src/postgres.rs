@@ -21,8 +21,9 @@ use posthaste_engine::store::{
 };
 use tokio::sync::Semaphore;
 
-pub use self::connect::{ConnectError, PostgresOptions, Time, without_password};
+pub use self::connect::{PostgresOptions, Time, without_password};
 pub use self::planted::Planted;
+pub use self::refusal::ConnectError;
 
 use self::counters::Writers;
 use self::flows::Flows;
@@ -40,6 +41,7 @@ mod ends;
 mod fault;
 mod flows;
 mod idempotency;
+pub mod inspect;
 mod lists;
 pub mod migrate;
 mod news;
@@ -48,6 +50,7 @@ mod nodes;
 pub mod own;
 mod planted;
 mod reads;
+mod refusal;
 mod rows;
 mod settings;
 mod settle;
@@ -76,6 +79,7 @@ pub struct PostgresStore {
     flows: Flows,
     days: Days,
     time: Time,
+    durable: bool,
     /// Where to listen, and where news are told.
     way: Way,
     /// Whether a connection of ours is always the same session, so that one can listen on it.
@@ -113,7 +117,7 @@ impl PostgresStore {
     /// Connects to the database that the URL names, and brings its schema up to date if that is allowed.
     pub async fn connect(url: &str, options: PostgresOptions) -> std::result::Result<Self, ConnectError> {
         let (reached, client) = connect::reach(url, &options).await?;
-        connect::check(&client, &reached.tried, &options).await?;
+        let durable = connect::check(&client, &reached.tried, &options).await?;
         if options.migrate {
             migrate::take_all(&client).await?;
         }
@@ -132,7 +136,13 @@ impl PostgresStore {
             flows: Flows::default(),
             days: Days::default(),
             time: options.time,
+            durable,
         })
+    }
+
+    /// Whether what the server acknowledges survives a crash of it, by what it said when it was reached.
+    pub fn is_durable(&self) -> bool {
+        self.durable
     }
 
     /// A connection for one transaction.

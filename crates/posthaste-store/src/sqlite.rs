@@ -34,6 +34,7 @@ use self::writer::{Call, Tx, Work, Writer};
 
 mod accept;
 mod acts;
+pub mod backup;
 mod checkpoint;
 mod claim;
 mod counters;
@@ -42,6 +43,7 @@ mod fault;
 mod flows;
 mod lists;
 mod lock;
+pub mod migrate;
 mod nodes;
 mod open;
 mod planted;

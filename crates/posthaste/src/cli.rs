@@ -1,10 +1,11 @@
 //! The command line: one file a command, and what they share.
 //!
-//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something. Exit
-//! codes: 0 done, 1 failed, 2 wrong use.
+//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something; `migrate`,
+//! `backup` and `doctor` look at the store itself (`settings.rs`). Exit codes: 0 done, 1 failed, 2 wrong use.
 
 mod acts;
 mod audit;
+mod backup;
 mod bench;
 mod completions;
 mod dead_letters;
@@ -15,6 +16,7 @@ mod filter;
 mod input;
 mod keys;
 mod listing;
+mod migrate;
 mod nodes;
 mod notifications;
 mod output;
@@ -22,6 +24,7 @@ mod policy;
 mod reach;
 mod send;
 mod serve;
+mod settings;
 mod sink;
 mod stats;
 mod watch;
@@ -69,6 +72,8 @@ enum Command {
     Keys(keys::KeysArgs),
     Nodes(nodes::NodesArgs),
     Doctor(doctor::DoctorArgs),
+    Migrate(migrate::MigrateArgs),
+    Backup(backup::BackupArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -120,6 +125,8 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Serve(args) => serve::run(args),
         Command::Bench(args) => bench::run(args, reach.output),
         Command::Completions(args) => completions::run(&args),
+        Command::Backup(args) => backup::run(args, reach.output),
+        Command::Migrate(args) => block_on(migrate::run(args, reach.output)),
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Send(args) => block_on(send::run(*args, &reach)),
         Command::Notifications(args) => block_on(notifications::run(args, &reach)),
@@ -136,7 +143,11 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
 
 /// Runs a command that only waits for others, on this thread alone.
 fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(command);
+    // A name that nobody resolves may still be waited for by a thread of its own.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Whether the command line is at fault, not what it named or found.
