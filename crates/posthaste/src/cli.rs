@@ -17,6 +17,7 @@ mod input;
 mod keys;
 mod listing;
 mod migrate;
+mod nodes;
 mod notifications;
 mod output;
 mod policy;
@@ -69,6 +70,7 @@ enum Command {
     Audit(audit::AuditArgs),
     Policy(policy::PolicyArgs),
     Keys(keys::KeysArgs),
+    Nodes(nodes::NodesArgs),
     Doctor(doctor::DoctorArgs),
     Migrate(migrate::MigrateArgs),
     Backup(backup::BackupArgs),
@@ -134,6 +136,7 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Audit(args) => block_on(audit::run(args, &reach)),
         Command::Policy(args) => block_on(policy::run(args, &reach)),
         Command::Keys(args) => block_on(keys::run(args, &reach)),
+        Command::Nodes(args) => block_on(nodes::run(args, &reach)),
         Command::Doctor(args) => block_on(doctor::run(args, &reach)),
     }
 }

@@ -38,6 +38,7 @@ mod health;
 mod intake;
 mod keys;
 mod metrics;
+mod nodes;
 mod notifications;
 mod object;
 pub mod openapi;
@@ -55,7 +56,6 @@ mod view;
 pub struct Api {
     parts: ApiParts,
     stopping: AtomicBool,
-    cursors: Cursors,
     requests: Requests,
     bodies: Budget,
     taking: Taking,
@@ -86,8 +86,16 @@ pub struct ApiParts {
     pub metrics_need_key: bool,
     /// Whether an acknowledged notification survives a power cut.
     pub durable: bool,
-    /// What cursors are sealed with.
+    /// What cursors are sealed with where the settings do not say it.
     pub cursor_secret: [u8; 32],
+}
+
+/// The setting that holds what cursors are sealed with.
+pub(crate) const CURSOR_SECRET: &str = "secret:cursors";
+
+/// What cursors are sealed with on every node.
+pub(crate) fn cursor_secret(settings: &posthaste_engine::settings::Kept) -> Option<[u8; 32]> {
+    settings.values.get(CURSOR_SECRET).and_then(|kept| unhex(kept)?.try_into().ok())
 }
 
 /// The resources ask the API for its parts by their names.
@@ -102,9 +110,15 @@ impl Deref for Api {
 impl Api {
     /// An API over a running engine.
     pub fn new(parts: ApiParts) -> Self {
-        let cursors = Cursors::new(&parts.cursor_secret);
         let (requests, bodies, taking) = (Requests::default(), Budget::default(), Taking::default());
-        Self { parts, stopping: AtomicBool::new(false), cursors, requests, bodies, taking }
+        Self { parts, stopping: AtomicBool::new(false), requests, bodies, taking }
+    }
+
+    /// What seals and opens cursors. Nodes that start together for the first time each make a secret, and the last one
+    /// is everybody's: so it is looked up and not remembered.
+    fn cursors(&self) -> Cursors {
+        let secret = cursor_secret(&self.engine.settings());
+        Cursors::new(&secret.unwrap_or(self.cursor_secret))
     }
 
     /// From here on the node says that it is not ready.
@@ -181,6 +195,7 @@ impl Api {
             Route::Discard => dead_letters::discard(self, &mut ask).await,
             Route::Restore => dead_letters::restore(self, &mut ask).await,
             Route::Stats => stats::get(self, &ask).await,
+            Route::ListNodes => nodes::list(self, &ask).await,
             Route::Audit => audit::list(self, &ask).await,
             Route::ListPolicies => policies::list(self, &ask),
             Route::PreviewPolicy => policies::preview(self, ask).await,
