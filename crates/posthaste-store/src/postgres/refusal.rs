@@ -135,6 +135,15 @@ pub enum ConnectError {
         /// The first step that is missing.
         step: String,
     },
+    /// Somebody uses the tables that a step has to change.
+    #[error(
+        "step {step} of the schema could not be taken, because somebody uses its tables for long: wait until that has ended (a \
+         pg_dump, an open transaction; pg_stat_activity tells) and run `posthaste migrate up`"
+    )]
+    Occupied {
+        /// The step.
+        step: String,
+    },
     /// The schema is not what its list of steps says.
     #[error(
         "the schema is half migrated: {step} is not as this Posthaste knows it. Restore a backup, or empty the database and \

@@ -1,11 +1,13 @@
 //! The schema: who starts first makes it, and what is not as this program knows it is refused with the command that helps.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{database, shared};
 use crate::cli::run;
-use crate::program::Home;
+use crate::program::{Home, eventually};
 
 async fn migrate(what: &str, url: &str) -> (Option<i32>, Value) {
     let ended = run(&["migrate", what, "--store", url, "--output", "json"]).await;
@@ -96,6 +98,45 @@ async fn a_schema_that_is_newer_half_migrated_or_foreign_is_refused_by_every_com
     refused(&name, &["tables of another program (queue)", "a database of its own"]).await;
     let tables = "select string_agg(relname, ' ') from pg_class where relnamespace = 'public'::regnamespace";
     assert_eq!(shared().sql(&name, tables).unwrap(), "queue");
+}
+
+/// The statements of the page about migrations by which a step is taken back.
+fn back() -> String {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrations.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, sql) = page.split_once("```sql").unwrap();
+    sql.split("```").next().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_can_be_taken_back_as_the_page_says_and_is_taken_again_beside_a_long_reader() {
+    let name = database();
+    let url = shared().url(&name);
+    assert_eq!(migrate("up", &url).await.0, Some(0));
+    shared().sql(&name, &back()).unwrap();
+    let (code, status) = migrate("status", &url).await;
+    assert!(status["problem"].as_str().unwrap().contains("lacks step 0002_node_times"), "{code:?} {status}");
+    // As pg_dump does, somebody reads the table in a transaction that lasts.
+    let reading = "begin; lock table node in access share mode; select pg_sleep(7); commit";
+    let reader = std::thread::spawn({
+        let name = name.clone();
+        move || shared().sql(&name, reading).unwrap()
+    });
+    let held = "select count(*) from pg_locks where relation = 'node'::regclass and granted and pid <> pg_backend_pid()";
+    let holds = eventually(async || (shared().sql(&name, held).unwrap() != "0").then_some(()));
+    holds.await.expect("the reader reads");
+    let mut running = JoinSet::new();
+    running.spawn(async move { migrate("up", &url).await });
+    // Whoever wants the table meanwhile waits behind the step only shortly.
+    while !reader.is_finished() {
+        let asked = Instant::now();
+        shared().sql(&name, "select count(*) from node").unwrap();
+        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    reader.join().unwrap();
+    let (code, told) = running.join_next().await.unwrap().unwrap();
+    assert_eq!((code, &told["taken"][0]["name"]), (Some(0), &Value::from("0002_node_times")), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
