@@ -91,3 +91,33 @@ async fn while_the_database_is_away_callers_are_told_and_afterwards_all_goes_on(
     program.stop().await;
     sink.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_stopped_while_the_database_is_away_ends_and_another_takes_its_work_up() {
+    let mut server = OwnServer::start(&std::env::temp_dir(), "").unwrap();
+    server.sql("postgres", "create database p").unwrap();
+    let home = Home::new(&["engine.concurrency=8", "server.drain_timeout=2s", "store.connect_timeout=2s"])
+        .with_database(server.url("p"), "127.0.0.1:0".parse().unwrap());
+    let (mut program, sink, mut rng) = (home.start().await, sink().await, Rng::new());
+    let load = Load::start(&program, Aim { sink: sink.url(""), paths: PATHS, bytes: 100 }, &mut rng);
+    eventually(async || (sink.received() > 100).then_some(())).await.expect("it is delivered");
+    server.order("stop").unwrap();
+    let mut ledger = load.ended().await;
+    program.signal("TERM");
+    program.ended(Duration::from_secs(20)).await;
+    drop(program);
+
+    // One that starts before the database does says so, and does not wait.
+    let mut early = home.spawn();
+    assert_eq!(early.ended(Duration::from_secs(20)).await.code(), Some(1));
+    assert!(early.log().contains("PostgreSQL cannot be reached"), "{}", early.log());
+    drop(early);
+
+    server.order("start").unwrap();
+    let program = home.start().await;
+    ledger.repeat(&program.client(), &mut rng).await;
+    program.rest().await;
+    all_arrived(&sink, &ledger).await;
+    program.stop().await;
+    sink.stop().await;
+}
