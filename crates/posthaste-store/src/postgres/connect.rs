@@ -117,8 +117,8 @@ pub(super) struct Reached {
     /// The connections.
     pub(super) pool: Pool,
     /// How one more connection is made.
-    config: Config,
-    tls: MakeRustlsConnect,
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
     /// Where they lead, for people; without the password.
     pub(super) tried: String,
 }
@@ -155,7 +155,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
     }
 }
 
-pub(super) fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> {
+fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> {
     let bad = |what: String| ConnectError::BadUrl { given: without_password(url), what };
     if !url.contains("://") && !url.contains('=') {
         return Err(bad("it has no scheme".to_owned()));

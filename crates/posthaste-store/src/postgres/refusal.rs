@@ -203,8 +203,11 @@ pub(super) fn refused(error: &PoolError, tried: String, database: String) -> Con
 /// What it means that the server did not even refuse. The client has no codes for that, only words.
 fn unanswered(error: &tokio_postgres::Error, tried: String, what: String) -> ConnectError {
     let beneath = std::error::Error::source(error).and_then(|beneath| beneath.downcast_ref::<io::Error>());
+    // What the system says of a connection has kinds of its own.
     let nonsense = beneath.is_some_and(|beneath| {
-        matches!(beneath.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+        use io::ErrorKind::{InvalidData, InvalidInput, Other};
+        what.starts_with("error communicating")
+            && matches!(beneath.kind(), InvalidData | InvalidInput | Other)
     });
     if what.contains("password missing") || what.contains("authentication") {
         ConnectError::NotLetIn { tried, what: "it asks for a password".to_owned() }
