@@ -12,6 +12,7 @@ mod drain;
 mod full_disk;
 mod kept;
 mod load;
+mod nodes;
 mod power_cut;
 mod program;
 mod story;
