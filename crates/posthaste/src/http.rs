@@ -38,6 +38,7 @@ mod health;
 mod intake;
 mod keys;
 mod metrics;
+mod nodes;
 mod notifications;
 mod object;
 pub mod openapi;
@@ -181,6 +182,7 @@ impl Api {
             Route::Discard => dead_letters::discard(self, &mut ask).await,
             Route::Restore => dead_letters::restore(self, &mut ask).await,
             Route::Stats => stats::get(self, &ask).await,
+            Route::ListNodes => nodes::list(self, &ask).await,
             Route::Audit => audit::list(self, &ask).await,
             Route::ListPolicies => policies::list(self, &ask),
             Route::PreviewPolicy => policies::preview(self, ask).await,

@@ -1,5 +1,7 @@
 //! Puts the parts together: the one place that names concrete types.
 
+pub mod store;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -11,15 +13,16 @@ use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::store::{Store, StoreError};
-use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
-use posthaste_store::sqlite::{OpenError, Options, SqliteStore, Synchronous};
+use posthaste_store::postgres::ConnectError;
+use posthaste_store::sqlite::OpenError;
+use posthaste_store::sqlite::backup::BackupError;
 use posthaste_wire::guard::Guard;
 use posthaste_wire::webhook::{BadRoot, WebhookChannel, WebhookOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::SystemClock;
-use crate::config::{self, Config, StoreUrl};
+use crate::config::Config;
 use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, hex, unhex};
 use crate::keys::{self, BadAdminKey, Keys};
@@ -46,11 +49,14 @@ pub enum StartError {
         source: io::Error,
     },
     /// The file cannot be opened.
-    #[error("the store cannot be opened")]
+    #[error(transparent)]
     Open(#[from] OpenError),
     /// The database cannot be used.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// There is no copy of the file.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// The store does not do as it is told.
     #[error("the store does not serve")]
     Store(#[from] StoreError),
@@ -86,7 +92,7 @@ impl Server {
         let listener = server::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let guard = Guard::new(config.security.allow_subnets.clone());
-        let store = open(&config.store).await?;
+        let (store, durable) = store::open(&config.store).await?;
         let engine = engine(config, store.clone(), guard.clone()).await?;
         let made_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
         let cursor_secret = cursor_secret(&engine).await?;
@@ -97,7 +103,7 @@ impl Server {
             guard,
             body_within: config.server.body_timeout,
             metrics_need_key: config.metrics.require_key,
-            durable: config.store.synchronous == config::Synchronous::Full,
+            durable,
             cursor_secret,
         }));
         let limits = Limits {
@@ -122,31 +128,6 @@ impl Server {
         while self.tasks.join_next().await.is_some() {}
         left
     }
-}
-
-async fn open(config: &config::Store) -> Result<Arc<dyn Store>, StartError> {
-    Ok(match &config.url {
-        StoreUrl::Sqlite(file) => Arc::new(SqliteStore::open(file, sqlite_options(config))?),
-        StoreUrl::Postgres(url) => {
-            Arc::new(PostgresStore::connect(url.reveal(), postgres_options(config)).await?)
-        }
-    })
-}
-
-fn sqlite_options(config: &config::Store) -> Options {
-    Options {
-        synchronous: match config.synchronous {
-            config::Synchronous::Full => Synchronous::Full,
-            config::Synchronous::Normal => Synchronous::Normal,
-            config::Synchronous::Off => Synchronous::Off,
-        },
-        unsafe_durability: config.unsafe_durability,
-        ..Options::default()
-    }
-}
-
-fn postgres_options(config: &config::Store) -> PostgresOptions {
-    PostgresOptions { unsafe_durability: config.unsafe_durability, ..PostgresOptions::default() }
 }
 
 async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {
