@@ -255,10 +255,11 @@ impl Engine {
         let until = Instant::now() + patience.min(Duration::from_secs(86_400));
         // Whoever came before is told the truth about what is stored.
         let _ = tokio::time::timeout_at(until, self.let_in()).await;
-        self.shared.give_back(self.shared.floor.empty_hand());
-        while self.shared.floor.busy() > 0 {
+        loop {
+            // Each time: a claim that was under way may have brought more.
+            self.shared.give_back(self.shared.floor.empty_hand());
             let freed = self.shared.floor.freed.notified();
-            if tokio::time::timeout_at(until, freed).await.is_err() {
+            if self.shared.floor.busy() == 0 || tokio::time::timeout_at(until, freed).await.is_err() {
                 break;
             }
         }

@@ -13,6 +13,7 @@ mod drain;
 mod full_disk;
 mod kept;
 mod load;
+mod nodes;
 mod postgres;
 mod power_cut;
 mod program;
