@@ -84,7 +84,13 @@ impl Inspection {
     /// Whether what one connection announces reaches another one that listens. It does not where a pooler gives each
     /// transaction another connection.
     pub async fn hears(&self, patience: Duration) -> Result<bool, ConnectError> {
-        let (listener, mut connection) = self.reached.config.connect(self.reached.tls.clone()).await?;
+        let connecting = self.reached.config.connect(self.reached.tls.clone());
+        let connected = tokio::time::timeout(self.options.connect_timeout, connecting).await;
+        let silent = |_| ConnectError::Unreachable {
+            tried: self.reached.tried.clone(),
+            what: "no answer in time".to_owned(),
+        };
+        let (listener, mut connection) = connected.map_err(silent)??;
         let heard = async {
             loop {
                 match poll_fn(|context| connection.poll_message(context)).await {

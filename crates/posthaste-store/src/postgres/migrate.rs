@@ -16,7 +16,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::connect::{self, PostgresOptions};
-use super::refusal::ConnectError;
+use super::refusal::{ConnectError, chain};
 use crate::schema::{Schema, Step};
 
 /// A step of the schema.
@@ -85,6 +85,12 @@ pub(super) async fn take_all(client: &Object) -> Result<Vec<Step>, ConnectError>
 async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
     for _ in 0..TRIES {
         match take_once(client, migration).await {
+            Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                return Err(ConnectError::NotAllowed {
+                    step: migration.name.to_owned(),
+                    what: chain(&error),
+                });
+            }
             Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
                 tracing::warn!(step = migration.name, "somebody uses the tables, so the step is tried again");
                 tokio::time::sleep(PAUSE).await;

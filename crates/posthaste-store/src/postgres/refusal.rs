@@ -135,6 +135,17 @@ pub enum ConnectError {
         /// The first step that is missing.
         step: String,
     },
+    /// The user may not change the schema.
+    #[error(
+        "step {step} of the schema could not be taken, because the user may not do that: {what}. Make the user the owner \
+         (`alter database .. owner to ..`), or run `posthaste migrate up` as the owner"
+    )]
+    NotAllowed {
+        /// The step.
+        step: String,
+        /// What the server says.
+        what: String,
+    },
     /// Somebody uses the tables that a step has to change.
     #[error(
         "step {step} of the schema could not be taken, because somebody uses its tables for long: wait until that has ended (a \

@@ -100,6 +100,24 @@ async fn a_schema_that_is_newer_half_migrated_or_foreign_is_refused_by_every_com
     assert_eq!(shared().sql(&name, tables).unwrap(), "queue");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_who_may_not_make_tables_is_told_who_has_to() {
+    let name = database();
+    shared().sql("postgres", "create role guest login").unwrap();
+    shared().sql(&name, "revoke create on schema public from public").unwrap();
+    let url = shared().url(&name).replace("postgres@", "guest@");
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["migrate", "up"]] {
+        let ended = run(&[command, &["--store", &url]].concat()).await;
+        assert_eq!(ended.code, Some(1), "{command:?}: {ended:?}");
+        for word in ["step 0001_first", "permission denied", "owner", "`posthaste migrate up`"] {
+            assert!(ended.err.contains(word), "{command:?} does not say `{word}`: {}", ended.err);
+        }
+    }
+    shared().sql("postgres", &format!("alter database {name} owner to guest")).unwrap();
+    shared().sql(&name, "alter schema public owner to guest").unwrap();
+    assert_eq!(migrate("up", &url).await.0, Some(0));
+}
+
 /// The statements of the page about migrations by which a step is taken back.
 fn back() -> String {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrations.md");
