@@ -175,7 +175,8 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
         .connect_timeout(options.connect_timeout)
         // A server whose machine is gone says nothing: it is given up when it does not answer for this long.
         .tcp_user_timeout(options.connect_timeout * 3)
-        .keepalives_idle(options.connect_timeout);
+        // In whole seconds, of which the system takes neither none nor very many.
+        .keepalives_idle(options.connect_timeout.clamp(Duration::from_secs(1), Duration::from_secs(3_600)));
     if config.get_target_session_attrs() == TargetSessionAttrs::Any {
         // After a failover the old name may lead to a server that only reads.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
