@@ -24,11 +24,9 @@ use tokio::task::JoinSet;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::http::server::{self, Limits};
-use crate::http::{Api, ApiParts, hex, unhex};
+use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys};
 
-/// The setting that holds what cursors are sealed with.
-const CURSOR_SECRET: &str = "secret:cursors";
 /// How much longer than its body a request may take to be answered.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// How long exchanges may take to end once everything else has.
@@ -174,12 +172,11 @@ async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> 
 
 /// The secret of the cursors, made at the first start: a cursor outlives a restart and is good on every node.
 async fn cursor_secret(engine: &Engine) -> Result<[u8; 32], StartError> {
-    let kept = engine.settings().values.get(CURSOR_SECRET).and_then(|kept| unhex(kept));
-    if let Some(secret) = kept.and_then(|kept| kept.try_into().ok()) {
+    if let Some(secret) = cursor::secret(&engine.settings()) {
         return Ok(secret);
     }
     let secret = keys::random();
     let value = Some(hex(&secret));
-    engine.put_setting(CURSOR_SECRET, value, "make-secret", CURSOR_SECRET, &itself()).await?;
+    engine.put_setting(cursor::SECRET, value, "make-secret", cursor::SECRET, &itself()).await?;
     Ok(secret)
 }
