@@ -32,7 +32,7 @@ use crate::keys::{Caller, Keys};
 mod act;
 mod audit;
 mod budget;
-mod cursor;
+pub(crate) mod cursor;
 mod dead_letters;
 mod health;
 mod intake;
@@ -86,16 +86,8 @@ pub struct ApiParts {
     pub metrics_need_key: bool,
     /// Whether an acknowledged notification survives a power cut.
     pub durable: bool,
-    /// What cursors are sealed with where the settings do not say it.
+    /// What cursors are sealed with where the settings do not tell.
     pub cursor_secret: [u8; 32],
-}
-
-/// The setting that holds what cursors are sealed with.
-pub(crate) const CURSOR_SECRET: &str = "secret:cursors";
-
-/// What cursors are sealed with on every node.
-pub(crate) fn cursor_secret(settings: &posthaste_engine::settings::Kept) -> Option<[u8; 32]> {
-    settings.values.get(CURSOR_SECRET).and_then(|kept| unhex(kept)?.try_into().ok())
 }
 
 /// The resources ask the API for its parts by their names.
@@ -114,13 +106,6 @@ impl Api {
         Self { parts, stopping: AtomicBool::new(false), requests, bodies, taking }
     }
 
-    /// What seals and opens cursors. Nodes that start together for the first time each make a secret, and the last one
-    /// is everybody's: so it is looked up and not remembered.
-    fn cursors(&self) -> Cursors {
-        let secret = cursor_secret(&self.engine.settings());
-        Cursors::new(&secret.unwrap_or(self.cursor_secret))
-    }
-
     /// From here on the node says that it is not ready.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
@@ -128,6 +113,11 @@ impl Api {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// By the secret of now: nodes that start at the same moment on an empty store each make one, and the last one stays.
+    fn cursors(&self) -> Cursors {
+        Cursors::new(&cursor::secret(&self.engine.settings()).unwrap_or(self.cursor_secret))
     }
 
     async fn find_and_answer(&self, request: Request<Incoming>) -> (Option<Route>, Result) {

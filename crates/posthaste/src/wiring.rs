@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::http::server::{self, Limits};
-use crate::http::{self, Api, ApiParts, CURSOR_SECRET, hex};
+use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys};
 
 /// How much longer than its body a request may take to be answered.
@@ -172,11 +172,11 @@ async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> 
 
 /// The secret of the cursors, made at the first start: a cursor outlives a restart and is good on every node.
 async fn cursor_secret(engine: &Engine) -> Result<[u8; 32], StartError> {
-    if let Some(secret) = http::cursor_secret(&engine.settings()) {
+    if let Some(secret) = cursor::secret(&engine.settings()) {
         return Ok(secret);
     }
     let secret = keys::random();
     let value = Some(hex(&secret));
-    engine.put_setting(CURSOR_SECRET, value, "make-secret", CURSOR_SECRET, &itself()).await?;
+    engine.put_setting(cursor::SECRET, value, "make-secret", cursor::SECRET, &itself()).await?;
     Ok(secret)
 }

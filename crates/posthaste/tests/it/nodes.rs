@@ -3,8 +3,10 @@
 //! `POSTHASTE_NODES_NOTIFICATIONS` and `POSTHASTE_NODES_ROUNDS` make the run with everything at once a longer one.
 
 mod chaos;
+mod clock;
 mod leases;
 mod pause;
+mod pooler;
 mod rolling;
 mod settings;
 mod takeover;
@@ -35,9 +37,7 @@ impl Cluster {
     fn new(nodes: usize, concurrency: u32) -> Self {
         let server = block_in_place(|| OwnServer::start(&std::env::temp_dir(), "")).unwrap();
         block_in_place(|| server.sql("postgres", &format!("create database {DATABASE}"))).unwrap();
-        // All are open at the same time, so that each is another one.
-        let free: Vec<TcpListener> = (0..nodes).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let doors: Vec<SocketAddr> = free.iter().map(|door| door.local_addr().unwrap()).collect();
+        let doors = free_doors(nodes);
         let home = |(place, door): (usize, &SocketAddr)| {
             let settings = [format!("engine.concurrency={concurrency}"), format!("engine.name=node-{place}")];
             let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
@@ -69,4 +69,11 @@ impl Cluster {
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("the variable is a number"))
+}
+
+/// Addresses that nobody listens at.
+fn free_doors(count: usize) -> Vec<SocketAddr> {
+    // All are open at the same time, so that each is another one.
+    let free: Vec<TcpListener> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    free.iter().map(|door| door.local_addr().unwrap()).collect()
 }

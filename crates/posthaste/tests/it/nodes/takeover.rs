@@ -23,7 +23,7 @@ async fn hold(node: &Program, sink: &Sink, count: u64) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_killed_node_held_is_delivered_by_another_within_15_seconds() {
-    const HELD: u64 = 20;
+    const HELD: u64 = 10;
     let (cluster, sink) = (Cluster::new(2, CONCURRENCY), sink().await);
     let mut nodes = cluster.start().await;
     let ids = hold(&nodes[0], &sink, HELD).await;
@@ -46,26 +46,44 @@ async fn what_a_killed_node_held_is_delivered_by_another_within_15_seconds() {
     sink.stop().await;
 }
 
+/// As many as a flow may have under way on a node.
+const PLACES: u64 = CONCURRENCY as u64 / 2;
+
+/// Leases to the node what it sends at once and as much again, which waits in its memory. That is only so for a flow that
+/// has just moved, and on a slow machine it may have come to rest again: then everything is done once more.
+async fn lease_twice_as_much_as_is_sent(cluster: &Cluster, node: &Program, sink: &Sink) {
+    let batch = |path: &str, count: u64| {
+        let one = json!({"channel": "webhook", "to": sink.url(path), "body": 1});
+        json!({"notifications": vec![one; usize::try_from(count).unwrap()]})
+    };
+    for _ in 0..10 {
+        let before = sink.received();
+        post(&node.client(), "/v1/notifications/batch", &batch("/ok", PLACES)).await;
+        timeout(PATIENCE, sink.wait_for(before + PLACES)).await.expect("they arrive");
+        post(&node.client(), "/v1/notifications/batch", &batch("/delay/2s", 2 * PLACES)).await;
+        timeout(PATIENCE, sink.wait_for(before + 2 * PLACES)).await.expect("they arrive");
+        let held = cluster.sql("select count(*) from queue where node is not null group by node");
+        if held == (2 * PLACES).to_string() {
+            return;
+        }
+        node.rest().await;
+    }
+    panic!("the node never held more than it sent");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_node_has_not_sent_when_it_stops_is_delivered_by_another_within_a_second() {
-    const WAITING: u64 = 40;
-    let (cluster, sink) = (Cluster::new(2, 2), sink().await);
+async fn what_a_node_has_not_sent_when_it_stops_is_sent_by_another_within_a_second() {
+    let (cluster, sink) = (Cluster::new(2, CONCURRENCY), sink().await);
     let mut nodes = cluster.start().await;
-    // Two are under way for longer than the other node needs, the others wait behind them.
-    let one = json!({"channel": "webhook", "to": sink.url("/delay/4s"), "body": 1});
-    let slow = json!({"notifications": vec![one; 2]});
-    post(&nodes[0].client(), "/v1/notifications/batch", &slow).await;
-    timeout(PATIENCE, sink.wait_for(2)).await.expect("they arrive");
-    let one = json!({"channel": "webhook", "to": sink.url("/ok"), "body": 1});
-    let batch = json!({"notifications": vec![one; usize::try_from(WAITING).unwrap()]});
-    post(&nodes[0].client(), "/v1/notifications/batch", &batch).await;
-    nodes[0].signal("TERM");
+    lease_twice_as_much_as_is_sent(&cluster, &nodes[0], &sink).await;
+    let before = sink.received();
+    let mut stopping = nodes.remove(0);
+    stopping.signal("TERM");
     let stopped = Instant::now();
-    timeout(PATIENCE, sink.wait_for(2 + WAITING)).await.expect("the other node sends them");
+    timeout(PATIENCE, sink.wait_for(before + PLACES)).await.expect("the other node sends them");
     let taken = stopped.elapsed();
     eprintln!("takeover: {taken:?} after SIGTERM");
     assert!(taken <= Duration::from_secs(1), "it took {taken:?}");
-    let mut stopping = nodes.remove(0);
     assert!(stopping.lives(), "it still waits for what it has under way");
     assert_eq!(stopping.ended(PATIENCE).await.code(), Some(0));
     nodes[0].rest().await;
