@@ -129,13 +129,12 @@ impl Server {
 }
 
 async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {
-    let clock = Arc::new(SystemClock);
-    let webhook = WebhookOptions { guard, ..WebhookOptions::new(clock.clone()) };
+    let webhook = WebhookOptions { guard, ..WebhookOptions::default() };
     let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(webhook)?);
     let parts = Parts {
         store,
         channels: BTreeMap::from([(ChannelName::Webhook, webhook)]),
-        clock,
+        clock: Arc::new(SystemClock),
         policies: config.policies.clone(),
         overrides: config.overrides.clone(),
         seed: u64::from_be_bytes(keys::random()),

@@ -146,6 +146,11 @@ async fn nodes_whose_clocks_are_a_minute_wrong_change_nothing() {
     timeout(PATIENCE, sink.wait_for(before + 2)).await.expect("it is taken over");
     let taken = SystemClock.now().since(killed);
     assert!((Duration::from_secs(9)..Duration::from_secs(15)).contains(&taken), "it took {taken:?}");
+    for arrival in sink.arrivals() {
+        let off = arrival.at.as_millis()
+            - arrival.timestamp.expect("every delivery tells when it was sent") * 1_000;
+        assert!((0..10_000).contains(&off), "webhook-timestamp is off by {off} ms");
+    }
     nodes[0].rest().await;
     for node in nodes {
         node.stop().await;
