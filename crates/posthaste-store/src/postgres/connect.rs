@@ -117,8 +117,8 @@ pub(super) struct Reached {
     /// The connections.
     pub(super) pool: Pool,
     /// How one more connection is made.
-    config: Config,
-    tls: MakeRustlsConnect,
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
     /// Where they lead, for people; without the password.
     pub(super) tried: String,
 }
@@ -155,7 +155,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
     }
 }
 
-pub(super) fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> {
+fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> {
     let bad = |what: String| ConnectError::BadUrl { given: without_password(url), what };
     if !url.contains("://") && !url.contains('=') {
         return Err(bad("it has no scheme".to_owned()));
@@ -175,7 +175,8 @@ pub(super) fn config(url: &str, options: &PostgresOptions) -> Result<Config, Con
         .connect_timeout(options.connect_timeout)
         // A server whose machine is gone says nothing: it is given up when it does not answer for this long.
         .tcp_user_timeout(options.connect_timeout * 3)
-        .keepalives_idle(options.connect_timeout);
+        // In whole seconds, of which the system takes neither none nor very many.
+        .keepalives_idle(options.connect_timeout.clamp(Duration::from_secs(1), Duration::from_secs(3_600)));
     if config.get_target_session_attrs() == TargetSessionAttrs::Any {
         // After a failover the old name may lead to a server that only reads.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);

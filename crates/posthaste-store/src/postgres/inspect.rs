@@ -7,9 +7,9 @@ use deadpool_postgres::Object;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::AsyncMessage;
 
-use super::connect::{self, PostgresOptions};
+use super::connect::{self, PostgresOptions, Reached};
+use super::migrate;
 use super::refusal::ConnectError;
-use super::{migrate, tls};
 use crate::schema::Schema;
 
 /// The channel on which it is tried whether announcements arrive.
@@ -17,11 +17,9 @@ const CHANNEL: &str = "posthaste_inspection";
 
 /// A server that answers.
 pub struct Inspection {
-    url: String,
+    reached: Reached,
     options: PostgresOptions,
     client: Object,
-    /// Where it is, for people; without the password.
-    pub tried: String,
 }
 
 /// How much room a server has.
@@ -39,14 +37,19 @@ impl Inspection {
     /// Reaches the server.
     pub async fn start(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
         let (reached, client) = connect::reach(url, &options).await?;
-        Ok(Self { url: url.to_owned(), options, client, tried: reached.tried })
+        Ok(Self { reached, options, client })
+    }
+
+    /// Where it is, for people; without the password.
+    pub fn tried(&self) -> &str {
+        &self.reached.tried
     }
 
     /// Refuses a server that would lose what it acknowledged, whatever the options allow, is too old, or cannot hold every
     /// text.
     pub async fn fit(&self) -> Result<(), ConnectError> {
         let options = PostgresOptions { unsafe_durability: false, ..self.options.clone() };
-        connect::check(&self.client, &self.tried, &options).await.map(drop)
+        connect::check(&self.client, &self.reached.tried, &options).await.map(drop)
     }
 
     /// The schema of the database.
@@ -81,9 +84,13 @@ impl Inspection {
     /// Whether what one connection announces reaches another one that listens. It does not where a pooler gives each
     /// transaction another connection.
     pub async fn hears(&self, patience: Duration) -> Result<bool, ConnectError> {
-        let config = connect::config(&self.url, &self.options)?;
-        let tls = tls::connector(config.get_ssl_mode(), self.options.root_certificates.as_deref())?;
-        let (listener, mut connection) = config.connect(tls).await?;
+        let connecting = self.reached.config.connect(self.reached.tls.clone());
+        let connected = tokio::time::timeout(self.options.connect_timeout, connecting).await;
+        let silent = |_| ConnectError::Unreachable {
+            tried: self.reached.tried.clone(),
+            what: "no answer in time".to_owned(),
+        };
+        let (listener, mut connection) = connected.map_err(silent)??;
         let heard = async {
             loop {
                 match poll_fn(|context| connection.poll_message(context)).await {

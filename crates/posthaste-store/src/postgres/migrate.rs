@@ -8,12 +8,15 @@
 //! later release, when none of them runs any more (contract). A step that was released is never changed: its checksum is
 //! compared.
 
+use std::time::Duration;
+
 use deadpool_postgres::Object;
 use posthaste_core::time::Timestamp;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::connect::{self, PostgresOptions};
-use super::refusal::ConnectError;
+use super::refusal::{ConnectError, chain};
 use crate::schema::{Schema, Step};
 
 /// A step of the schema.
@@ -39,6 +42,12 @@ const MIGRATIONS: &[Migration] = &[
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.
 const LOCK: i64 = 0x706f_7374_6861_7374;
+
+/// How long a step waits for a table that somebody is using.
+const TABLE_WITHIN: &str = "2s";
+/// How long the others are let through before it is tried again, and how often that is done.
+const PAUSE: Duration = Duration::from_secs(1);
+const TRIES: usize = 20;
 
 /// Every step and whether the database has taken it, and whether this program can run on it. Changes nothing.
 pub async fn status(url: &str, options: &PostgresOptions) -> Result<Schema<ConnectError>, ConnectError> {
@@ -72,13 +81,35 @@ pub(super) async fn take_all(client: &Object) -> Result<Vec<Step>, ConnectError>
     Ok(steps)
 }
 
-/// Takes one step, unless it was taken. A step waits for the others as long as it takes, and may be long itself.
+/// Takes one step, unless it was taken. Where somebody uses the tables, it is tried again.
 async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
+    for _ in 0..TRIES {
+        match take_once(client, migration).await {
+            Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                return Err(ConnectError::NotAllowed {
+                    step: migration.name.to_owned(),
+                    what: chain(&error),
+                });
+            }
+            Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                tracing::warn!(step = migration.name, "somebody uses the tables, so the step is tried again");
+                tokio::time::sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+    Err(ConnectError::Occupied { step: migration.name.to_owned() })
+}
+
+/// The same without another try. A step waits for those who take steps as long as it takes, and may be long itself, but it
+/// waits only shortly for a table: whoever comes after it to that table waits behind it.
+async fn take_once(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
     let begin = format!(
         "begin isolation level read committed read write;
          set local lock_timeout = 0;
          set local statement_timeout = 0;
-         select pg_advisory_xact_lock({LOCK})"
+         select pg_advisory_xact_lock({LOCK});
+         set local lock_timeout = '{TABLE_WITHIN}'"
     );
     client.batch_execute(&begin).await?;
     let done = step(client, migration).await;

@@ -135,6 +135,26 @@ pub enum ConnectError {
         /// The first step that is missing.
         step: String,
     },
+    /// The user may not change the schema.
+    #[error(
+        "step {step} of the schema could not be taken, because the user may not do that: {what}. Make the user the owner \
+         (`alter database .. owner to ..`), or run `posthaste migrate up` as the owner"
+    )]
+    NotAllowed {
+        /// The step.
+        step: String,
+        /// What the server says.
+        what: String,
+    },
+    /// Somebody uses the tables that a step has to change.
+    #[error(
+        "step {step} of the schema could not be taken, because somebody uses its tables for long: wait until that has ended (a \
+         pg_dump, an open transaction; pg_stat_activity tells) and run `posthaste migrate up`"
+    )]
+    Occupied {
+        /// The step.
+        step: String,
+    },
     /// The schema is not what its list of steps says.
     #[error(
         "the schema is half migrated: {step} is not as this Posthaste knows it. Restore a backup, or empty the database and \
@@ -203,8 +223,11 @@ pub(super) fn refused(error: &PoolError, tried: String, database: String) -> Con
 /// What it means that the server did not even refuse. The client has no codes for that, only words.
 fn unanswered(error: &tokio_postgres::Error, tried: String, what: String) -> ConnectError {
     let beneath = std::error::Error::source(error).and_then(|beneath| beneath.downcast_ref::<io::Error>());
+    // What the system says of a connection has kinds of its own.
     let nonsense = beneath.is_some_and(|beneath| {
-        matches!(beneath.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+        use io::ErrorKind::{InvalidData, InvalidInput, Other};
+        what.starts_with("error communicating")
+            && matches!(beneath.kind(), InvalidData | InvalidInput | Other)
     });
     if what.contains("password missing") || what.contains("authentication") {
         ConnectError::NotLetIn { tried, what: "it asks for a password".to_owned() }

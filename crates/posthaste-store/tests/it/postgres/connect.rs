@@ -136,6 +136,15 @@ async fn whoever_cannot_connect_is_told_what_was_tried() {
 }
 
 #[tokio::test]
+async fn any_patience_can_be_had() {
+    let server = Server::shared();
+    let url = server.url(&server.database());
+    for connect_timeout in [Duration::from_millis(999), Duration::from_secs(86_400)] {
+        PostgresStore::connect(&url, PostgresOptions { connect_timeout, ..few() }).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn sessions_have_their_time_limits() {
     let server = Server::shared();
     let database = server.database();

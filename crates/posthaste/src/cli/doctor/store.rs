@@ -47,7 +47,8 @@ async fn postgres(config: &Store, url: &Secret) -> Vec<Finding> {
     let mut found = vec![];
     match inspection.room().await {
         Ok(room) => {
-            found.push(Finding::ok("store", format!("PostgreSQL {} at {}", room.version, inspection.tried)));
+            found
+                .push(Finding::ok("store", format!("PostgreSQL {} at {}", room.version, inspection.tried())));
             found.push(connections(config, &room));
         }
         Err(error) => found.push(Finding::fail("store", error.to_string())),
@@ -96,7 +97,8 @@ async fn fit(config: &Store, inspection: &Inspection) -> Finding {
 }
 
 fn connections(config: &Store, room: &Room) -> Finding {
-    let (mine, most) = (config.connections, room.connections);
+    // One more listens, where connections are sessions.
+    let (mine, most) = (config.connections + u32::from(config.prepared), room.connections);
     if mine > most {
         let text = format!(
             "a node may open {mine}, and the server takes {most} in all: raise its max_connections, or lower \

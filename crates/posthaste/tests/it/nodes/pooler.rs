@@ -8,6 +8,7 @@ use http::StatusCode;
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::super::cli::run;
 use super::super::program::{Home, eventually, get, json as answered, post, sink};
 use super::{Cluster, DATABASE, free_doors};
 
@@ -95,4 +96,28 @@ async fn nodes_behind_a_pooler_in_transaction_mode_accept_and_deliver() {
     assert_eq!(kept.miscounted, Vec::<String>::new(), "I17");
     assert_eq!(sink.received(), 2_000);
     sink.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_know_a_pooler_and_say_what_to_set() {
+    let cluster = Cluster::new(0, 1);
+    let pooler = Pooler::start(&cluster).await;
+    let url = format!("postgres://postgres@127.0.0.1:{}/{DATABASE}", pooler.port);
+    let refused = run(&["migrate", "up", "--store", &url]).await;
+    assert_eq!(refused.code, Some(1));
+    assert!(
+        refused.err.contains("a pooler") && refused.err.contains("store.prepared = false"),
+        "{refused:?}"
+    );
+    for what in ["up", "status"] {
+        let ended = run(&["migrate", what, "--store", &url, "--set", "store.prepared=false"]).await;
+        assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
+    }
+    let doctor = run(&["doctor", "--store", &url, "--set", "store.prepared=false"]).await;
+    let results: Vec<Vec<&str>> =
+        doctor.out.lines().map(|line| line.split_whitespace().take(2).collect()).collect();
+    assert!(
+        results.contains(&vec!["warn", "wake-ups"]) && results.contains(&vec!["ok", "schema"]),
+        "{doctor:?}"
+    );
 }
