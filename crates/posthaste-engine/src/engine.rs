@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::floor::Floor;
 use crate::news::Herald;
 use crate::node::Node;
+use crate::outage::Outage;
 use crate::planted::Planted;
 use crate::policies::Policies;
 use crate::settle::Report;
@@ -131,6 +132,7 @@ pub(crate) struct Shared {
     pub(crate) floor: Floor,
     pub(crate) alarm: Alarm,
     pub(crate) herald: Herald,
+    pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) jobs: mpsc::UnboundedSender<Job>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
@@ -166,6 +168,7 @@ impl Engine {
             floor: Floor::new(settings.concurrency),
             alarm: Alarm::default(),
             herald: Herald::default(),
+            outage: Outage::default(),
             inbox,
             jobs,
             reports,

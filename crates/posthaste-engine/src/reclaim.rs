@@ -20,8 +20,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Ok(More::Waits) => Duration::ZERO,
             Ok(More::Nothing) => shared.settings.beat,
             Err(error) => {
-                tracing::warn!(%error, "heartbeat failed");
-                shared.counts.store_error();
+                shared.store_failed("heartbeat", &error);
                 PAUSE
             }
         };
@@ -71,6 +70,7 @@ impl Heart {
             }
         };
         self.beaten(shared);
+        shared.store_served();
         shared.floor.claim.notify_one();
         shared.give_back(shared.floor.stale());
         shared.policies.refresh(&*shared.store).await?;
@@ -84,8 +84,7 @@ impl Heart {
                 Ok(More::Waits) => more = More::Waits,
                 Ok(More::Nothing) => {}
                 Err(error) => {
-                    tracing::warn!(%error, %node, "the leases of a dead node could not be taken back; tried again");
-                    shared.counts.store_error();
+                    shared.store_failed("reclaim", &error);
                 }
             }
         }
