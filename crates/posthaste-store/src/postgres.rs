@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 
 pub use self::connect::{ConnectError, PostgresOptions, Time, without_password};
 pub use self::planted::Planted;
+pub use self::probe::Probe;
 
 use self::counters::Writers;
 use self::flows::Flows;
@@ -44,6 +45,7 @@ mod nodes;
 #[cfg(unix)]
 pub mod own;
 mod planted;
+mod probe;
 mod reads;
 mod rows;
 mod settings;
