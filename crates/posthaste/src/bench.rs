@@ -9,6 +9,7 @@
 
 mod child;
 mod database;
+mod endure;
 mod fill;
 mod letter;
 mod load;
@@ -30,6 +31,8 @@ use posthaste_wire::sink::{Sink, SinkOptions};
 use tempfile::TempDir;
 
 use self::database::Postgres;
+pub(crate) use self::endure::Endurance;
+pub(crate) use self::endure::endure;
 use self::letter::BODY;
 use self::load::Failures;
 use self::machine::Machine;
@@ -244,14 +247,14 @@ impl Bench {
     async fn begin(&mut self, place: Place) -> anyhow::Result<Trial> {
         let node = Node::start(&place, self).await?;
         self.figures.note(place.whose(), Figure::Start, node.server.started_in.as_secs_f64());
-        let taken = self.warm_up(&place, &node).await?;
+        let taken = self.warm_up(&place, &node, &[]).await?;
         Ok(Trial { place, node, taken, single: 0.0, batch: 0.0 })
     }
 
     async fn start_filled(&mut self, place: &Place) -> anyhow::Result<Node> {
         let node = Node::start(place, self).await?;
         self.figures.note(place.whose(), Figure::FilledStart, node.server.started_in.as_secs_f64());
-        self.warm_up(place, &node).await?;
+        self.warm_up(place, &node, &[]).await?;
         Ok(node)
     }
 

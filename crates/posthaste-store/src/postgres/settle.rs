@@ -12,8 +12,8 @@ use posthaste_engine::store::{Ending, Next, Progress, Settled, Settlement};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::counters::{Deltas, Sums, bind_sums};
-use super::ends::{Ended, Ends, bind_ends, bind_letters};
+use super::counters::{Deltas, add_sums};
+use super::ends::{Ended, Ends, bind_letters, insert_ends};
 use super::fault::{Fault, Result};
 use super::flows::Flows;
 use super::planted::Planted;
@@ -191,23 +191,6 @@ impl Leases {
     }
 }
 
-/// The values of `Attempts::INSERT`.
-macro_rules! bind_attempts {
-    ($attempts:expr) => {
-        bind![
-            $attempts.ids => UUID_ARRAY,
-            $attempts.generations => INT4_ARRAY,
-            $attempts.numbers => INT4_ARRAY,
-            $attempts.started_at => INT8_ARRAY,
-            $attempts.durations => INT8_ARRAY,
-            $attempts.failures => INT2_ARRAY,
-            $attempts.status_codes => INT4_ARRAY,
-            $attempts.errors => TEXT_ARRAY,
-            $attempts.quick_tries => TEXT_ARRAY,
-        ]
-    };
-}
-
 /// What is written beside the queue.
 #[derive(Default)]
 struct Written {
@@ -249,25 +232,58 @@ impl Written {
     async fn commit(self, tx: &Tx, begin: Option<Mode>, flows: &Flows) -> Result<()> {
         let Self { attempts, ends, deltas } = self;
         let sums = deltas.sums(tx, flows).await?;
-        let (bound_attempts, bound_ends) = (bind_attempts!(attempts), bind_ends!(ends));
-        let (bound_letters, bound_sums) = (bind_letters!(ends), bind_sums!(sums));
+        let recorded = bind![
+            attempts.ids => UUID_ARRAY,
+            attempts.generations => INT4_ARRAY,
+            attempts.numbers => INT4_ARRAY,
+            attempts.started_at => INT8_ARRAY,
+            attempts.durations => INT8_ARRAY,
+            attempts.failures => INT2_ARRAY,
+            attempts.status_codes => INT4_ARRAY,
+            attempts.errors => TEXT_ARRAY,
+            attempts.quick_tries => TEXT_ARRAY,
+            ends.ids => UUID_ARRAY,
+            ends.states => INT2_ARRAY,
+            ends.at => INT8_ARRAY,
+            ends.generations => INT4_ARRAY,
+            ends.bases => INT4_ARRAY,
+            ends.attempts => INT4_ARRAY,
+            ends.reasons => TEXT_ARRAY,
+            ends.texts => TEXT_ARRAY,
+            ends.letters => UUID_ARRAY,
+            sums.tenants => TEXT_ARRAY,
+            sums.hours => INT8_ARRAY,
+            sums.kinds => INT2_ARRAY,
+            sums.channels => INT2_ARRAY,
+            sums.by => INT8_ARRAY,
+            sums.writer => INT2,
+        ];
+        let letters = bind_letters!(ends);
         let mut steps: Vec<Step<'_>> = vec![];
-        if !attempts.ids.is_empty() {
-            steps.push(step!(Attempts::INSERT, bound_attempts));
-        }
-        if !ends.ids.is_empty() {
-            steps.push(step!(Ends::INSERT, bound_ends));
+        if !attempts.ids.is_empty() || !ends.ids.is_empty() || !sums.by.is_empty() {
+            steps.push(step!(RECORD, recorded));
         }
         if ends.any_buried() && !tx.bug(Planted::LostDeadLetter) {
-            steps.push(step!(Ends::BURY, bound_letters));
-        }
-        if !sums.by.is_empty() {
-            steps.push(step!(Sums::ADD, bound_sums));
+            steps.push(step!(Ends::BURY, letters));
         }
         tx.send(begin, &steps, Then::Commit).await?;
         Ok(())
     }
 }
+
+/// The attempts, the ends and the counters in one statement, which is one answer and not three.
+const RECORD: &str = concat!(
+    "with made as (
+        insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
+            quick_tries)
+        select *
+        from unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::smallint[], $7::integer[],
+            $8::text[], $9::text[])),
+    over as (",
+    insert_ends!("$10", "$11", "$12", "$13", "$14", "$15", "$16", "$17", "$18"),
+    ")",
+    add_sums!("$19", "$20", "$21", "$22", "$23", "$24")
+);
 
 /// Attempts in columns.
 #[derive(Default)]
@@ -284,13 +300,6 @@ struct Attempts {
 }
 
 impl Attempts {
-    const INSERT: &str = "
-        insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
-            quick_tries)
-        select *
-        from unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::smallint[], $7::integer[],
-            $8::text[], $9::text[])";
-
     fn push(&mut self, id: NotificationId, attempt: &Attempt) -> Result<()> {
         self.ids.push(uuid(id));
         self.generations.push(number(attempt.generation));

@@ -109,17 +109,30 @@ impl Bench {
         Ok(each)
     }
 
-    /// Uses the server a little, and answers how many notifications it took.
-    pub(super) async fn warm_up(&mut self, place: &Place, node: &Node) -> anyhow::Result<u64> {
+    /// Uses a server a little, and answers how many notifications it took. The others have the same store, so what it takes
+    /// may be theirs to deliver.
+    pub(super) async fn warm_up(
+        &mut self,
+        place: &Place,
+        node: &Node,
+        others: &[&Node],
+    ) -> anyhow::Result<u64> {
+        let all: Vec<&Node> = [&[node], others].concat();
+        let servers: Vec<&ServerProcess> = all.iter().map(|node| &node.server).collect();
+        let before = ended(&servers).await?;
         node.letters.check(&node.server).await?;
-        let first = 1 + node.letters.batch.holds;
-        wait_for(&[&node.server], first).await?;
+        let mut taken = 1 + node.letters.batch.holds;
+        wait_for(&servers, before.0 + before.1 + taken).await?;
         let time = WARM_UP.min(self.settings.time);
-        let mut taken = first;
         for (pick, connections) in [self.singles(), self.batches()] {
-            taken += self.load_for(time, place, &[node], pick, connections).await?.sent.taken;
+            taken += self.load_for(time, place, &all, pick, connections).await?.sent.taken;
         }
         Ok(taken)
+    }
+
+    /// How many single sends a second a server takes.
+    pub(super) async fn rate(&mut self, place: &Place, node: &Node) -> anyhow::Result<f64> {
+        Ok(self.load(place, &[node], self.singles()).await?.rate)
     }
 
     fn singles(&self) -> (Pick, usize) {
@@ -213,7 +226,7 @@ impl Bench {
     /// A second node on the same database; the sender's connections lead to both in turn.
     pub(super) async fn two_nodes(&mut self, trial: &mut Trial) -> anyhow::Result<()> {
         let second = Node::start(&trial.place, self).await?;
-        trial.taken += self.warm_up(&trial.place, &second).await?;
+        trial.taken += self.warm_up(&trial.place, &second, &[&trial.node]).await?;
         let both = [&trial.node, &second];
         let single = self.load(&trial.place, &both, self.singles()).await?;
         let batch = self.load(&trial.place, &both, self.batches()).await?;

@@ -5,14 +5,15 @@ use std::time::Duration;
 use clap::Args;
 
 use super::output::{self, Output, Table, line, note};
-use super::{Outcome, serve};
-use crate::bench::{self, Asked, Report, Settings};
+use super::{Outcome, WrongUse, serve};
+use crate::bench::{self, Asked, Endurance, Report, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste bench
   posthaste bench --seconds 10 --output json
   posthaste bench --store postgres                     PostgreSQL beside SQLite
+  posthaste bench --store postgres --endure 3600       whether its tables level off in an hour
   posthaste bench --rows 1000000                       with a million waiting, a million finished, a million dead
 
 Sender, server and sink share this machine, so nothing else should run on it.
@@ -44,6 +45,10 @@ pub(crate) struct BenchArgs {
     /// Without it files in the directory for temporary ones, gone at the end
     #[arg(long, value_name = "PATH|postgres|URL")]
     pub(crate) store: Option<String>,
+    /// Instead of all that, send at half load for so long and see whether the tables of PostgreSQL level off; needs
+    /// --store postgres
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(4..=604_800))]
+    pub(crate) endure: Option<u64>,
 }
 
 /// Measures and says what came out.
@@ -56,10 +61,34 @@ pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Outcome> {
         batch: args.batch.into(),
         store: Asked::parse(args.store.as_deref()),
     };
+    if let Some(seconds) = args.endure {
+        if matches!(settings.store, Asked::Nothing | Asked::File(_)) {
+            return Err(WrongUse("--endure is about PostgreSQL: add --store postgres".to_owned()).into());
+        }
+        let time = Duration::from_secs(seconds);
+        let report = serve::runtime()?.block_on(bench::endure(settings, time, &note))?;
+        return print_endurance(&report, output);
+    }
     let report = serve::runtime()?.block_on(bench::run(settings, &note))?;
     match output {
         Output::Json => output::json(report.json().to_string().as_bytes())?,
         Output::Table => print(&report)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn print_endurance(report: &Endurance, output: Output) -> anyhow::Result<Outcome> {
+    match output {
+        Output::Json => output::json(report.json().to_string().as_bytes())?,
+        Output::Table => {
+            line(&report.machine())?;
+            let head = ["TABLE", "MOST DEAD, 1ST HALF", "2ND HALF", "MOST BYTES, 1ST HALF", "2ND HALF", ""];
+            let mut table = Table::new(&head);
+            for row in report.lines() {
+                table.row(row);
+            }
+            table.print()?;
+        }
     }
     Ok(Outcome::Done)
 }
