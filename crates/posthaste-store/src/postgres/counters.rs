@@ -222,7 +222,7 @@ const KEPT: &str = "
 const HELD: &str = "
     select f.channel, q.lane, count(*)
     from queue q
-    join flow f on f.id = q.flow
+    join flow f on f.id = any(array[q.flow])
     where q.node is not null
     and ($1 = '' or f.tenant = $1)
     group by f.channel, q.lane";

@@ -121,7 +121,7 @@ const PAGE: &str = concat!(
          and id >= $10
          order by id desc
          limit 5000) as n
-     join flow f on f.id = n.flow
+     join flow f on f.id = any(array[n.flow])
      left join queue q on q.id = n.id
      left join ended e on e.id = n.id
      where ",
@@ -208,7 +208,7 @@ const RETRIES: &str = concat!(
          and (due, id) > ($1, $3)
          order by due, id
          limit 5000) as q
-     join flow f on f.id = q.flow
+     join flow f on f.id = any(array[q.flow])
      left join notification n on n.id = q.id
      left join ended e on false
      where ($4::text is null or f.tenant = $4)
@@ -283,7 +283,7 @@ const LETTERS: &str = concat!(
          and id >= $10
          order by id desc
          limit 5000) as n
-     join flow f on f.id = n.flow
+     join flow f on f.id = any(array[n.flow])
      where ",
     wanted!(),
     "

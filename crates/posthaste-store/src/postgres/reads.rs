@@ -112,7 +112,7 @@ pub(super) async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Res
         standing_columns!(),
         ", d.status
          from unnest($1::uuid[]) with ordinality as asked (id, place)
-         join notification n on n.id = asked.id
+         join notification n on n.id = any(array[asked.id])
          left join queue q on q.id = n.id
          left join ended e on e.id = n.id
          left join dead_letter d on d.id = e.dead_letter

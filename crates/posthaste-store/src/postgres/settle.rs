@@ -73,9 +73,9 @@ struct Freed {
 const END: &str = "
     delete from queue q
     using unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) as u (id, node, fence, cancel_seen)
-    where q.id = u.id
-    and q.node = u.node
-    and q.fence = u.fence
+    where q.id = any(array[u.id])
+    and q.node is not distinct from u.node
+    and q.fence is not distinct from u.fence
     and (not q.cancel or u.cancel_seen)
     returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation";
 
@@ -86,17 +86,20 @@ const RETRY: &str = "
         interruptions = 0, cancel = false
     from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::bigint[], $6::bigint[])
         as u (id, node, fence, cancel_seen, due, delay)
-    join queue old on old.id = u.id
-    where q.id = u.id
-    and q.node = u.node
-    and q.fence = u.fence
+    join queue old on old.id = any(array[u.id])
+    where q.id = any(array[u.id])
+    and q.node is not distinct from u.node
+    and q.fence is not distinct from u.fence
     and (not q.cancel or u.cancel_seen)
     returning q.id, q.flow, old.lane, old.attempt, q.base, q.generation";
 
 fn fenced(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
     if tx.bug(Planted::SettleWithoutFence) {
         return sql
-            .replace("and q.node = u.node\n    and q.fence = u.fence", "and q.node is not null")
+            .replace(
+                "and q.node is not distinct from u.node\n    and q.fence is not distinct from u.fence",
+                "and q.node is not null",
+            )
             .into();
     }
     sql.into()
@@ -166,8 +169,10 @@ async fn cancelled(
     let sql = "
         select q.id
         from unnest($1::uuid[], $2::bigint[], $3::bigint[]) as u (id, node, fence)
-        join queue q on q.id = u.id and q.node = u.node and q.fence = u.fence
-        where q.cancel";
+        join queue q on q.id = any(array[u.id])
+        where q.node is not distinct from u.node
+        and q.fence is not distinct from u.fence
+        and q.cancel";
     let bound = bind![leases.ids => UUID_ARRAY, leases.nodes => INT8_ARRAY, leases.fences => INT8_ARRAY];
     let rows = tx.rows(sql, bound).await?;
     rows.iter().map(|row| Columns::of(row).notification_id()).collect()
