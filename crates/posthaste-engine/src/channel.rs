@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::notification::Notification;
 use posthaste_core::reply::Reply;
+use posthaste_core::time::Timestamp;
 
 /// One try, as a channel is asked to make it.
 #[derive(Debug, Clone)]
@@ -14,6 +15,8 @@ pub struct Delivery {
     pub notification: Arc<Notification>,
     /// The number of the attempt, for the receiver.
     pub attempt: u32,
+    /// When the try is made, by the clock of the cluster, for the receiver.
+    pub at: Timestamp,
     /// How long the whole exchange may take. The engine ends it by itself a moment later.
     pub timeout: Duration,
 }

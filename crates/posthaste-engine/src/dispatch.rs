@@ -142,8 +142,12 @@ async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
         let text = format!("no provider is configured for {}", job.notification.channel);
         return Reply::Fault { fault: Fault::Unsendable, text };
     };
-    let delivery =
-        Delivery { notification: job.notification.clone(), attempt: job.progress.attempt, timeout };
+    let delivery = Delivery {
+        notification: job.notification.clone(),
+        attempt: job.progress.attempt,
+        at: shared.node.now(),
+        timeout,
+    };
     match tokio::time::timeout(timeout, channel.send(delivery)).await {
         Ok(reply) => reply,
         Err(_) => Reply::Fault { fault: Fault::Timeout, text: format!("no answer within {timeout:?}") },

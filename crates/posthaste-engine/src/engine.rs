@@ -10,7 +10,7 @@ use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::classify::Overrides;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
-use posthaste_core::lease::Lease;
+use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::time::Timestamp;
@@ -23,15 +23,16 @@ use crate::caught::{Caught, Panicked};
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::floor::Floor;
+use crate::news::Herald;
 use crate::node::Node;
 use crate::planted::Planted;
 use crate::policies::Policies;
 use crate::settle::Report;
 use crate::signal::Signal;
-use crate::store::{Job, Store, StoreError};
+use crate::store::{Job, NodeView, Store, StoreError};
 use crate::tally::Counts;
 use crate::wake::Alarm;
-use crate::{accept, claim, dispatch, reclaim, settle, wake};
+use crate::{accept, claim, dispatch, news, reclaim, settle, wake};
 
 /// What an engine needs from outside.
 pub struct Parts {
@@ -124,6 +125,7 @@ pub(crate) struct Shared {
     pub(crate) node: Node,
     pub(crate) floor: Floor,
     pub(crate) alarm: Alarm,
+    pub(crate) herald: Herald,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) jobs: mpsc::UnboundedSender<Job>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
@@ -158,6 +160,7 @@ impl Engine {
             node,
             floor: Floor::new(settings.concurrency),
             alarm: Alarm::default(),
+            herald: Herald::default(),
             inbox,
             jobs,
             reports,
@@ -175,6 +178,8 @@ impl Engine {
         tasks.spawn(watch(shared.clone(), "settle", settle::run(shared.clone(), to_settle)));
         tasks.spawn(watch(shared.clone(), "wake", wake::run(shared.clone())));
         tasks.spawn(watch(shared.clone(), "heart", reclaim::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "tell", news::tell(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "listen", news::listen(shared.clone())));
         Ok(Self { shared, tasks: Mutex::new(tasks), changes: Mutex::default() })
     }
 
@@ -192,6 +197,12 @@ impl Engine {
     /// The policies in force.
     pub fn policies(&self) -> &Policies {
         &self.shared.policies
+    }
+
+    /// Every node of the cluster that is not forgotten, and which of them this one is.
+    pub async fn nodes(&self) -> Result<(NodeId, Vec<NodeView>), StoreError> {
+        let all = self.shared.store.nodes(self.now()).await?;
+        Ok((self.shared.node.id(), all))
     }
 
     /// How many notifications the node has in its hands.
@@ -244,10 +255,11 @@ impl Engine {
         let until = Instant::now() + patience.min(Duration::from_secs(86_400));
         // Whoever came before is told the truth about what is stored.
         let _ = tokio::time::timeout_at(until, self.let_in()).await;
-        self.shared.give_back(self.shared.floor.empty_hand());
-        while self.shared.floor.busy() > 0 {
+        loop {
+            // Each time: a claim that was under way may have brought more.
+            self.shared.give_back(self.shared.floor.empty_hand());
             let freed = self.shared.floor.freed.notified();
-            if tokio::time::timeout_at(until, freed).await.is_err() {
+            if self.shared.floor.busy() == 0 || tokio::time::timeout_at(until, freed).await.is_err() {
                 break;
             }
         }
@@ -261,6 +273,11 @@ impl Engine {
         taken(&self.tasks).shutdown().await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
             self.shared.store.leave(self.shared.node.id()).await?;
+        }
+        // What was given back is somebody else's now, at once.
+        self.shared.herald.anywhere();
+        if let Err(error) = self.shared.herald.tell(&self.shared).await {
+            tracing::debug!(%error, "the other nodes could not be told that this one stopped");
         }
         Ok(left)
     }
@@ -299,6 +316,7 @@ impl Shared {
     pub(crate) fn announce(&self, notification: &Notification, bucket: Bucket, due: Timestamp) {
         if due <= self.node.now() {
             self.floor.ready(&notification.tenant, bucket);
+            self.herald.due(bucket);
         } else {
             self.alarm.set(due);
         }

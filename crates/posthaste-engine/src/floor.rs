@@ -28,7 +28,7 @@ pub(crate) struct Floor {
     capacity: Capacity,
     /// Rings when there may be something to claim.
     pub(crate) claim: Notify,
-    /// Rings when there is less in hand: an unsent one was given back, or an outcome is recorded.
+    /// Rings when there is less in hand: an unsent one was given back, an outcome is recorded, or a claim was answered.
     pub(crate) freed: Notify,
 }
 
@@ -118,9 +118,7 @@ impl Floor {
 
     /// Takes out everything that waits in memory.
     pub(crate) fn empty_hand(&self) -> Vec<Job> {
-        let jobs = self.lock().hand.empty();
-        self.freed.notify_one();
-        jobs
+        self.lock().hand.empty()
     }
 
     /// Gives a place back.
@@ -215,6 +213,8 @@ impl Floor {
             Some(tenant) if inner.hand.holds(bucket) => inner.turns.ready(&tenant, bucket),
             _ => {}
         }
+        drop(inner);
+        self.freed.notify_one();
         jobs
     }
 

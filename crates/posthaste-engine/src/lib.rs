@@ -16,6 +16,7 @@ mod floor;
 mod journal;
 #[cfg(feature = "testing")]
 pub mod model_store;
+mod news;
 mod node;
 mod outcome;
 pub mod planted;

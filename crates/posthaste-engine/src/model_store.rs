@@ -12,13 +12,15 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
+use tokio::sync::broadcast;
 
 pub use self::counters::{Counters, Ends, Standing};
 pub use self::planted::Planted;
 pub use self::tables::{Ended, Kept, Node, Row, Tables};
 use crate::store::{
     Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View, Wakes,
+    Job, Listener, News, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store,
+    View, Wakes,
 };
 
 mod acts;
@@ -31,21 +33,36 @@ mod tables;
 mod waking;
 
 /// A store that keeps everything in memory and is gone with its last handle.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ModelStore {
     tables: Arc<Mutex<Tables>>,
     clock: Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>,
+    /// What nodes tell each other. Whoever does not listen does not hear it.
+    news: broadcast::Sender<News>,
+}
+
+struct Ear(broadcast::Receiver<News>);
+
+#[async_trait]
+impl Listener for Ear {
+    async fn next(&mut self) -> Result<News> {
+        match self.0.recv().await {
+            Ok(news) => Ok(news),
+            Err(broadcast::error::RecvError::Lagged(_)) => Ok(News::Missed),
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
 }
 
 impl ModelStore {
     /// An empty store whose time is that of its callers.
     pub fn new() -> Self {
-        Self::default()
+        Self { tables: Arc::default(), clock: None, news: broadcast::channel(64).0 }
     }
 
     /// An empty store that has a clock of its own for `join` and `heartbeat`, as a database of a cluster has.
     pub fn with_clock(clock: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
-        Self { clock: Some(Arc::new(clock)), ..Self::default() }
+        Self { clock: Some(Arc::new(clock)), ..Self::new() }
     }
 
     /// Switches a bug on. Only the last one planted is there.
@@ -75,6 +92,12 @@ impl ModelStore {
     }
 }
 
+impl Default for ModelStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl std::fmt::Debug for ModelStore {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.debug_struct("ModelStore").field("tables", &self.tables).finish_non_exhaustive()
@@ -99,6 +122,21 @@ impl Store for ModelStore {
 
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
         self.lock().reclaim(node, limit, now)
+    }
+
+    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
+        let now = self.store_time(now);
+        Ok(self.lock().nodes(now))
+    }
+
+    fn listen(&self) -> Box<dyn Listener> {
+        Box::new(Ear(self.news.subscribe()))
+    }
+
+    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()> {
+        // Nobody listens, perhaps.
+        let _ = self.news.send(News::Due { from, buckets: due });
+        Ok(())
     }
 
     async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
@@ -178,7 +216,9 @@ impl Store for ModelStore {
     }
 
     async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
-        Ok(self.lock().put_setting(name, value, audit))
+        let version = self.lock().put_setting(name, value, audit);
+        let _ = self.news.send(News::Setting);
+        Ok(version)
     }
 
     async fn get(&self, id: NotificationId) -> Result<Option<View>> {

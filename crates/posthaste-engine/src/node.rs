@@ -17,6 +17,8 @@ struct Standing {
     id: NodeId,
     /// Until when, by the monotonic clock, nobody can take its leases.
     valid_until: Instant,
+    /// How long the last answer was under way.
+    trip: Duration,
     /// What the time was when the answer arrived.
     time: Reading,
 }
@@ -68,13 +70,15 @@ pub(crate) struct Node {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseGone;
 
-/// How much longer than the try a hold is asked for, so that the trip to the store and back does not use it up.
-const MARGIN: Duration = Duration::from_secs(5);
+/// How much longer than the try and two trips to the store and back a hold is asked for, so that the trip does not use it
+/// up. A longer one would keep others from what a dead node held for longer than they need to wait.
+const MARGIN: Duration = Duration::from_secs(2);
 
 impl Node {
     /// A node that joined: `asked` is when, by the monotonic clock, it began to ask.
     pub(crate) fn joined(id: NodeId, store_time: Timestamp, asked: Instant, hold: Duration) -> Self {
-        let standing = Standing { id, valid_until: asked + hold, time: Reading::first(store_time, asked) };
+        let (valid_until, trip) = (asked + hold, asked.elapsed());
+        let standing = Standing { id, valid_until, trip, time: Reading::first(store_time, asked) };
         Self {
             standing: Signal::new(standing),
             fences: AtomicI64::new(0),
@@ -117,6 +121,7 @@ impl Node {
     pub(crate) fn beaten(&self, store_time: Timestamp, asked: Instant, hold: Duration) {
         self.standing.change(|known| Standing {
             valid_until: known.valid_until.max(asked + hold),
+            trip: asked.elapsed(),
             time: known.time.next(store_time, asked),
             ..known
         });
@@ -127,6 +132,7 @@ impl Node {
         self.standing.change(|known| Standing {
             id,
             valid_until: asked + hold,
+            trip: asked.elapsed(),
             time: known.time.next(store_time, asked),
         });
     }
@@ -141,7 +147,7 @@ impl Node {
                 if standing.left() > need {
                     return Some(Ok(()));
                 }
-                self.wanted.change(|wanted| wanted.max(need + MARGIN));
+                self.wanted.change(|wanted| wanted.max(need + MARGIN + standing.trip * 2));
                 self.beat_now.notify_one();
                 None
             })
@@ -186,6 +192,25 @@ mod tests {
             pass(980).await;
         }
         assert_eq!(reading.now(), BEGIN.later(begin.elapsed()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_try_asks_for_no_longer_hold_than_it_needs() {
+        let asked = Instant::now();
+        pass(10).await;
+        let node = Node::joined(NodeId(1), BEGIN, asked, Duration::from_secs(12));
+        // The heart is late, and less than ten seconds are left.
+        pass(2_500).await;
+        let lease = node.grant();
+        let waits = node.hold(lease, Duration::from_secs(10));
+        assert!(
+            tokio::time::timeout(Duration::from_millis(1), waits).await.is_err(),
+            "it waits for a heartbeat"
+        );
+        let asked = node.take_wanted(Duration::from_secs(12));
+        assert!(asked <= Duration::from_millis(12_100), "{asked:?}");
+        node.beaten(BEGIN, Instant::now(), asked);
+        assert_eq!(node.hold(lease, Duration::from_secs(10)).await, Ok(()));
     }
 
     #[tokio::test(start_paused = true)]

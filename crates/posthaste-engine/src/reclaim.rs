@@ -71,6 +71,7 @@ async fn take_back(shared: &Shared, node: NodeId) -> Result<()> {
     if taken > 0 {
         tracing::info!(%node, taken, "took back the leases of a node that died");
         shared.alarm.look();
+        shared.herald.anywhere();
     }
     Ok(())
 }

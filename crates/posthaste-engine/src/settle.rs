@@ -100,6 +100,7 @@ async fn release(shared: &Shared, lease: Lease, only: Option<Vec<NotificationId>
                 shared.set_recording(true);
                 if count > 0 {
                     shared.alarm.look();
+                    shared.herald.anywhere();
                 }
                 return;
             }

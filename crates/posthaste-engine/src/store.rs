@@ -13,6 +13,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 
 pub use self::acts::{Act, Audit, AuditRow, Change, Facts, Seen};
+pub use self::nodes::{Alone, Listener, News, NodeView, Pulse};
 pub use self::queue::{
     Accepted, Arrival, Ending, Expiring, Idempotency, Job, Next, Overdue, Progress, Request, Settled,
     Settlement, Wakes,
@@ -22,6 +23,7 @@ pub use self::views::{
 };
 
 mod acts;
+mod nodes;
 mod queue;
 mod views;
 
@@ -48,20 +50,6 @@ pub enum StoreError {
 /// What a store answers.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// What a heartbeat says.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pulse {
-    /// The node lives until `hold` after the store's own time.
-    Alive {
-        /// The one clock of the cluster.
-        now: Timestamp,
-        /// Nodes whose time is up and whose leases can be taken back.
-        dead: Vec<NodeId>,
-    },
-    /// The node was declared dead; its leases are gone and it has to join again.
-    Lost,
-}
-
 /// The place where notifications, attempts and dead letters are kept.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
@@ -81,6 +69,16 @@ pub trait Store: Send + Sync + 'static {
     /// its row. A node that is alive at `now` loses nothing. Once this was called on a dead node, it cannot come back
     /// to life. Answers how many were taken; fewer than `limit` means that none are left, and the node is forgotten.
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize>;
+
+    /// Every node that is not forgotten, in the order of their numbers.
+    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>>;
+
+    /// An ear for what other nodes tell and for settings that are put.
+    fn listen(&self) -> Box<dyn Listener>;
+
+    /// Tells the other nodes that rows are due in these buckets, or, if none is named, that they may be anywhere. Only a
+    /// hint: it may get lost, and whoever looks now and then finds them all the same.
+    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()>;
 
     // ---- the hot path ----
 

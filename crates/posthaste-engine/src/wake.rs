@@ -139,7 +139,8 @@ async fn sweep(shared: &Shared) -> Result<()> {
     }
 }
 
-async fn ready(shared: &Shared, bucket: Bucket) -> Result<()> {
+/// Notes that a bucket may hold due rows.
+pub(crate) async fn ready(shared: &Shared, bucket: Bucket) -> Result<()> {
     if shared.floor.tenant(bucket.flow).is_none()
         && let Some(key) = shared.store.flow(bucket.flow).await?
     {

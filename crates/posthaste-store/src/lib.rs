@@ -4,4 +4,5 @@
 
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod schema;
 pub mod sqlite;

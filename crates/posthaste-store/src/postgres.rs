@@ -15,18 +15,21 @@ use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View, Wakes,
+    Accepted, Alone, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
+    History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, View, Wakes,
 };
 use tokio::sync::Semaphore;
 
-pub use self::connect::{ConnectError, PostgresOptions, Time, without_password};
+pub use self::connect::{PostgresOptions, Time, without_password};
 pub use self::planted::Planted;
 pub use self::probe::Probe;
+pub use self::refusal::ConnectError;
 
 use self::counters::Writers;
 use self::flows::Flows;
 use self::idempotency::Days;
+use self::news::{Ear, Way};
 use self::tx::{Manner, Tx};
 
 mod accept;
@@ -39,14 +42,17 @@ mod ends;
 mod fault;
 mod flows;
 mod idempotency;
+pub mod inspect;
 mod lists;
 pub mod migrate;
+mod news;
 mod nodes;
 #[cfg(unix)]
 pub mod own;
 mod planted;
 mod probe;
 mod reads;
+mod refusal;
 mod rows;
 mod settings;
 mod settle;
@@ -75,6 +81,11 @@ pub struct PostgresStore {
     flows: Flows,
     days: Days,
     time: Time,
+    durable: bool,
+    /// Where to listen, and where news are told.
+    way: Way,
+    /// Whether a connection of ours is always the same session, so that one can listen on it.
+    sessions: bool,
 }
 
 /// Runs something in a transaction of its own, again where the server chose it to give way.
@@ -108,7 +119,7 @@ impl PostgresStore {
     /// Connects to the database that the URL names, and brings its schema up to date if that is allowed.
     pub async fn connect(url: &str, options: PostgresOptions) -> std::result::Result<Self, ConnectError> {
         let (reached, client) = connect::reach(url, &options).await?;
-        connect::check(&client, &reached.tried, &options).await?;
+        let durable = connect::check(&client, &reached.tried, &options).await?;
         if options.migrate {
             migrate::take_all(&client).await?;
         }
@@ -116,6 +127,8 @@ impl PostgresStore {
         let rows = client.query_typed("select nextval('counter_writer')", &[]).await?;
         let process: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
         Ok(Self {
+            way: reached.way(&client, options.connect_timeout).await?,
+            sessions: options.prepared,
             pool: reached.pool,
             looks: Arc::new(Semaphore::new(options.connections.saturating_sub(KEPT_FREE).max(1))),
             patience: options.connect_timeout,
@@ -125,7 +138,13 @@ impl PostgresStore {
             flows: Flows::default(),
             days: Days::default(),
             time: options.time,
+            durable,
         })
+    }
+
+    /// Whether what the server acknowledges survives a crash of it, by what it said when it was reached.
+    pub fn is_durable(&self) -> bool {
+        self.durable
     }
 
     /// A connection for one transaction.
@@ -177,6 +196,18 @@ impl Store for PostgresStore {
 
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
         Ok(transact!(self, tx => nodes::reclaim(&tx, node, limit, self.time(now)))?)
+    }
+
+    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
+        Ok(look!(self, tx => nodes::nodes(&tx, self.time(now)))?)
+    }
+
+    fn listen(&self) -> Box<dyn Listener> {
+        if self.sessions { Box::new(Ear::new(self.way.clone())) } else { Box::new(Alone) }
+    }
+
+    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()> {
+        Ok(transact!(self, tx => news::tell(&tx, &self.way.channel, from, &due))?)
     }
 
     async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
@@ -278,7 +309,7 @@ impl Store for PostgresStore {
     }
 
     async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
-        Ok(transact!(self, tx => settings::put(&tx, name, value.as_deref(), &audit))?)
+        Ok(transact!(self, tx => settings::put(&tx, &self.way.channel, name, value.as_deref(), &audit))?)
     }
 
     async fn get(&self, id: NotificationId) -> Result<Option<View>> {

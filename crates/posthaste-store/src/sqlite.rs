@@ -16,8 +16,9 @@ use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, StoreError, View, Wakes,
+    Accepted, Alone, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
+    History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, StoreError, View, Wakes,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -33,6 +34,7 @@ use self::writer::{Call, Tx, Work, Writer};
 
 mod accept;
 mod acts;
+pub mod backup;
 mod checkpoint;
 mod claim;
 mod counters;
@@ -41,6 +43,7 @@ mod fault;
 mod flows;
 mod lists;
 mod lock;
+pub mod migrate;
 mod nodes;
 mod open;
 mod planted;
@@ -215,6 +218,19 @@ impl Store for SqliteStore {
 
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
         self.write(limit, move |tx| nodes::reclaim(tx, node, limit, now)).await
+    }
+
+    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
+        self.read(move |reader| nodes::nodes(&reader.conn, now)).await
+    }
+
+    fn listen(&self) -> Box<dyn Listener> {
+        Box::new(Alone)
+    }
+
+    /// A file has one node, so there is nobody to tell.
+    async fn tell(&self, _: NodeId, _: Vec<Bucket>) -> Result<()> {
+        Ok(())
     }
 
     async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {

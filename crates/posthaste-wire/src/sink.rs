@@ -218,6 +218,7 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<
     shared.arrivals.note(|| Arrival {
         id: id(&head.headers).map(str::to_owned),
         attempt: header(&head.headers, "posthaste-attempt").and_then(|attempt| attempt.parse().ok()),
+        timestamp: header(&head.headers, "webhook-timestamp").and_then(|seconds| seconds.parse().ok()),
         path: head.uri.path().to_owned(),
         status: step.status(),
         at: shared.options.clock.now(),

@@ -23,7 +23,6 @@ use posthaste_core::notification::{Body, Notification};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::retry_after;
 use posthaste_engine::channel::{Channel, Delivery};
-use posthaste_engine::clock::Clock;
 use rustls::pki_types::CertificateDer;
 
 use self::dial::{Dialer, Failure, Stage};
@@ -43,8 +42,6 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 /// What a webhook channel is made of.
 pub struct WebhookOptions {
-    /// Tells the time of `webhook-timestamp`.
-    pub clock: Arc<dyn Clock>,
     /// Which addresses may be connected to.
     pub guard: Guard,
     /// Looks up names.
@@ -55,11 +52,10 @@ pub struct WebhookOptions {
     pub pool: PoolLimits,
 }
 
-impl WebhookOptions {
+impl Default for WebhookOptions {
     /// A guard without exceptions, names from the operating system, Mozilla's roots.
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
+    fn default() -> Self {
         Self {
-            clock,
             guard: Guard::default(),
             resolver: Arc::new(SystemResolver::default()),
             roots: Vec::new(),
@@ -75,7 +71,6 @@ pub struct BadRoot(#[from] rustls::Error);
 
 /// Sends notifications to the recipients' own URLs.
 pub struct WebhookChannel {
-    clock: Arc<dyn Clock>,
     dialer: Dialer,
     pool: Arc<Pool>,
 }
@@ -85,7 +80,7 @@ impl WebhookChannel {
     pub fn new(options: WebhookOptions) -> Result<Self, BadRoot> {
         let tls = dial::tls(options.roots)?;
         let dialer = Dialer { guard: options.guard, resolver: options.resolver, tls };
-        Ok(Self { clock: options.clock, dialer, pool: Pool::new(options.pool) })
+        Ok(Self { dialer, pool: Pool::new(options.pool) })
     }
 
     async fn exchange(&self, delivery: &Delivery, stage: &mut Stage) -> Result<Reply, Failure> {
@@ -144,7 +139,7 @@ impl WebhookChannel {
         let mut headers = headers::read_headers(&notification.content.headers)
             .map_err(|bad| unsendable(bad.to_string()))?;
         let value = |text: String| HeaderValue::try_from(text).map_err(|bad| unsendable(bad.to_string()));
-        let seconds = self.clock.now().as_millis().div_euclid(1_000);
+        let seconds = delivery.at.as_millis().div_euclid(1_000);
         headers.insert(HOST, value(target.authority())?);
         headers.insert(WEBHOOK_ID, value(notification.id.to_string())?);
         headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));

@@ -1,10 +1,11 @@
 //! The command line: one file a command, and what they share.
 //!
-//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something. Exit
-//! codes: 0 done, 1 failed, 2 wrong use.
+//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something; `migrate`,
+//! `backup` and `doctor` look at the store itself (`settings.rs`). Exit codes: 0 done, 1 failed, 2 wrong use.
 
 mod acts;
 mod audit;
+mod backup;
 mod bench;
 mod completions;
 mod dead_letters;
@@ -15,12 +16,15 @@ mod filter;
 mod input;
 mod keys;
 mod listing;
+mod migrate;
+mod nodes;
 mod notifications;
 mod output;
 mod policy;
 mod reach;
 mod send;
 mod serve;
+mod settings;
 mod sink;
 mod stats;
 mod watch;
@@ -66,7 +70,10 @@ enum Command {
     Audit(audit::AuditArgs),
     Policy(policy::PolicyArgs),
     Keys(keys::KeysArgs),
+    Nodes(nodes::NodesArgs),
     Doctor(doctor::DoctorArgs),
+    Migrate(migrate::MigrateArgs),
+    Backup(backup::BackupArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
 }
@@ -118,6 +125,8 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Serve(args) => serve::run(args),
         Command::Bench(args) => bench::run(args, reach.output),
         Command::Completions(args) => completions::run(&args),
+        Command::Backup(args) => backup::run(args, reach.output),
+        Command::Migrate(args) => block_on(migrate::run(args, reach.output)),
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Send(args) => block_on(send::run(*args, &reach)),
         Command::Notifications(args) => block_on(notifications::run(args, &reach)),
@@ -127,13 +136,18 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
         Command::Audit(args) => block_on(audit::run(args, &reach)),
         Command::Policy(args) => block_on(policy::run(args, &reach)),
         Command::Keys(args) => block_on(keys::run(args, &reach)),
+        Command::Nodes(args) => block_on(nodes::run(args, &reach)),
         Command::Doctor(args) => block_on(doctor::run(args, &reach)),
     }
 }
 
 /// Runs a command that only waits for others, on this thread alone.
 fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(command)
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(command);
+    // A name that nobody resolves may still be waited for by a thread of its own.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Whether the command line is at fault, not what it named or found.

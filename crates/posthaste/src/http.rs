@@ -32,12 +32,13 @@ use crate::keys::{Caller, Keys};
 mod act;
 mod audit;
 mod budget;
-mod cursor;
+pub(crate) mod cursor;
 mod dead_letters;
 mod health;
 mod intake;
 mod keys;
 mod metrics;
+mod nodes;
 mod notifications;
 mod object;
 pub mod openapi;
@@ -55,7 +56,6 @@ mod view;
 pub struct Api {
     parts: ApiParts,
     stopping: AtomicBool,
-    cursors: Cursors,
     requests: Requests,
     bodies: Budget,
     taking: Taking,
@@ -86,7 +86,7 @@ pub struct ApiParts {
     pub metrics_need_key: bool,
     /// Whether an acknowledged notification survives a power cut.
     pub durable: bool,
-    /// What cursors are sealed with.
+    /// What cursors are sealed with where the settings do not tell.
     pub cursor_secret: [u8; 32],
 }
 
@@ -102,9 +102,8 @@ impl Deref for Api {
 impl Api {
     /// An API over a running engine.
     pub fn new(parts: ApiParts) -> Self {
-        let cursors = Cursors::new(&parts.cursor_secret);
         let (requests, bodies, taking) = (Requests::default(), Budget::default(), Taking::default());
-        Self { parts, stopping: AtomicBool::new(false), cursors, requests, bodies, taking }
+        Self { parts, stopping: AtomicBool::new(false), requests, bodies, taking }
     }
 
     /// From here on the node says that it is not ready.
@@ -114,6 +113,11 @@ impl Api {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// By the secret of now: nodes that start at the same moment on an empty store each make one, and the last one stays.
+    fn cursors(&self) -> Cursors {
+        Cursors::new(&cursor::secret(&self.engine.settings()).unwrap_or(self.cursor_secret))
     }
 
     async fn find_and_answer(&self, request: Request<Incoming>) -> (Option<Route>, Result) {
@@ -181,6 +185,7 @@ impl Api {
             Route::Discard => dead_letters::discard(self, &mut ask).await,
             Route::Restore => dead_letters::restore(self, &mut ask).await,
             Route::Stats => stats::get(self, &ask).await,
+            Route::ListNodes => nodes::list(self, &ask).await,
             Route::Audit => audit::list(self, &ask).await,
             Route::ListPolicies => policies::list(self, &ask),
             Route::PreviewPolicy => policies::preview(self, ask).await,

@@ -1,5 +1,7 @@
 //! Puts the parts together: the one place that names concrete types.
 
+pub mod store;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
@@ -11,21 +13,20 @@ use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::store::{Store, StoreError};
-use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
-use posthaste_store::sqlite::{OpenError, Options, SqliteStore, Synchronous};
+use posthaste_store::postgres::ConnectError;
+use posthaste_store::sqlite::OpenError;
+use posthaste_store::sqlite::backup::BackupError;
 use posthaste_wire::guard::Guard;
 use posthaste_wire::webhook::{BadRoot, WebhookChannel, WebhookOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::SystemClock;
-use crate::config::{self, Config, StoreUrl};
+use crate::config::Config;
 use crate::http::server::{self, Limits};
-use crate::http::{Api, ApiParts, hex, unhex};
+use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys};
 
-/// The setting that holds what cursors are sealed with.
-const CURSOR_SECRET: &str = "secret:cursors";
 /// How much longer than its body a request may take to be answered.
 const ANSWER_WITHIN: Duration = Duration::from_secs(60);
 /// How long exchanges may take to end once everything else has.
@@ -46,11 +47,14 @@ pub enum StartError {
         source: io::Error,
     },
     /// The file cannot be opened.
-    #[error("the store cannot be opened")]
+    #[error(transparent)]
     Open(#[from] OpenError),
     /// The database cannot be used.
     #[error(transparent)]
     Connect(#[from] ConnectError),
+    /// There is no copy of the file.
+    #[error(transparent)]
+    Backup(#[from] BackupError),
     /// The store does not do as it is told.
     #[error("the store does not serve")]
     Store(#[from] StoreError),
@@ -86,7 +90,7 @@ impl Server {
         let listener = server::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let guard = Guard::new(config.security.allow_subnets.clone());
-        let store = open(&config.store).await?;
+        let (store, durable) = store::open(&config.store).await?;
         let engine = engine(config, store.clone(), guard.clone()).await?;
         let made_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
         let cursor_secret = cursor_secret(&engine).await?;
@@ -97,7 +101,7 @@ impl Server {
             guard,
             body_within: config.server.body_timeout,
             metrics_need_key: config.metrics.require_key,
-            durable: config.store.synchronous == config::Synchronous::Full,
+            durable,
             cursor_secret,
         }));
         let limits = Limits {
@@ -124,39 +128,13 @@ impl Server {
     }
 }
 
-async fn open(config: &config::Store) -> Result<Arc<dyn Store>, StartError> {
-    Ok(match &config.url {
-        StoreUrl::Sqlite(file) => Arc::new(SqliteStore::open(file, sqlite_options(config))?),
-        StoreUrl::Postgres(url) => {
-            Arc::new(PostgresStore::connect(url.reveal(), postgres_options(config)).await?)
-        }
-    })
-}
-
-fn sqlite_options(config: &config::Store) -> Options {
-    Options {
-        synchronous: match config.synchronous {
-            config::Synchronous::Full => Synchronous::Full,
-            config::Synchronous::Normal => Synchronous::Normal,
-            config::Synchronous::Off => Synchronous::Off,
-        },
-        unsafe_durability: config.unsafe_durability,
-        ..Options::default()
-    }
-}
-
-fn postgres_options(config: &config::Store) -> PostgresOptions {
-    PostgresOptions { unsafe_durability: config.unsafe_durability, ..PostgresOptions::default() }
-}
-
 async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {
-    let clock = Arc::new(SystemClock);
-    let webhook = WebhookOptions { guard, ..WebhookOptions::new(clock.clone()) };
+    let webhook = WebhookOptions { guard, ..WebhookOptions::default() };
     let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(webhook)?);
     let parts = Parts {
         store,
         channels: BTreeMap::from([(ChannelName::Webhook, webhook)]),
-        clock,
+        clock: Arc::new(SystemClock),
         policies: config.policies.clone(),
         overrides: config.overrides.clone(),
         seed: u64::from_be_bytes(keys::random()),
@@ -193,12 +171,11 @@ async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> 
 
 /// The secret of the cursors, made at the first start: a cursor outlives a restart and is good on every node.
 async fn cursor_secret(engine: &Engine) -> Result<[u8; 32], StartError> {
-    let kept = engine.settings().values.get(CURSOR_SECRET).and_then(|kept| unhex(kept));
-    if let Some(secret) = kept.and_then(|kept| kept.try_into().ok()) {
+    if let Some(secret) = cursor::secret(&engine.settings()) {
         return Ok(secret);
     }
     let secret = keys::random();
     let value = Some(hex(&secret));
-    engine.put_setting(CURSOR_SECRET, value, "make-secret", CURSOR_SECRET, &itself()).await?;
+    engine.put_setting(cursor::SECRET, value, "make-secret", cursor::SECRET, &itself()).await?;
     Ok(secret)
 }

@@ -8,12 +8,13 @@ use posthaste_core::state::{Lane, State};
 
 use super::scene::{Scene, TICK, at, failed_attempt, retry_at};
 use super::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, HistoryEvent, Pulse, Settled};
+use crate::store::{Act, HistoryEvent, NodeView, Pulse, Settled};
 
 pub(super) const PROMISES: &[Promise] = list![
     every_node_has_a_number_of_its_own,
     a_heartbeat_tells_the_time_and_who_is_dead,
     a_heartbeat_never_shortens_a_hold,
+    the_nodes_are_told_with_what_each_holds,
     a_late_node_that_nobody_touched_lives_on,
     a_living_node_loses_nothing,
     the_leases_of_a_dead_node_come_back,
@@ -80,6 +81,33 @@ async fn a_heartbeat_never_shortens_a_hold(scene: Scene) -> Kept {
     same("still held", pulse, Pulse::Alive { now: at(300), dead: vec![] })?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(301)).await?;
     same("over in the end", pulse, Pulse::Alive { now: at(301), dead: vec![long] })
+}
+
+async fn the_nodes_are_told_with_what_each_holds(mut scene: Scene) -> Kept {
+    let before = scene.store.nodes(at(0)).await?;
+    let (one, two) = (scene.node().await?, scene.store.join("second", HOLD, at(5)).await?.0);
+    scene.held_by(two, 1, 3).await?;
+    scene.held_by(two, 2, 1).await?;
+    scene.store.heartbeat(two, HOLD, at(20)).await?;
+    let view = |id, name: &str, times: [i64; 3], alive, held| NodeView {
+        id,
+        name: name.to_owned(),
+        joined_at: at(times[0]),
+        beat_at: at(times[1]),
+        expires_at: at(times[2]),
+        alive,
+        held,
+    };
+    let told = |first_lives| {
+        let ours =
+            [view(one, "short", [0, 0, 30], first_lives, 0), view(two, "second", [5, 20, 50], true, 4)];
+        before.iter().cloned().chain(ours).collect::<Vec<_>>()
+    };
+    same("a tick before the first dies", scene.store.nodes(at(30).earlier(TICK)).await?, told(true))?;
+    same("when the first is dead", scene.store.nodes(at(30)).await?, told(false))?;
+    scene.store.reclaim(one, 10, at(30)).await?;
+    scene.store.leave(two).await?;
+    same("when they are gone", scene.store.nodes(at(30)).await?, before)
 }
 
 async fn a_late_node_that_nobody_touched_lives_on(mut scene: Scene) -> Kept {

@@ -9,14 +9,28 @@ use posthaste_core::time::Timestamp;
 
 use super::planted::Planted;
 use super::tables::{Node, Tables};
-use crate::store::{HistoryEvent, Pulse, Result};
+use crate::store::{HistoryEvent, NodeView, Pulse, Result};
 
 impl Tables {
     pub(super) fn join(&mut self, name: &str, hold: Duration, now: Timestamp) -> NodeId {
         self.last_node += 1;
         let node = NodeId(self.last_node);
-        self.nodes.insert(node, Node { name: name.to_owned(), expires: now.later(hold), dead: false });
+        let name = name.to_owned();
+        self.nodes.insert(node, Node { name, joined: now, beat: now, expires: now.later(hold), dead: false });
         node
+    }
+
+    pub(super) fn nodes(&self, now: Timestamp) -> Vec<NodeView> {
+        let view = |(id, node): (&NodeId, &Node)| NodeView {
+            id: *id,
+            name: node.name.clone(),
+            joined_at: node.joined,
+            beat_at: node.beat,
+            expires_at: node.expires,
+            alive: !node.dead && node.expires > now,
+            held: self.held_by(*id).len() as u64,
+        };
+        self.nodes.iter().map(view).collect()
     }
 
     pub(super) fn heartbeat(&mut self, id: NodeId, hold: Duration, now: Timestamp) -> Pulse {
@@ -25,6 +39,7 @@ impl Tables {
             return Pulse::Lost;
         };
         node.expires = node.expires.max(now.later(hold));
+        node.beat = now;
         let is_dead = |node: &Node| node.dead || node.expires <= now;
         let others = self.nodes.iter().filter(|(other, node)| **other != id && is_dead(node));
         Pulse::Alive { now, dead: others.map(|(other, _)| *other).collect() }

@@ -162,6 +162,10 @@ impl Ended {
 pub struct Node {
     /// What it called itself.
     pub name: String,
+    /// When it joined.
+    pub joined: Timestamp,
+    /// When it last said that it lives.
+    pub beat: Timestamp,
     /// Until when it is alive.
     pub expires: Timestamp,
     /// Whether its leases are being taken back, so that it cannot come back to life.

@@ -8,6 +8,7 @@ mod ends;
 mod faults;
 mod hand;
 mod journal;
+mod news;
 mod nodes;
 mod policies;
 mod retries;

@@ -106,7 +106,7 @@ const CLAIM: &str = concat!(
     wide_columns!(),
     "
     from leased q
-    left join notification n on n.id = q.id
+    left join notification n on n.id = any(array[q.id])
     order by q.flow, q.lane, q.priority, q.due, q.id"
 );
 

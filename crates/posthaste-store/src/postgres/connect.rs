@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{
-    Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime, TimeoutType,
-};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
-use tokio_postgres::error::SqlState;
+use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::news::Way;
 use super::planted::Planted;
+use super::refusal::{ConnectError, chain, refused};
 use super::tls;
 use super::tx::Manner;
 
@@ -117,150 +117,26 @@ impl PostgresOptions {
     }
 }
 
-/// Why the server cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// What was given is no URL.
-    #[error(
-        "`{given}` is not the URL of a PostgreSQL database ({what}): write postgres://user:password@host:5432/database"
-    )]
-    BadUrl {
-        /// What was given, without its password.
-        given: String,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// Nobody answers.
-    #[error(
-        "PostgreSQL cannot be reached at {tried} ({what}): start it, or correct the host and port of the URL"
-    )]
-    Unreachable {
-        /// Where it was looked for.
-        tried: String,
-        /// What happened.
-        what: String,
-    },
-    /// The server does not let this user in.
-    #[error(
-        "PostgreSQL at {tried} does not let the user in ({what}): correct user and password in the URL, or allow the user \
-         in pg_hba.conf"
-    )]
-    NotLetIn {
-        /// Where, and who.
-        tried: String,
-        /// What it says.
-        what: String,
-    },
-    /// There is no such database.
-    #[error(
-        "PostgreSQL at {tried} has no database `{database}`: make it with `createdb {database}`, or correct the URL"
-    )]
-    NoDatabase {
-        /// Where.
-        tried: String,
-        /// Which one.
-        database: String,
-    },
-    /// A pooler that keeps no sessions stands in between.
-    #[error(
-        "what answers at {tried} is a pooler that keeps no sessions ({what}): set prepared = false, or name the server itself"
-    )]
-    Pooler {
-        /// Where.
-        tried: String,
-        /// What it says.
-        what: String,
-    },
-    /// The server has no connection to spare.
-    #[error(
-        "PostgreSQL at {tried} has no connection left: raise its max_connections, or let each node use fewer"
-    )]
-    Full {
-        /// Where.
-        tried: String,
-    },
-    /// The server is older than what is used of it.
-    #[error("PostgreSQL at {tried} has version {found}, and Posthaste needs 13 or later: upgrade the server")]
-    TooOld {
-        /// Where.
-        tried: String,
-        /// Its version.
-        found: String,
-    },
-    /// The database cannot hold every text.
-    #[error(
-        "the database at {tried} is encoded as {found}, which cannot hold every text: make one with `createdb -T template0 \
-         -E UTF8`"
-    )]
-    NotUtf8 {
-        /// Where.
-        tried: String,
-        /// Its encoding.
-        found: String,
-    },
-    /// The server would acknowledge what a crash can take back.
-    #[error(
-        "PostgreSQL runs with {setting}={value}, which loses acknowledged notifications in a crash: set {setting} = on and \
-         reload it, or set unsafe_durability = true to accept that"
-    )]
-    NotDurable {
-        /// The setting.
-        setting: &'static str,
-        /// What it is.
-        value: String,
-    },
-    /// A newer Posthaste has written the schema.
-    #[error(
-        "the database has schema {found} and this Posthaste knows {known}: run the newer Posthaste again, or restore a \
-         backup from before the upgrade (`posthaste migrate status` shows the steps)"
-    )]
-    Newer {
-        /// The schema of the database.
-        found: i32,
-        /// The newest schema known here.
-        known: i32,
-    },
-    /// The database has not taken every step.
-    #[error("the database lacks step {step} of the schema: run `posthaste migrate up`")]
-    Behind {
-        /// The first step that is missing.
-        step: String,
-    },
-    /// The schema is not what its list of steps says.
-    #[error(
-        "the schema is half migrated: {step} is not as this Posthaste knows it. Restore a backup, or empty the database and \
-         run `posthaste migrate up`"
-    )]
-    HalfMigrated {
-        /// The step, or the tables that no step has made.
-        step: String,
-    },
-    /// Another program has written the database.
-    #[error(
-        "the database holds tables of another program ({tables}): give Posthaste a database of its own and run `posthaste \
-         migrate up`"
-    )]
-    Foreign {
-        /// The tables whose names are ours.
-        tables: String,
-    },
-    /// TLS cannot be set up.
-    #[error("TLS to PostgreSQL cannot be set up: {what}")]
-    Tls {
-        /// What is wrong.
-        what: String,
-    },
-    /// The server refused something else.
-    #[error("PostgreSQL cannot be used as a store: {}", chain(.0))]
-    Server(#[from] tokio_postgres::Error),
-}
-
 /// A server that was reached.
 pub(super) struct Reached {
     /// The connections.
     pub(super) pool: Pool,
+    /// How one more connection is made.
+    pub(super) config: Config,
+    pub(super) tls: MakeRustlsConnect,
     /// Where they lead, for people; without the password.
     pub(super) tried: String,
+}
+
+impl Reached {
+    /// Where news are told. Each schema has a channel of its own, for a database may hold several.
+    pub(super) async fn way(&self, client: &Object, patience: Duration) -> Result<Way, ConnectError> {
+        let sql = "select 'posthaste_' || current_schema()::regnamespace::oid";
+        let rows = client.query_typed(sql, &[]).await?;
+        let channel: String =
+            rows.first().map_or_else(|| Ok("posthaste".to_owned()), |row| row.try_get(0))?;
+        Ok(Way { config: self.config.clone(), tls: self.tls.clone(), channel: channel.into(), patience })
+    }
 }
 
 /// Finds out where the URL leads, and connects once.
@@ -269,7 +145,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
     let (tried, database) = (shown(&config), config.get_dbname().unwrap_or_default().to_owned());
     let tls = tls::connector(config.get_ssl_mode(), options.root_certificates.as_deref())?;
     let recycling_method = RecyclingMethod::Fast;
-    let manager = Manager::from_config(config, tls, ManagerConfig { recycling_method });
+    let manager = Manager::from_config(config.clone(), tls.clone(), ManagerConfig { recycling_method });
     let pool = Pool::builder(manager)
         .max_size(options.connections.max(1))
         .wait_timeout(Some(options.connect_timeout))
@@ -279,7 +155,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
         .build()
         .map_err(|error| ConnectError::Tls { what: error.to_string() })?;
     match pool.get().await {
-        Ok(client) => Ok((Reached { pool, tried }, client)),
+        Ok(client) => Ok((Reached { pool, config, tls, tried }, client)),
         Err(error) => Err(refused(&error, tried, database)),
     }
 }
@@ -304,7 +180,8 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
         .connect_timeout(options.connect_timeout)
         // A server whose machine is gone says nothing: it is given up when it does not answer for this long.
         .tcp_user_timeout(options.connect_timeout * 3)
-        .keepalives_idle(options.connect_timeout);
+        // In whole seconds, of which the system takes neither none nor very many.
+        .keepalives_idle(options.connect_timeout.clamp(Duration::from_secs(1), Duration::from_secs(3_600)));
     if config.get_target_session_attrs() == TargetSessionAttrs::Any {
         // After a failover the old name may lead to a server that only reads.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -336,7 +213,7 @@ fn shown(config: &Config) -> String {
         SslMode::Require => "with TLS",
         _ => "with TLS if it has it",
     };
-    format!("{} as {user}, database {database}, {tls}", hosts.join(" and "))
+    format!("{} as {user} (database {database}, {tls})", hosts.join(" and "))
 }
 
 /// The URL as it can be shown to people.
@@ -355,65 +232,26 @@ pub fn without_password(url: &str) -> String {
     shown
 }
 
-/// An error with everything beneath it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut beneath = error.source();
-    while let Some(error) = beneath {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        beneath = error.source();
-    }
-    text
-}
-
-fn refused(error: &PoolError, tried: String, database: String) -> ConnectError {
-    let what = match error {
-        PoolError::Timeout(TimeoutType::Create | TimeoutType::Wait) => "no answer in time".to_owned(),
-        PoolError::Backend(error) => chain(error),
-        other => chain(other),
-    };
-    let PoolError::Backend(error) = error else { return ConnectError::Unreachable { tried, what } };
-    if what.contains("unsupported startup parameter") {
-        return ConnectError::Pooler { tried, what };
-    }
-    let Some(code) = error.code() else {
-        let asks = what.contains("password missing") || what.contains("authentication");
-        return if asks {
-            ConnectError::NotLetIn { tried, what: "it asks for a password".to_owned() }
-        } else {
-            ConnectError::Unreachable { tried, what }
-        };
-    };
-    match *code {
-        SqlState::INVALID_PASSWORD | SqlState::INVALID_AUTHORIZATION_SPECIFICATION => {
-            ConnectError::NotLetIn { tried, what }
-        }
-        SqlState::INVALID_CATALOG_NAME => ConnectError::NoDatabase { tried, database },
-        SqlState::TOO_MANY_CONNECTIONS => ConnectError::Full { tried },
-        _ => ConnectError::Unreachable { tried, what },
-    }
-}
-
-/// Refuses a server that would lose what it acknowledged, is too old, or cannot hold every text.
+/// Refuses a server that would lose what it acknowledged, is too old, or cannot hold every text. Says whether it keeps what
+/// it acknowledged, where that is not asked for.
 pub(super) async fn check(
     client: &Object,
     tried: &str,
     options: &PostgresOptions,
-) -> Result<(), ConnectError> {
+) -> Result<bool, ConnectError> {
     let sql = "
         select current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
             current_setting('server_version_num')::integer, current_setting('server_version'),
             current_setting('server_encoding')";
     let rows = client.query_typed(sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(()) };
+    let Some(row) = rows.first() else { return Ok(false) };
+    let mut durable = true;
     for (column, setting) in ["fsync", "full_page_writes", "synchronous_commit"].into_iter().enumerate() {
         let value: String = row.try_get(column)?;
         if value == "off" && !options.unsafe_durability {
             return Err(ConnectError::NotDurable { setting, value });
         }
+        durable &= value != "off";
     }
     let (version, found): (i32, String) = (row.try_get(3)?, row.try_get(4)?);
     if version < 130_000 {
@@ -423,7 +261,7 @@ pub(super) async fn check(
     if encoding != "UTF8" {
         return Err(ConnectError::NotUtf8 { tried: tried.to_owned(), found: encoding });
     }
-    Ok(())
+    Ok(durable)
 }
 
 #[cfg(test)]

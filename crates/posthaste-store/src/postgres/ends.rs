@@ -159,7 +159,7 @@ impl Ends {
             u.died
         from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::text[], $5::text[], $6::uuid[])
             as u (id, died, generation, reason, text, letter)
-        left join notification n on n.id = u.id
+        left join notification n on n.id = any(array[u.id])
         left join lateral (
             select json_agg(
                     json_build_array(generation, number, started_at, duration, failure, status_code, error,

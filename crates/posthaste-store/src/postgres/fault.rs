@@ -103,7 +103,7 @@ impl From<Fault> for StoreError {
             Fault::Postgres(error) if for_good => Self::Corrupt { what: told(&error) },
             Fault::Silent | Fault::Crowded => Self::Unavailable { what: fault.to_string(), source: None },
             Fault::Postgres(error) if is_pooled(&error) => unavailable(
-                "a pooler that keeps no sessions stands before PostgreSQL: set prepared = false",
+                "a pooler that keeps no sessions stands before PostgreSQL: set store.prepared = false",
                 Box::new(error),
             ),
             Fault::Postgres(error) if error.code().is_some() => {

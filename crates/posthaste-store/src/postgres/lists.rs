@@ -122,8 +122,8 @@ const PAGE: &str = concat!(
          order by id desc
          limit 5000) as n
      join flow f on f.id = any(array[n.flow])
-     left join queue q on q.id = n.id
-     left join ended e on e.id = n.id
+     left join queue q on q.id = any(array[n.id])
+     left join ended e on e.id = any(array[n.id])
      where ",
     wanted!(),
     "
@@ -209,7 +209,7 @@ const RETRIES: &str = concat!(
          order by due, id
          limit 5000) as q
      join flow f on f.id = any(array[q.flow])
-     left join notification n on n.id = q.id
+     left join notification n on n.id = any(array[q.id])
      left join ended e on false
      where ($4::text is null or f.tenant = $4)
      order by q.due, q.id

@@ -8,65 +8,64 @@
 //! later release, when none of them runs any more (contract). A step that was released is never changed: its checksum is
 //! compared.
 
+use std::time::Duration;
+
 use deadpool_postgres::Object;
+use posthaste_core::time::Timestamp;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::connect::{self, ConnectError, PostgresOptions};
+use super::connect::{self, PostgresOptions};
+use super::refusal::{ConnectError, chain};
+use crate::schema::{Schema, Step};
 
 /// A step of the schema.
 struct Migration {
-    version: i32,
+    version: u32,
     name: &'static str,
     sql: &'static str,
 }
 
 /// Every step that is known, in their order.
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "0001_first",
-    sql: include_str!("../../migrations/postgres/0001_first.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "0001_first",
+        sql: include_str!("../../migrations/postgres/0001_first.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "0002_node_times",
+        sql: include_str!("../../migrations/postgres/0002_node_times.sql"),
+    },
+];
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.
 const LOCK: i64 = 0x706f_7374_6861_7374;
 
-/// A step and whether the database has taken it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
-    /// Its number, from 1.
-    pub version: i32,
-    /// The name of its file.
-    pub name: String,
-    /// Whether it was taken.
-    pub applied: bool,
-}
+/// How long a step waits for a table that somebody is using.
+const TABLE_WITHIN: &str = "2s";
+/// How long the others are let through before it is tried again, and how often that is done.
+const PAUSE: Duration = Duration::from_secs(1);
+const TRIES: usize = 20;
 
-/// Every known step and whether the database has taken it. Refuses what was not made by these steps.
-pub async fn status(url: &str, options: &PostgresOptions) -> Result<Vec<Step>, ConnectError> {
-    let (_, client) = connect::reach(url, options).await?;
-    steps(&client).await
+/// Every step and whether the database has taken it, and whether this program can run on it. Changes nothing.
+pub async fn status(url: &str, options: &PostgresOptions) -> Result<Schema<ConnectError>, ConnectError> {
+    let (reached, client) = connect::reach(url, options).await?;
+    connect::check(&client, &reached.tried, options).await?;
+    read(&client).await
 }
 
 /// Takes the steps that the database has not taken, and answers with those.
 pub async fn up(url: &str, options: &PostgresOptions) -> Result<Vec<Step>, ConnectError> {
-    let (_, client) = connect::reach(url, options).await?;
+    let (reached, client) = connect::reach(url, options).await?;
+    connect::check(&client, &reached.tried, options).await?;
     take_all(&client).await
 }
 
 /// Refuses a database that has not taken every step.
 pub(super) async fn complete(client: &Object) -> Result<(), ConnectError> {
-    let missing = steps(client).await?.into_iter().find(|step| !step.applied);
-    missing.map_or(Ok(()), |step| Err(ConnectError::Behind { step: step.name }))
-}
-
-async fn steps(client: &Object) -> Result<Vec<Step>, ConnectError> {
-    let applied = applied(client).await?;
-    let step = |step: &Migration| Step {
-        version: step.version,
-        name: step.name.to_owned(),
-        applied: applied.contains(&step.version),
-    };
-    Ok(MIGRATIONS.iter().map(step).collect())
+    read(client).await?.refused.map_or(Ok(()), Err)
 }
 
 /// Takes the steps that the database has not taken.
@@ -74,20 +73,43 @@ pub(super) async fn take_all(client: &Object) -> Result<Vec<Step>, ConnectError>
     let mut taken = vec![];
     for migration in MIGRATIONS {
         if take(client, migration).await? {
-            let name = migration.name.to_owned();
-            taken.push(Step { version: migration.version, name, applied: true });
+            taken.push(migration.version);
         }
     }
-    Ok(taken)
+    let mut steps = read(client).await?.steps;
+    steps.retain(|step| taken.contains(&step.version));
+    Ok(steps)
 }
 
-/// Takes one step, unless it was taken. A step waits for the others as long as it takes, and may be long itself.
+/// Takes one step, unless it was taken. Where somebody uses the tables, it is tried again.
 async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
+    for _ in 0..TRIES {
+        match take_once(client, migration).await {
+            Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                return Err(ConnectError::NotAllowed {
+                    step: migration.name.to_owned(),
+                    what: chain(&error),
+                });
+            }
+            Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+                tracing::warn!(step = migration.name, "somebody uses the tables, so the step is tried again");
+                tokio::time::sleep(PAUSE).await;
+            }
+            done => return done,
+        }
+    }
+    Err(ConnectError::Occupied { step: migration.name.to_owned() })
+}
+
+/// The same without another try. A step waits for those who take steps as long as it takes, and may be long itself, but it
+/// waits only shortly for a table: whoever comes after it to that table waits behind it.
+async fn take_once(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
     let begin = format!(
         "begin isolation level read committed read write;
          set local lock_timeout = 0;
          set local statement_timeout = 0;
-         select pg_advisory_xact_lock({LOCK})"
+         select pg_advisory_xact_lock({LOCK});
+         set local lock_timeout = '{TABLE_WITHIN}'"
     );
     client.batch_execute(&begin).await?;
     let done = step(client, migration).await;
@@ -97,7 +119,12 @@ async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
 }
 
 async fn step(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
-    if applied(client).await?.contains(&migration.version) {
+    let found = read(client).await?;
+    match found.refused {
+        None | Some(ConnectError::Behind { .. }) => {}
+        Some(refused) => return Err(refused),
+    }
+    if found.steps.iter().any(|step| step.applied && step.version == migration.version) {
         return Ok(false);
     }
     client
@@ -114,54 +141,97 @@ async fn step(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
     let insert = "
         insert into schema_migration (version, name, checksum)
         values ($1, $2, encode(sha256(convert_to($3, 'UTF8')), 'hex'))";
+    let version = i32::try_from(migration.version).unwrap_or(i32::MAX);
     let bound: &[super::tx::Bound<'_>] =
-        &[(&migration.version, Type::INT4), (&migration.name, Type::TEXT), (&migration.sql, Type::TEXT)];
+        &[(&version, Type::INT4), (&migration.name, Type::TEXT), (&migration.sql, Type::TEXT)];
     client.query_typed(insert, bound).await?;
     Ok(true)
 }
 
-/// The steps that the database has taken, if it is one of ours and no newer than this program.
-async fn applied(client: &Object) -> Result<Vec<i32>, ConnectError> {
+/// What the database says of itself.
+struct Found {
+    /// Whether it has a list of steps.
+    versioned: bool,
+    /// The tables whose names are ours.
+    tables: String,
+    /// The steps on the list, and whether each is what is known here.
+    taken: Vec<(Step, bool)>,
+}
+
+/// The schema of the database.
+pub(super) async fn read(client: &Object) -> Result<Schema<ConnectError>, ConnectError> {
+    let found = find(client).await?;
+    let refused = found.refused();
+    let mut steps: Vec<Step> = found.taken.into_iter().map(|(step, _)| step).collect();
+    for known in MIGRATIONS {
+        if !steps.iter().any(|step| step.version == known.version) {
+            let name = known.name.to_owned();
+            steps.push(Step { version: known.version, name, applied: false, applied_at: None });
+        }
+    }
+    steps.sort_by_key(|step| step.version);
+    Ok(Schema { steps, refused })
+}
+
+async fn find(client: &Object) -> Result<Found, ConnectError> {
+    // The list is looked for last, so that a step that ends in between is not taken for tables of somebody else.
     let look = "
-        select to_regclass('schema_migration') is not null, coalesce((
+        select coalesce((
             select string_agg(name, ', ' order by name)
             from unnest($1::text[]) as name
-            where to_regclass(quote_ident(name)) is not null), '')";
+            where to_regclass(quote_ident(name)) is not null), ''), to_regclass('schema_migration') is not null";
     let names: &[&str] = &["attempt", "counter", "ended", "event", "flow", "node", "notification", "queue"];
     let rows = client.query_typed(look, &[(&names, Type::TEXT_ARRAY)]).await?;
-    let (versioned, tables): (bool, String) = match rows.first() {
+    let (tables, versioned): (String, bool) = match rows.first() {
         Some(row) => (row.try_get(0)?, row.try_get(1)?),
-        None => (false, String::new()),
+        None => (String::new(), false),
     };
+    let mut found = Found { versioned, tables, taken: vec![] };
     if !versioned {
-        return if tables.is_empty() { Ok(vec![]) } else { Err(ConnectError::Foreign { tables }) };
+        return Ok(found);
     }
     let known: Vec<&str> = MIGRATIONS.iter().map(|migration| migration.sql).collect();
     let rows = client
         .query_typed(
-            "select m.version, m.name, coalesce(m.checksum = encode(sha256(convert_to(u.sql, 'UTF8')), 'hex'), false)
+            "select m.version, m.name, coalesce(m.checksum = encode(sha256(convert_to(u.sql, 'UTF8')), 'hex'), false),
+                 (extract(epoch from m.applied_at) * 1000000)::bigint
              from schema_migration m
              left join unnest($1::text[]) with ordinality as u (sql, version) on u.version = m.version
              order by m.version",
             &[(&known, Type::TEXT_ARRAY)],
         )
         .await?;
-    let mut versions = vec![];
-    for (index, row) in rows.iter().enumerate() {
+    for row in &rows {
         let (version, name): (i32, String) = (row.try_get(0)?, row.try_get(1)?);
-        let same: bool = row.try_get(2)?;
-        let newest = i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX);
-        let last = rows.last().map_or(Ok(version), |row| row.try_get(0))?;
-        if last > newest {
-            return Err(ConnectError::Newer { found: last, known: newest });
-        }
-        if usize::try_from(version).ok() != Some(index + 1) || !same {
-            return Err(ConnectError::HalfMigrated { step: name });
-        }
-        versions.push(version);
+        let applied_at = Some(Timestamp::from_micros(row.try_get(3)?));
+        let version = u32::try_from(version).unwrap_or(0);
+        found.taken.push((Step { version, name, applied: true, applied_at }, row.try_get(2)?));
     }
-    if versions.is_empty() && !tables.is_empty() {
-        return Err(ConnectError::HalfMigrated { step: tables });
+    Ok(found)
+}
+
+impl Found {
+    /// Why this program cannot run on it, if it cannot.
+    fn refused(&self) -> Option<ConnectError> {
+        let tables = self.tables.clone();
+        if !self.versioned && !tables.is_empty() {
+            return Some(ConnectError::Foreign { tables });
+        }
+        let (newest, last) = (MIGRATIONS.last(), self.taken.last());
+        let (known, found) =
+            (newest.map_or(0, |step| step.version), last.map_or(0, |(step, _)| step.version));
+        if found > known {
+            return Some(ConnectError::Newer { found, known });
+        }
+        for (due, (step, same)) in (1..).zip(&self.taken) {
+            if step.version != due || !same {
+                return Some(ConnectError::HalfMigrated { step: step.name.clone() });
+            }
+        }
+        if self.taken.is_empty() && !tables.is_empty() {
+            return Some(ConnectError::HalfMigrated { step: tables });
+        }
+        let missing = MIGRATIONS.get(self.taken.len())?;
+        Some(ConnectError::Behind { step: missing.name.to_owned() })
     }
-    Ok(versions)
 }

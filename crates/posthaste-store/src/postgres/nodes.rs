@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
 use posthaste_core::time::{Timestamp, micros};
-use posthaste_engine::store::Pulse;
+use posthaste_engine::store::{NodeView, Pulse};
+use tokio_postgres::Row;
 
 use super::fault::Result;
 use super::rows::{Columns, whole};
@@ -38,8 +39,8 @@ pub(super) async fn join(
         "with clock as materialized (select ",
         clock!("$3"),
         " as now)
-         insert into node (name, expires, dead)
-         select $1, clock.now + $2, false
+         insert into node (name, joined, beat, expires, dead)
+         select $1, clock.now, clock.now, clock.now + $2, false
          from clock
          returning id, expires - $2"
     );
@@ -62,7 +63,7 @@ pub(super) async fn heartbeat(
         " as now),
          beat as (
              update node
-             set expires = greatest(expires, clock.now + $2)
+             set expires = greatest(expires, clock.now + $2), beat = clock.now
              from clock
              where id = $1
              and not dead
@@ -81,6 +82,34 @@ pub(super) async fn heartbeat(
     let mut columns = Columns::of(row);
     let (now, dead) = (columns.time()?, columns.take::<Vec<i64>>()?);
     Ok(Pulse::Alive { now, dead: dead.into_iter().map(NodeId).collect() })
+}
+
+/// Every node, with what each holds.
+pub(super) async fn nodes(tx: &Tx, now: Option<Timestamp>) -> Result<Vec<NodeView>> {
+    let sql = concat!(
+        "select id, name, joined, beat, expires, not dead and expires > ",
+        clock!("$1"),
+        ", (
+             select count(*)
+             from queue
+             where queue.node = node.id)
+         from node
+         order by id"
+    );
+    let rows = tx.alone(Mode::Read, sql, bind![now.map(Timestamp::as_micros) => INT8]).await?;
+    let view = |row: &Row| {
+        let mut columns = Columns::of(row);
+        Ok(NodeView {
+            id: NodeId(columns.take()?),
+            name: columns.take()?,
+            joined_at: columns.time()?,
+            beat_at: columns.time()?,
+            expires_at: columns.time()?,
+            alive: columns.take()?,
+            held: columns.take::<i64>()?.unsigned_abs(),
+        })
+    };
+    rows.iter().map(view).collect()
 }
 
 /// Keeps out whoever would grant this node a lease.

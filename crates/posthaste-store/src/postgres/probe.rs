@@ -5,7 +5,8 @@ use std::time::Duration;
 use deadpool_postgres::Object;
 use tokio_postgres::SimpleQueryMessage;
 
-use super::connect::{self, ConnectError, PostgresOptions};
+use super::connect::{self, PostgresOptions};
+use super::refusal::ConnectError;
 
 /// How long a question may take; some make a database or vacuum one.
 const LONGEST: Duration = Duration::from_secs(3_600);

@@ -4,6 +4,7 @@ use posthaste_engine::store::Audit;
 
 use super::acts::record;
 use super::fault::Result;
+use super::news;
 use super::rows::Columns;
 use super::tx::{Mode, Then, Tx, bind, only, step};
 
@@ -29,7 +30,13 @@ pub(super) async fn settings(tx: &Tx, known: Option<i64>) -> Result<Option<Setti
 }
 
 /// Sets or removes a setting and answers with the new version. The row of the version lets one come after the other.
-pub(super) async fn put(tx: &Tx, name: &str, value: Option<&str>, audit: &Audit) -> Result<i64> {
+pub(super) async fn put(
+    tx: &Tx,
+    channel: &str,
+    name: &str,
+    value: Option<&str>,
+    audit: &Audit,
+) -> Result<i64> {
     let grow = step!("update setting_version set version = version + 1 returning version", &[]);
     let mut answers = tx.send(Some(Mode::Write), &[grow], Then::GoOn).await?;
     let version = Columns::of(&only(answers.pop().unwrap_or_default())?).take()?;
@@ -43,6 +50,7 @@ pub(super) async fn put(tx: &Tx, name: &str, value: Option<&str>, audit: &Audit)
         Some(_) => step!(set, bound),
         None => step!("delete from setting where name = $1", &bound[..1]),
     };
-    record(tx, None, audit, 1, 1, vec![change]).await?;
+    let told = bind![channel => TEXT, news::SETTING => TEXT];
+    record(tx, None, audit, 1, 1, vec![change, step!(news::NOTIFY, told)]).await?;
     Ok(version)
 }

@@ -14,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use tokio_postgres::config::SslMode;
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::connect::ConnectError;
+use super::refusal::ConnectError;
 
 /// How connections are encrypted in that mode.
 pub(super) fn connector(mode: SslMode, roots: Option<&Path>) -> Result<MakeRustlsConnect, ConnectError> {
@@ -34,7 +34,12 @@ pub(super) fn connector(mode: SslMode, roots: Option<&Path>) -> Result<MakeRustl
 }
 
 fn read(path: &Path) -> Result<RootCertStore, ConnectError> {
-    let bad = |what: String| ConnectError::Tls { what: format!("{} cannot be used: {what}", path.display()) };
+    let bad = |what: String| ConnectError::Tls {
+        what: format!(
+            "{} cannot be used: {what}; store.root_certificates must name a PEM file",
+            path.display()
+        ),
+    };
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|error| bad(error.to_string()))? {
         let certificate = certificate.map_err(|error| bad(error.to_string()))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::Pulse;
+use posthaste_engine::store::{NodeView, Pulse};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::claim::release_node;
@@ -22,10 +22,10 @@ struct Node {
 /// A new node.
 pub(super) fn join(tx: &mut Tx<'_>, name: &str, hold: Duration, now: Timestamp) -> Result<NodeId> {
     let mut insert = tx.conn.prepare_cached(
-        "insert into node (name, expires, dead)
-         values (?1, ?2, 0)",
+        "insert into node (name, joined, beat, expires, dead)
+         values (?1, ?2, ?2, ?3, 0)",
     )?;
-    Ok(NodeId(insert.insert(params![name, now.later(hold).as_micros()])?))
+    Ok(NodeId(insert.insert(params![name, now.as_micros(), now.later(hold).as_micros()])?))
 }
 
 /// Keeps a node alive, unless it was declared dead.
@@ -34,10 +34,11 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Time
     let Some(found) = alive else { return Ok(Pulse::Lost) };
     let mut update = tx.conn.prepare_cached(
         "update node
-         set expires = ?2
+         set expires = ?2, beat = ?3
          where id = ?1",
     )?;
-    update.execute(params![node.0, found.expires.max(now.later(hold)).as_micros()])?;
+    let expires = found.expires.max(now.later(hold));
+    update.execute(params![node.0, expires.as_micros(), now.as_micros()])?;
     let mut select = tx.conn.prepare_cached(
         "select id
          from node
@@ -47,6 +48,32 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Time
     )?;
     let dead = select.query_map(params![node.0, now.as_micros()], |row| row.get(0).map(NodeId))?;
     Ok(Pulse::Alive { now, dead: dead.collect::<rusqlite::Result<_>>()? })
+}
+
+/// Every node, with what each holds.
+pub(super) fn nodes(conn: &Connection, now: Timestamp) -> Result<Vec<NodeView>> {
+    let mut select = conn.prepare_cached(
+        "select id, name, joined, beat, expires, dead,
+             (select count(*)
+              from queue indexed by queue_held
+              where node = node.id)
+         from node
+         order by id",
+    )?;
+    let read = |row: &rusqlite::Row<'_>| {
+        let expires_at = Timestamp::from_micros(row.get(4)?);
+        Ok(NodeView {
+            id: NodeId(row.get(0)?),
+            name: row.get(1)?,
+            joined_at: Timestamp::from_micros(row.get(2)?),
+            beat_at: Timestamp::from_micros(row.get(3)?),
+            expires_at,
+            alive: !row.get::<_, bool>(5)? && expires_at > now,
+            held: row.get::<_, i64>(6)?.unsigned_abs(),
+        })
+    };
+    let nodes = select.query_map([], read)?;
+    Ok(nodes.collect::<rusqlite::Result<_>>()?)
 }
 
 /// Whether a node can be given leases: whoever is dead or gone cannot, for nobody would ever take them back.

@@ -7,16 +7,16 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::migrate;
 use super::planted::Planted;
-
-/// The schema, step by step; `user_version` is the number of steps that a file has taken.
-const MIGRATIONS: &[&str] = &[include_str!("../../migrations/sqlite/0001_first.sql")];
 
 /// How a file is opened.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// How often SQLite waits for the disk.
     pub synchronous: Synchronous,
+    /// Whether to take the steps of the schema that the file lacks. If not, such a file is refused.
+    pub migrate: bool,
     /// Whether to run even if an acknowledged notification may be lost in a power cut.
     pub unsafe_durability: bool,
     /// The bytes of pages that the writer keeps in memory; each reader keeps an eighth of it.
@@ -32,6 +32,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             synchronous: Synchronous::Full,
+            migrate: true,
             unsafe_durability: false,
             cache: 48 << 20,
             wal_bound: 256 << 20,
@@ -152,7 +153,7 @@ pub enum OpenError {
     /// A newer Posthaste has written the file.
     #[error(
         "{} has schema {found} and this Posthaste knows {known}: run the newer Posthaste again, or restore a backup from \
-         before the upgrade",
+         before the upgrade (`posthaste migrate status` shows the steps)",
         path.display()
     )]
     Newer {
@@ -162,6 +163,14 @@ pub enum OpenError {
         found: usize,
         /// The newest schema known here.
         known: usize,
+    },
+    /// The file has not taken every step.
+    #[error("{} lacks step {step} of the schema: run `posthaste migrate up`", path.display())]
+    Behind {
+        /// The file.
+        path: PathBuf,
+        /// The first step that is missing.
+        step: String,
     },
     /// Another program has written the file.
     #[error("{} is an SQLite file of another program: give Posthaste a file of its own", path.display())]
@@ -253,9 +262,12 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
 /// The connection that writes, with the schema brought up to date and every node of an earlier process dead.
 pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let sqlite = |source| OpenError::sqlite(path, source);
+    if !options.migrate {
+        migrate::complete(path)?;
+    }
     make_private(path)?;
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-    ours_or_empty(&conn, path)?;
+    migrate::ours_or_empty(&conn, path)?;
     // Has to come before the first table.
     conn.pragma_update(None, "page_size", PAGE_SIZE).map_err(sqlite)?;
     let mode: String =
@@ -270,26 +282,10 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenE
     conn.pragma_update(None, "temp_store", "memory").map_err(sqlite)?;
     // All that can be in the writer's way is a reader or the checkpoint beside it while it empties the log itself.
     conn.busy_timeout(Duration::from_millis(200)).map_err(sqlite)?;
-    migrate(&conn, path)?;
+    migrate::take_all(&conn, path)?;
     // The lock proves that whoever held leases here is gone.
     conn.execute("update node set dead = 1", []).map_err(sqlite)?;
     Ok(conn)
-}
-
-/// What SQLite calls the program that a file belongs to: "post".
-const APPLICATION: i64 = 0x706f_7374;
-
-/// Refuses a file with somebody else's tables before anything in it is changed.
-fn ours_or_empty(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sqlite = |source| OpenError::sqlite(path, source);
-    let application: i64 =
-        conn.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
-    let count = "select count(*) from sqlite_schema";
-    let tables: i64 = conn.query_row(count, [], |row| row.get(0)).map_err(sqlite)?;
-    if tables > 0 && application != APPLICATION {
-        return Err(OpenError::Foreign { path: path.to_owned() });
-    }
-    Ok(())
 }
 
 /// A connection for one thread.
@@ -322,22 +318,24 @@ fn durable(conn: &Connection, path: &Path, options: &Options) -> Result<(), Open
     Ok(())
 }
 
-/// Takes the steps of the schema that the file has not taken, each whole or not at all.
-fn migrate(conn: &Connection, path: &Path) -> Result<(), OpenError> {
-    let sqlite = |source| OpenError::sqlite(path, source);
-    let version: i64 = conn.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sqlite)?;
-    let (found, known) = (usize::try_from(version).unwrap_or(usize::MAX), MIGRATIONS.len());
-    if found > known {
-        return Err(OpenError::Newer { path: path.to_owned(), found, known });
-    }
-    for (index, step) in MIGRATIONS.iter().enumerate().skip(found) {
-        let done = index + 1;
-        let batch = format!(
-            "begin immediate;\n{step}\npragma application_id = {APPLICATION};\npragma user_version = {done};\ncommit;"
-        );
-        conn.execute_batch(&batch).map_err(sqlite)?;
-    }
-    Ok(())
+/// A connection that only looks at a file, which another process may be using. Where there is no log yet, it leaves an empty
+/// one behind.
+pub(super) fn onlooker(path: &Path) -> Result<Connection, OpenError> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    conn.busy_timeout(Duration::from_secs(5)).map_err(|source| OpenError::sqlite(path, source))?;
+    Ok(conn)
+}
+
+/// The same for a short look that leaves nothing behind: a file without a log is nobody's, or was opened this moment.
+pub(super) fn passer_by(path: &Path) -> Result<Connection, OpenError> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let has_log = Path::new(&log).metadata().is_ok_and(|about| about.len() > 0);
+    let Some(name) = path.to_str().filter(|_| !has_log) else { return onlooker(path) };
+    let name = name.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(format!("file:{name}?immutable=1"), flags)
+        .map_err(|source| OpenError::sqlite(path, source))
 }
 
 /// A connection that only reads.

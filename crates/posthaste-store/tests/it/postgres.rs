@@ -5,6 +5,7 @@ mod connect;
 mod damage;
 mod engine;
 mod many;
+mod news;
 mod plans;
 mod server;
 mod tls;

@@ -16,6 +16,8 @@ pub struct Arrival {
     pub id: Option<String>,
     /// Its `posthaste-attempt`.
     pub attempt: Option<u32>,
+    /// Its `webhook-timestamp`: when it was sent, in seconds since 1970.
+    pub timestamp: Option<i64>,
     /// The path it was sent to.
     pub path: String,
     /// The status that it is answered with; none where no answer is given.

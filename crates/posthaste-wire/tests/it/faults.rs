@@ -13,8 +13,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use crate::rig::{
-    LOCALHOST, LONG, Names, Peer, StandingClock, channel, delivery, fault, notification, options,
-    read_request, send, sink, status,
+    LOCALHOST, LONG, Names, Peer, channel, delivery, fault, notification, options, read_request, send, sink,
+    status,
 };
 
 const DEADLINE: Duration = Duration::from_millis(150);
@@ -65,7 +65,7 @@ async fn an_unknown_name_is_a_fault_of_dns() {
 #[tokio::test]
 async fn a_literal_address_that_is_closed_is_forbidden_and_nothing_connects() {
     let sink = sink().await;
-    let channel = channel(WebhookOptions::new(Arc::new(StandingClock)));
+    let channel = channel(WebhookOptions::default());
     for host in ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]"] {
         let reply = send(&channel, &format!("http://{host}:{}/ok", sink.address().port())).await;
         assert_eq!(fault(&reply).0, Fault::Forbidden);
@@ -78,8 +78,8 @@ async fn a_name_with_one_closed_address_is_forbidden_and_the_address_stays_untol
     let sink = sink().await;
     let open: IpAddr = Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0, 0, 0x1111).into();
     for addresses in [vec![LOCALHOST], vec![LOCALHOST, open], vec![open, LOCALHOST]] {
-        let mut options = WebhookOptions::new(Arc::new(StandingClock));
-        options.resolver = Arc::new(Names([("inside.test", addresses)].into()));
+        let resolver = Arc::new(Names([("inside.test", addresses)].into()));
+        let options = WebhookOptions { resolver, ..WebhookOptions::default() };
         let reply =
             send(&channel(options), &format!("http://inside.test:{}/ok", sink.address().port())).await;
         let told = "inside.test leads to an address that is not sent to (loopback)";
@@ -90,7 +90,7 @@ async fn a_name_with_one_closed_address_is_forbidden_and_the_address_stays_untol
 
 #[tokio::test]
 async fn the_system_resolver_knows_localhost_and_the_guard_forbids_it() {
-    let reply = send(&channel(WebhookOptions::new(Arc::new(StandingClock))), "http://localhost:9/").await;
+    let reply = send(&channel(WebhookOptions::default()), "http://localhost:9/").await;
     assert_eq!(fault(&reply).0, Fault::Forbidden, "{reply:?}");
 }
 

@@ -50,11 +50,7 @@ impl Resolve for Names {
 /// Options that let loopback through, and know no names.
 pub(crate) fn options() -> WebhookOptions {
     let guard = Guard::allowing(&["127.0.0.0/8", "::1"]).unwrap();
-    WebhookOptions {
-        guard,
-        resolver: Arc::new(Names::default()),
-        ..WebhookOptions::new(Arc::new(StandingClock))
-    }
+    WebhookOptions { guard, resolver: Arc::new(Names::default()), ..WebhookOptions::default() }
 }
 
 pub(crate) fn channel(options: WebhookOptions) -> WebhookChannel {
@@ -80,7 +76,7 @@ pub(crate) fn notification(to: &str) -> Notification {
 }
 
 pub(crate) fn delivery(notification: Notification, timeout: Duration) -> Delivery {
-    Delivery { notification: Arc::new(notification), attempt: 3, timeout }
+    Delivery { notification: Arc::new(notification), attempt: 3, at: StandingClock.now(), timeout }
 }
 
 /// Sends to a URL with time enough.

@@ -60,7 +60,7 @@ async fn what_arrived_is_told_by_the_library_and_as_json() {
     let shown = ask(&sink, "GET /arrivals").await;
     let json = shown.split_once("\r\n\r\n").unwrap().1;
     let expected = format!(
-        "{{\"total\":1,\"arrivals\":[{{\"id\":\"{id}\",\"attempt\":3,\"path\":\"/status/503\",\"status\":503,\
+        "{{\"total\":1,\"arrivals\":[{{\"id\":\"{id}\",\"attempt\":3,\"timestamp\":1700000000,\"path\":\"/status/503\",\"status\":503,\
          \"at\":\"2023-11-14T22:13:20.999Z\",\"body\":\"{{\\\"a\\\": 1.0}}\"}}]}}"
     );
     assert_eq!(json, expected);

@@ -223,23 +223,30 @@ impl Bench {
         Ok(())
     }
 
-    /// A second node on the same database; the sender's connections lead to both in turn.
+    /// A second node on the same database; the sender's connections lead to both in turn. One node alone is measured before
+    /// and after, so that what changes slowly meets both alike.
     pub(super) async fn two_nodes(&mut self, trial: &mut Trial) -> anyhow::Result<()> {
         let second = Node::start(&trial.place, self).await?;
         trial.taken += self.warm_up(&trial.place, &second, &[&trial.node]).await?;
         let both = [&trial.node, &second];
         let single = self.load(&trial.place, &both, self.singles()).await?;
         let batch = self.load(&trial.place, &both, self.batches()).await?;
+        second.server.stop().await?;
+        let one_single = self.load(&trial.place, &[&trial.node], self.singles()).await?;
+        let one_batch = self.load(&trial.place, &[&trial.node], self.batches()).await?;
         for (figure, value) in [
             (Figure::TwoNodesSingle, single.rate),
             (Figure::TwoNodesBatch, batch.rate),
-            (Figure::TwoToOneSingle, single.rate / trial.single),
-            (Figure::TwoToOneBatch, batch.rate / trial.batch),
+            (Figure::TwoToOneSingle, single.rate * 2.0 / (trial.single + one_single.rate)),
+            (Figure::TwoToOneBatch, batch.rate * 2.0 / (trial.batch + one_batch.rate)),
+            (Figure::TimeTwoNodesSingle, single.time.all()),
+            (Figure::TimeTwoNodesBatch, batch.time.all()),
         ] {
             self.figures.note(trial.place.whose(), figure, value);
         }
-        trial.taken += single.sent.taken + batch.sent.taken;
-        second.server.stop().await
+        trial.taken +=
+            [&single, &batch, &one_single, &one_batch].iter().map(|one| one.sent.taken).sum::<u64>();
+        Ok(())
     }
 
     /// Sends that carry an idempotency key.

@@ -51,6 +51,8 @@ pub(super) enum Figure {
     TwoNodesBatch,
     TwoToOneSingle,
     TwoToOneBatch,
+    TimeTwoNodesSingle,
+    TimeTwoNodesBatch,
     FilledSingle,
     FilledBatch,
     FilledToEmptySingle,
@@ -162,6 +164,12 @@ impl Figure {
             Self::TwoNodesBatch => ("twoNodesBatch", "two nodes: batches, /s", Unit::Rate),
             Self::TwoToOneSingle => ("twoNodesToOneSingle", "two nodes to one, single sends", Unit::Share),
             Self::TwoToOneBatch => ("twoNodesToOneBatch", "two nodes to one, batches", Unit::Share),
+            Self::TimeTwoNodesSingle => {
+                ("cpuTwoNodesSingle", "processor time each, two nodes, single: all", Unit::MicrosEach)
+            }
+            Self::TimeTwoNodesBatch => {
+                ("cpuTwoNodesBatch", "processor time each, two nodes, batches: all", Unit::MicrosEach)
+            }
             Self::FilledSingle => ("filledSingle", "filled store: single sends, /s", Unit::Rate),
             Self::FilledBatch => ("filledBatch", "filled store: batches, /s", Unit::Rate),
             Self::FilledToEmptySingle => {

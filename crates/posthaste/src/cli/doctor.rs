@@ -1,5 +1,7 @@
 //! `posthaste doctor`: what is wrong, and what to do about it.
 
+mod store;
+
 use std::time::Duration;
 
 use clap::Args;
@@ -10,9 +12,10 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 use serde_json::{Value, json};
 
-use super::Outcome;
 use super::output::{Output, Table, json as print_json};
 use super::reach::{Reach, Session};
+use super::settings::StoreArgs;
+use super::{Outcome, is_wrong_use};
 use crate::client::Answer;
 use crate::clock::SystemClock;
 
@@ -25,13 +28,18 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste doctor
   posthaste doctor --url https://queue.example.com --key phk_.. --output json
+  posthaste doctor --config /etc/posthaste/posthaste.toml
 
+It looks at the store that the settings name, as `serve` would find it; at an SQLite file only if it is there.
 Exit codes: 0 nothing failed, 1 something did, 2 wrong use";
 
-/// Look whether the server is well and this program can speak to it
+/// Look whether the server is well, this program can speak to it, and the store is in order
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
-pub(crate) struct DoctorArgs {}
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+}
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,9 +82,14 @@ impl Finding {
 }
 
 /// Runs the checks and prints what they found.
-pub(crate) async fn run(_args: DoctorArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: DoctorArgs, reach: &Reach) -> anyhow::Result<Outcome> {
     let session = reach.open()?;
-    let findings = look(&session).await;
+    let mut findings = look(&session).await;
+    findings.extend(match args.store.load() {
+        Ok(config) => store::look(&config.store).await,
+        Err(error) if is_wrong_use(&error) => return Err(error),
+        Err(error) => vec![Finding::fail("settings", error.to_string())],
+    });
     match session.output {
         Output::Table => {
             let mut table = Table::untitled();

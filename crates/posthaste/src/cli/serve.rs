@@ -23,6 +23,7 @@ Examples:
   posthaste serve
   posthaste serve --config /etc/posthaste/posthaste.toml
   posthaste serve --store sqlite:///var/lib/posthaste/posthaste.db --listen 0.0.0.0:7780
+  posthaste serve --store postgres://posthaste@db.example.com/posthaste
   posthaste serve --set engine.concurrency=512 --set breaker.break_duration=1m
 
 Settings: flags over POSTHASTE__SECTION__KEY over posthaste.toml over what is built in.
@@ -56,7 +57,8 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
     let config = Config::load(sources(args.config, flags, &args.set)?)?;
     start_logging(&config);
     let admin = admin_key()?;
-    runtime()?.block_on(async {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         let server = Server::start(&config, admin.as_deref()).await?;
         if let Some(key) = &server.made_key {
@@ -65,7 +67,10 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
         tracing::info!(address = %server.address, "ready");
         let signal = signals.first().await;
         stop(server, &mut signals, signal).await
-    })
+    });
+    // A name that nobody resolves may still be waited for by a thread of its own.
+    runtime.shutdown_background();
+    outcome
 }
 
 /// Stops properly; a second signal stops at once.

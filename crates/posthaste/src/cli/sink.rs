@@ -109,6 +109,7 @@ mod tests {
         Arrival {
             id: Some("ntf_1\u{1b}".to_owned()),
             attempt: Some(1),
+            timestamp: None,
             path: "/ok".to_owned(),
             status: Some(200),
             at: Timestamp::from_millis(number),

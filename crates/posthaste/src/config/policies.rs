@@ -222,7 +222,7 @@ fn blame(fields: &[Field<'_>], at: &str, bad: BadField, reader: &mut Reader<'_>)
 
 pub(super) fn warn_if_unbuilt(channel: Channel, given: &Given, key: &str, reader: &mut Reader<'_>) {
     if !BUILT.contains(&channel) {
-        reader.without_effect(given, key, &format!("the channel {channel} is"));
+        reader.without_effect(given, key, &format!("the channel {channel} is not built yet"));
     }
 }
 

@@ -40,7 +40,7 @@ pub(super) fn read(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<String,
         }
         let Some((_, any)) = fields.first() else { continue };
         if good && let Some(provider) = provider(&given, any, &at, reader) {
-            reader.without_effect(any, &at, "providers are");
+            reader.without_effect(any, &at, "providers are not built yet");
             providers.insert(name.to_owned(), provider);
         }
     }

@@ -25,19 +25,19 @@ pub(super) fn config(layers: &Layers, problems: &mut Vec<Problem>) -> Config {
 pub(super) struct Reader<'a> {
     layers: &'a Layers,
     known: BTreeSet<Key>,
-    unbuilt: Option<&'static str>,
+    idle: Option<&'static str>,
     problems: Vec<Problem>,
     warnings: Vec<String>,
 }
 
 impl<'a> Reader<'a> {
     fn new(layers: &'a Layers) -> Self {
-        Self { layers, known: BTreeSet::new(), unbuilt: None, problems: Vec::new(), warnings: Vec::new() }
+        Self { layers, known: BTreeSet::new(), idle: None, problems: Vec::new(), warnings: Vec::new() }
     }
 
-    /// From here on, keys that are set belong to a feature that is not built yet; none ends that.
-    pub(super) const fn unbuilt(&mut self, feature: Option<&'static str>) {
-        self.unbuilt = feature;
+    /// From here on, keys that are set have no effect, for this reason; none ends that.
+    pub(super) const fn idle(&mut self, why: Option<&'static str>) {
+        self.idle = why;
     }
 
     /// Reads the value at a dotted key. A value that cannot be used is a problem, and the built-in one stands in.
@@ -49,8 +49,8 @@ impl<'a> Reader<'a> {
         self.known.insert(path);
         match read(given) {
             Ok(value) => {
-                if let Some(feature) = self.unbuilt.filter(|_| value != default) {
-                    self.without_effect(given, key, feature);
+                if let Some(why) = self.idle.filter(|_| value != default) {
+                    self.without_effect(given, key, why);
                 }
                 value
             }
@@ -77,8 +77,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Notes that something was set for nothing.
-    pub(super) fn without_effect(&mut self, given: &Given, key: &str, feature: &str) {
-        let warning = format!("{}: {key} has no effect: {feature} not built yet", given.origin);
+    pub(super) fn without_effect(&mut self, given: &Given, key: &str, why: &str) {
+        let warning = format!("{}: {key} has no effect: {why}", given.origin);
         if !self.warnings.contains(&warning) {
             self.warnings.push(warning);
         }

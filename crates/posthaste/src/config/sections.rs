@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
@@ -40,6 +41,20 @@ pub struct Store {
     pub unsafe_durability: bool,
     /// When SQLite waits for the disk.
     pub synchronous: Synchronous,
+    /// Whether to take the steps of the schema that the store lacks.
+    pub migrate: bool,
+    /// The most connections to PostgreSQL at once.
+    pub connections: u32,
+    /// How long to wait for a connection.
+    pub connect_timeout: Duration,
+    /// How long one statement may take.
+    pub statement_timeout: Duration,
+    /// How long a statement may wait for a row that somebody else is changing.
+    pub lock_timeout: Duration,
+    /// Whether connections keep statements that they have prepared.
+    pub prepared: bool,
+    /// The certificates to trust instead of those of the web, as a PEM file.
+    pub root_certificates: Option<PathBuf>,
 }
 
 /// `[engine]`
@@ -210,7 +225,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Config {
         providers: BTreeMap::new(),
         warnings: Vec::new(),
     };
-    reader.unbuilt(None);
+    reader.idle(None);
     config
 }
 
@@ -230,18 +245,33 @@ fn server(reader: &mut Reader<'_>) -> Server {
 }
 
 fn store(reader: &mut Reader<'_>) -> Store {
+    // The value may hold a password, so it is not shown.
+    let url = reader.read("store.url", |given| {
+        let url = given.value.as_str().and_then(|text| StoreUrl::parse(text.trim()));
+        let what = "must be sqlite:// and a path, such as sqlite://posthaste.db, or a PostgreSQL database, such as \
+                    postgres://user:password@host:5432/database";
+        url.ok_or_else(|| what.to_owned())
+    });
+    let is_sqlite = matches!(url, StoreUrl::Sqlite(_));
+    let unsafe_durability = reader.read("store.unsafe_durability", values::flag);
+    let migrate = reader.read("store.migrate", values::flag);
+    reader.idle((!is_sqlite).then_some("the store is PostgreSQL, and this is for SQLite"));
+    let synchronous = reader.read("store.synchronous", values::name(Synchronous::ALL));
+    reader.idle(is_sqlite.then_some("the store is SQLite, and this is for PostgreSQL"));
     let store = Store {
-        // The value may hold a password, so it is not shown.
-        url: reader.read("store.url", |given| {
-            let url = given.value.as_str().and_then(|text| StoreUrl::parse(text.trim()));
-            let what =
-                "must be sqlite:// and a path, such as sqlite://posthaste.db, or a URL with postgres://";
-            url.ok_or_else(|| what.to_owned())
-        }),
-        unsafe_durability: reader.read("store.unsafe_durability", values::flag),
-        synchronous: reader.read("store.synchronous", values::name(Synchronous::ALL)),
+        url,
+        unsafe_durability,
+        synchronous,
+        migrate,
+        connections: reader.read("store.connections", values::whole(1..=1_000)),
+        connect_timeout: reader.read("store.connect_timeout", values::wait),
+        statement_timeout: reader.read("store.statement_timeout", values::wait),
+        lock_timeout: reader.read("store.lock_timeout", values::wait),
+        prepared: reader.read("store.prepared", values::flag),
+        root_certificates: reader.read("store.root_certificates", values::optional_text).map(PathBuf::from),
     };
-    if store.synchronous != Synchronous::Full && !store.unsafe_durability {
+    reader.idle(None);
+    if is_sqlite && store.synchronous != Synchronous::Full && !store.unsafe_durability {
         let reason = "must be full: anything less loses acknowledged notifications in a power cut; to accept that, \
                       set store.unsafe_durability = true as well";
         reader.complain_about("store.synchronous", reason);
@@ -257,7 +287,7 @@ fn subnets(given: &Given) -> Read<Vec<Subnet>> {
 }
 
 fn breaker(reader: &mut Reader<'_>) -> Breaker {
-    reader.unbuilt(Some("the circuit breaker is"));
+    reader.idle(Some("the circuit breaker is not built yet"));
     let breaker = Breaker {
         failure_threshold: reader.read("breaker.failure_threshold", values::whole(1..=1_000_000)),
         break_duration: reader.read("breaker.break_duration", values::some_length),
@@ -270,7 +300,7 @@ fn breaker(reader: &mut Reader<'_>) -> Breaker {
 }
 
 fn rate_limit(reader: &mut Reader<'_>) -> RateLimit {
-    reader.unbuilt(Some("rate limits are"));
+    reader.idle(Some("rate limits are not built yet"));
     RateLimit {
         per_tenant_per_minute: reader.read("rate_limit.per_tenant_per_minute", values::whole(0..=u32::MAX)),
         per_module_per_minute: reader.read("rate_limit.per_module_per_minute", values::whole(0..=u32::MAX)),
@@ -283,12 +313,12 @@ fn rate_limit(reader: &mut Reader<'_>) -> RateLimit {
 }
 
 fn queue(reader: &mut Reader<'_>) -> Queue {
-    reader.unbuilt(Some("the queue limit is"));
+    reader.idle(Some("the queue limit is not built yet"));
     Queue { limit: reader.read("queue.limit", values::whole(0..=u32::MAX)) }
 }
 
 fn retention(reader: &mut Reader<'_>) -> Retention {
-    reader.unbuilt(Some("retention is"));
+    reader.idle(Some("retention is not built yet"));
     Retention {
         dead_letters: reader.read("retention.dead_letters", values::some_length),
         dead_letters_restorable: reader.read("retention.dead_letters_restorable", values::length),
@@ -301,7 +331,7 @@ fn retention(reader: &mut Reader<'_>) -> Retention {
 }
 
 fn jobs(reader: &mut Reader<'_>) -> Jobs {
-    reader.unbuilt(Some("jobs are"));
+    reader.idle(Some("jobs are not built yet"));
     let mut job = |key: &str| Job { cron: reader.read(key, values::cron) };
     Jobs {
         retry_processor: job("jobs.retry_processor.cron"),
@@ -314,7 +344,7 @@ fn jobs(reader: &mut Reader<'_>) -> Jobs {
 }
 
 fn alerts(reader: &mut Reader<'_>) -> Alerts {
-    reader.unbuilt(Some("alerts are"));
+    reader.idle(Some("alerts are not built yet"));
     Alerts {
         slack_url: reader.read("alerts.slack_url", values::secret),
         pagerduty_key: reader.read("alerts.pagerduty_key", values::secret),

@@ -92,6 +92,18 @@ pub(super) fn some_length(given: &Given) -> Read<Duration> {
     })
 }
 
+/// The longest wait.
+const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+
+/// How long to wait for somebody else, in whole milliseconds: that is how PostgreSQL counts, to whom none is for ever.
+pub(super) fn wait(given: &Given) -> Read<Duration> {
+    let length = length(given)?;
+    if length < Duration::from_millis(1) || length > LONGEST_WAIT {
+        return Err(expected("from 1ms to 1d", given));
+    }
+    Ok(length)
+}
+
 /// A duration that is more than nothing, or `never`.
 pub(super) fn length_or_never(given: &Given) -> Read<Option<Duration>> {
     if given.value == "never" {

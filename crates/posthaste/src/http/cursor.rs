@@ -3,6 +3,15 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::time::Timestamp;
+use posthaste_engine::settings::Kept;
+
+/// The setting that holds what cursors are sealed with.
+pub(crate) const SECRET: &str = "secret:cursors";
+
+/// What cursors are sealed with, if there is such a setting.
+pub(crate) fn secret(settings: &Kept) -> Option<[u8; 32]> {
+    settings.values.get(SECRET).and_then(|kept| unhex(kept))?.try_into().ok()
+}
 
 /// A place in a list.
 pub(super) trait Position: Sized {

@@ -27,7 +27,7 @@ pub(super) fn list(api: &Api, ask: &Ask) -> Result {
 /// `POST /v1/keys`
 pub(super) async fn create(api: &Api, mut ask: Ask) -> Result {
     Query::of(&ask)?.finish()?;
-    admins_only(&ask)?;
+    admins_only(&ask, "make or revoke keys")?;
     let text = json_body(api, &mut ask, LARGEST).await?;
     let mut object = Object::read(&text)?;
     let name = object.line("name", 100)?;
@@ -59,7 +59,7 @@ pub(super) async fn revoke(api: &Api, ask: &Ask) -> Result {
     let all = keys::all(&api.engine.settings());
     let found = all.into_iter().find(|(other, key)| *other == id && sees(ask, key));
     found.ok_or_else(missing)?;
-    admins_only(ask)?;
+    admins_only(ask, "make or revoke keys")?;
     keys::revoke(&api.engine, id, &ask.caller.actor()).await?;
     Ok(bytes(StatusCode::NO_CONTENT, bytes::Bytes::new()))
 }
@@ -68,11 +68,12 @@ fn sees(ask: &Ask, key: &KeptKey) -> bool {
     ask.caller.tenant.as_ref().is_none_or(|own| key.tenant.as_deref() == Some(own.as_str()))
 }
 
-fn admins_only(ask: &Ask) -> Result<()> {
+/// Refuses whoever has no admin key.
+pub(super) fn admins_only(ask: &Ask, act: &str) -> Result<()> {
     if ask.caller.tenant.is_none() {
         return Ok(());
     }
-    Err(Problem::new(Kind::Forbidden, "only an admin key may make or revoke keys"))
+    Err(Problem::new(Kind::Forbidden, format!("only an admin key may {act}")))
 }
 
 fn show(id: KeyId, key: &KeptKey) -> Value {

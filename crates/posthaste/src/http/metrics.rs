@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use posthaste_engine::store::Stats;
+use posthaste_engine::store::{NodeView, Stats};
 use posthaste_engine::tally::{Histogram, Tally};
 
 use super::Api;
@@ -53,6 +53,7 @@ pub(super) async fn get(api: &Api) -> Result {
     page.requests(&api.requests);
     page.engine(&api.engine.tally());
     page.stats(&stats);
+    page.nodes(&api.engine.nodes().await?.1);
     let oldest = stats.oldest_due.map_or(0.0, |due| now.since(due).as_secs_f64());
     page.one("posthaste_oldest_due_seconds", "gauge", "How long the longest waiting due row waits", oldest);
     let mut response = Response::new(Full::from(page.0));
@@ -158,6 +159,20 @@ impl Page {
         self.histogram(name, "lane=\"retry\"", &tally.lateness_retry);
     }
 
+    fn nodes(&mut self, nodes: &[NodeView]) {
+        let labels = |node: &NodeView| format!("node=\"{}\",name=\"{}\"", node.id.0, escaped(&node.name));
+        let name = "posthaste_node_alive";
+        self.head(name, "gauge", "1 for a node that lives, 0 for one whose leases are taken back");
+        for node in nodes {
+            self.line(name, &labels(node), u8::from(node.alive));
+        }
+        let name = "posthaste_node_held";
+        self.head(name, "gauge", "Notifications that are leased to a node");
+        for node in nodes {
+            self.line(name, &labels(node), node.held);
+        }
+    }
+
     fn stats(&mut self, stats: &Stats) {
         type Pick = fn(&posthaste_engine::store::ChannelStats) -> u64;
         let gauges: [(&str, &str, Pick); 4] = [
@@ -172,5 +187,20 @@ impl Page {
                 self.line(name, &format!("channel=\"{channel}\""), pick(one));
             }
         }
+    }
+}
+
+/// A text as the value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_ends_no_label_and_no_line() {
+        assert_eq!(escaped("a\\b\"c\nd"), r#"a\\b\"c\nd"#);
     }
 }

@@ -170,7 +170,7 @@ impl<P: Position> Paging<P> {
         let cursor = query.take("cursor");
         let from = match cursor {
             None => None,
-            Some(cursor) => Some(api.cursors.open(&list, &cursor).ok_or_else(|| Problem {
+            Some(cursor) => Some(api.cursors().open(&list, &cursor).ok_or_else(|| Problem {
                 parameter: Some("cursor".to_owned()),
                 ..Problem::new(
                     Kind::BadCursor,
@@ -183,7 +183,7 @@ impl<P: Position> Paging<P> {
 
     /// The page as the API shows it.
     pub(super) fn show<T>(&self, api: &Api, page: Page<T, P>, show: impl FnMut(T) -> Value) -> Value {
-        let next = page.next.map(|position| api.cursors.seal(&self.list, &position));
+        let next = page.next.map(|position| api.cursors().seal(&self.list, &position));
         let data: Vec<Value> = page.rows.into_iter().map(show).collect();
         json!({"data": data, "nextCursor": next})
     }

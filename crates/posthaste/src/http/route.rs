@@ -62,6 +62,7 @@ routes! {
     ListKeys GET "/v1/keys" Key "Lists API keys.";
     CreateKey POST "/v1/keys" Key "Makes an API key.";
     RevokeKey DELETE "/v1/keys/{id}" Key "Revokes an API key.";
+    ListNodes GET "/v1/nodes" Key "Who is alive and what each holds.";
     Health GET "/healthz" Open "Whether the process lives.";
     Ready GET "/readyz" Open "Whether it takes notifications.";
     Metrics GET "/metrics" Metrics "Figures for Prometheus.";

@@ -48,7 +48,7 @@ const FILLED: [&str; 7] = [
     "filledFile",
 ];
 /// What PostgreSQL adds to its own share of these.
-const POSTGRES: [&str; 8] = [
+const POSTGRES: [&str; 10] = [
     "cpuStoreSingle",
     "cpuStoreBatch",
     "walSingle",
@@ -57,6 +57,8 @@ const POSTGRES: [&str; 8] = [
     "twoNodesBatch",
     "twoNodesToOneSingle",
     "twoNodesToOneBatch",
+    "cpuTwoNodesSingle",
+    "cpuTwoNodesBatch",
 ];
 /// What only a file, or nobody's store, has.
 const NOT_OF_POSTGRES: [&str; 4] = ["bare", "cpuBare", "writtenSingle", "writtenBatch"];

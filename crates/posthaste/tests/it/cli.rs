@@ -4,6 +4,7 @@ mod alone;
 mod client;
 mod dev;
 mod listing;
+mod migrate;
 mod page;
 mod served;
 mod sink;
@@ -20,10 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How a command ended.
 #[derive(Debug)]
-struct Ended {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// The binary, told nothing by the environment that the tests run in.
@@ -34,7 +35,7 @@ fn posthaste(args: &[&str]) -> Command {
     command
 }
 
-async fn run(args: &[&str]) -> Ended {
+pub(crate) async fn run(args: &[&str]) -> Ended {
     finish(posthaste(args), "").await
 }
 

@@ -103,7 +103,11 @@ fn a_program_that_is_told_nothing_has_the_defaults_of_the_contract() {
     let timeouts = [server.header_timeout, server.body_timeout, server.idle_timeout, server.drain_timeout];
     assert_eq!(timeouts, [10, 30, 60, 30].map(secs));
     assert_eq!(config.store.url, StoreUrl::Sqlite("posthaste.db".into()));
-    assert_eq!((config.store.unsafe_durability, config.store.synchronous), (false, Synchronous::Full));
+    let store = &config.store;
+    assert_eq!((store.unsafe_durability, store.synchronous, store.migrate), (false, Synchronous::Full, true));
+    let waits = [store.connect_timeout, store.statement_timeout, store.lock_timeout];
+    assert_eq!((store.connections, waits, store.prepared), (10, [5, 30, 5].map(secs), true));
+    assert_eq!(store.root_certificates, None);
     assert_eq!((config.engine.concurrency, &config.engine.name), (256, &None));
     assert!(config.security.allow_subnets.is_empty());
     let breaker = &config.breaker;
@@ -252,6 +256,36 @@ fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
     assert!(config.warnings[1].starts_with("variable POSTHASTE__QUEUE__LIMIT: "));
     assert_eq!(config.queue.limit, 10);
     assert_eq!(config.jobs.retry_expire.cron, None);
+}
+
+#[test]
+fn what_is_set_for_the_other_kind_of_store_is_said_to_have_no_effect() {
+    let postgres = "[store]\nconnections = 20\nconnect_timeout = \"1s\"\nstatement_timeout = \"1m\"\nlock_timeout = 9\n\
+                    prepared = false\nroot_certificates = \"ca.pem\"\nmigrate = false\n";
+    let config = load(postgres, &[], &[]).unwrap();
+    let about = |warning: &String| warning.split(": ").nth(1).unwrap().to_owned();
+    let warned: Vec<String> = config.warnings.iter().map(about).collect();
+    let idle = [
+        "connections",
+        "connect_timeout",
+        "statement_timeout",
+        "lock_timeout",
+        "prepared",
+        "root_certificates",
+    ];
+    assert_eq!(warned, idle.map(|key| format!("store.{key} has no effect")));
+    assert!(config.warnings[0].ends_with("the store is SQLite, and this is for PostgreSQL"));
+    let url = [("POSTHASTE__STORE__URL", "postgres://me@db/posthaste")];
+    let config = load(postgres, &url, &[]).unwrap();
+    assert_eq!(config.warnings, Vec::<String>::new());
+    let store = &config.store;
+    assert_eq!((store.connections, store.prepared, store.migrate), (20, false, false));
+    let waits = [store.connect_timeout, store.statement_timeout, store.lock_timeout];
+    assert_eq!(waits, [secs(1), secs(60), secs(9)]);
+    assert_eq!(store.root_certificates.as_deref(), Some(Path::new("ca.pem")));
+    // What SQLite is told about the disk is not weighed where there is none.
+    let config = load("[store]\nsynchronous = \"off\"", &url, &[]).unwrap();
+    assert!(config.warnings[0].contains("store.synchronous has no effect: the store is PostgreSQL"));
 }
 
 #[test]

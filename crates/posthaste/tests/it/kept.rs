@@ -1,14 +1,19 @@
-//! What a stopped program left in its file, read with plain SQL, and the promises that it has to keep.
+//! What stopped programs left in their store, read with plain SQL, and the promises that it has to keep.
 //!
+//! A file and a database are read by the same statements, and every value as text: ids in hexadecimal digits, null as none.
 //! The numbers are those of the table of invariants in `docs/testing.md`.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::Path;
+use std::str::FromStr;
 
 use posthaste_core::id::NotificationId;
 use posthaste_core::state::State;
+use posthaste_store::postgres::own::OwnServer;
 use posthaste_wire::sink::Sink;
-use rusqlite::{Connection, OpenFlags, Row};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags};
 
 use super::load::{Ledger, MOST_ATTEMPTS};
 
@@ -31,6 +36,8 @@ pub(crate) struct One {
     pub(crate) end: Option<State>,
     /// Why it ended so.
     pub(crate) reason: Option<String>,
+    /// How many dead letters there are of it.
+    dead_letters: u32,
     /// Attempts by number; the tests that read this open no second generation.
     pub(crate) attempts: BTreeMap<u32, Attempt>,
     /// How often an attempt of that number was interrupted.
@@ -49,35 +56,43 @@ impl Kept {
         let conn = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
         let whole: String = conn.query_row("pragma integrity_check", [], |row| row.get(0)).unwrap();
         assert_eq!(whole, "ok");
+        Self::of(&|sql| rows_of_file(&conn, sql))
+    }
+
+    /// Reads a database whose programs are at rest.
+    pub(crate) fn read_database(server: &OwnServer, database: &str) -> Self {
+        Self::of(&|sql| rows_of_database(server, database, sql))
+    }
+
+    fn of(rows: &dyn Fn(&str) -> Vec<Values>) -> Self {
         let mut all: BTreeMap<NotificationId, One> = BTreeMap::new();
-        each(&conn, "select id, correlation_id from notification", |row| {
-            let one = One { correlation: row.get(1)?, ..One::default() };
-            assert!(all.insert(id(row)?, one).is_none());
-            Ok(())
-        });
-        each(&conn, "select id from queue", |row| {
-            all.get_mut(&id(row)?).expect("what is queued was accepted").live = true;
-            Ok(())
-        });
-        each(&conn, "select id, state, reason from ended", |row| {
-            let one = all.get_mut(&id(row)?).expect("what ended was accepted");
-            one.end = Some(State::ALL[usize::from(row.get::<_, u8>(1)?)]);
-            one.reason = row.get(2)?;
-            Ok(())
-        });
-        each(&conn, "select notification, number, failure, generation from attempt", |row| {
-            assert_eq!(row.get::<_, u32>(3)?, 1);
-            let one = all.get_mut(&id(row)?).expect("what was attempted was accepted");
-            let attempt = Attempt { delivered: row.get::<_, Option<u8>>(2)?.is_none() };
-            assert!(one.attempts.insert(row.get(1)?, attempt).is_none());
-            Ok(())
-        });
-        each(&conn, "select notification, attempt from event where word = 'interrupted'", |row| {
-            let one = all.get_mut(&id(row)?).expect("what was interrupted was accepted");
-            *one.interrupted.entry(row.get(1)?).or_default() += 1;
-            Ok(())
-        });
-        Self { all, miscounted: miscounted(&conn) }
+        for row in rows("select id, correlation_id from notification") {
+            let one = One { correlation: row.0[1].clone(), ..One::default() };
+            assert!(all.insert(row.id(), one).is_none());
+        }
+        for row in rows("select id from queue") {
+            all.get_mut(&row.id()).expect("what is queued was accepted").live = true;
+        }
+        for row in rows("select id, state, reason from ended") {
+            let one = all.get_mut(&row.id()).expect("what ended was accepted");
+            assert!(one.end.is_none());
+            one.end = Some(State::ALL[row.number::<usize>(1)]);
+            one.reason = row.0[2].clone();
+        }
+        for row in rows("select notification from dead_letter") {
+            all.get_mut(&row.id()).expect("what died was accepted").dead_letters += 1;
+        }
+        for row in rows("select notification, number, failure, generation from attempt") {
+            assert_eq!(row.number::<u32>(3), 1);
+            let one = all.get_mut(&row.id()).expect("what was attempted was accepted");
+            let attempt = Attempt { delivered: row.0[2].is_none() };
+            assert!(one.attempts.insert(row.number(1), attempt).is_none());
+        }
+        for row in rows("select notification, attempt from event where word = 'interrupted'") {
+            let one = all.get_mut(&row.id()).expect("what was interrupted was accepted");
+            *one.interrupted.entry(row.number(1)).or_default() += 1;
+        }
+        Self { all, miscounted: miscounted(rows) }
     }
 
     /// I1: every acknowledged id that is not there.
@@ -85,7 +100,7 @@ impl Kept {
         ledger.acknowledged.keys().filter(|id| !self.all.contains_key(id)).copied().collect()
     }
 
-    /// I1, I2, I3, I9 and I17, at rest.
+    /// I1, I2, I3, I9, I10 and I17, at rest.
     pub(crate) fn check(&self, ledger: &Ledger) {
         assert_eq!(self.missing(ledger), [], "I1: acknowledged and lost");
         for (id, one) in &self.all {
@@ -96,6 +111,8 @@ impl Kept {
             let (last, earlier) = delivered.split_last().expect("nothing ends without an attempt here");
             assert!(!earlier.contains(&true), "I2: {id} went on after it was delivered: {one:?}");
             assert_eq!(one.end == Some(State::Succeeded), *last, "I2: {id}: {one:?}");
+            let dead = one.end == Some(State::DeadLetter);
+            assert_eq!(one.dead_letters, u32::from(dead), "I10: {id}: {one:?}");
         }
         for (id, path) in &ledger.acknowledged {
             let one = &self.all[id];
@@ -143,49 +160,85 @@ impl Kept {
     }
 }
 
-fn id(row: &Row<'_>) -> rusqlite::Result<NotificationId> {
-    row.get(0).map(NotificationId::from_bytes)
+/// A row, each value as text.
+pub(crate) struct Values(pub(crate) Vec<Option<String>>);
+
+impl Values {
+    /// The id in the first column.
+    pub(crate) fn id(&self) -> NotificationId {
+        let digits = self.0[0].as_deref().expect("an id is never null").replace('-', "");
+        NotificationId::from_bytes(u128::from_str_radix(&digits, 16).unwrap().to_be_bytes())
+    }
+
+    /// The text in a column that is never null.
+    pub(crate) fn text(&self, column: usize) -> String {
+        self.0[column].clone().expect("the column is never null")
+    }
+
+    /// The number in a column that is never null.
+    pub(crate) fn number<T: FromStr<Err: Debug>>(&self, column: usize) -> T {
+        self.text(column).parse().unwrap()
+    }
+
+    /// The number in a column that may be null.
+    pub(crate) fn maybe<T: FromStr<Err: Debug>>(&self, column: usize) -> Option<T> {
+        self.0[column].as_ref().map(|text| text.parse().unwrap())
+    }
 }
 
-fn each(conn: &Connection, sql: &str, mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>) {
+fn rows_of_file(conn: &Connection, sql: &str) -> Vec<Values> {
+    let text = |value: ValueRef<'_>| match value {
+        ValueRef::Null => None,
+        ValueRef::Integer(number) => Some(number.to_string()),
+        ValueRef::Text(text) => Some(String::from_utf8(text.to_vec()).unwrap()),
+        ValueRef::Blob(bytes) => Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        ValueRef::Real(_) => panic!("no column holds fractions: {sql}"),
+    };
     let mut select = conn.prepare(sql).unwrap();
-    let mut rows = select.query([]).unwrap();
-    while let Some(row) = rows.next().unwrap() {
-        read(row).unwrap();
-    }
+    let columns = select.column_count();
+    let read = |row: &rusqlite::Row<'_>| (0..columns).map(|at| row.get_ref(at).map(text)).collect();
+    select.query_map([], read).unwrap().map(|values| Values(values.unwrap())).collect()
+}
+
+/// The rows as `psql` shows them. No text that the tests store holds a line break or a bar, and none is empty.
+pub(crate) fn rows_of_database(server: &OwnServer, database: &str, sql: &str) -> Vec<Values> {
+    let shown = server.sql(database, sql).unwrap();
+    let value = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    shown.lines().map(|line| Values(line.split('|').map(value).collect())).collect()
 }
 
 /// The kept sums beside the same sums counted anew. It is written here once more, so that it can differ from the
 /// store's own.
-fn miscounted(conn: &Connection) -> Vec<String> {
+fn miscounted(rows: &dyn Fn(&str) -> Vec<Values>) -> Vec<String> {
     let mut sums: BTreeMap<(String, u8, u8, i64), (i64, i64)> = BTreeMap::new();
-    each(conn, "select tenant, channel, kind, hour, n from counter", |row| {
-        sums.entry((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)).or_default().0 = row.get(4)?;
-        Ok(())
-    });
-    let mut count = |tenant: String, channel: u8, kind: u8, hour: i64| {
-        sums.entry((tenant, channel, kind, hour)).or_default().1 += 1;
-        sums.entry((String::new(), channel, kind, hour)).or_default().1 += 1;
+    // The sums over all tenants are kept under the empty name.
+    let kept = "select coalesce(nullif(tenant, ''), '(all)'), channel, kind, hour, sum(n) from counter group by 1, 2, 3, 4";
+    for row in rows(kept) {
+        let key = (row.text(0), row.number(1), row.number(2), row.number(3));
+        sums.entry(key).or_default().0 = row.number(4);
+    }
+    let mut count = |row: &Values, kind: u8, hour: i64| {
+        for tenant in [row.text(0), "(all)".to_owned()] {
+            sums.entry((tenant, row.number(1), kind, hour)).or_default().1 += 1;
+        }
     };
-    each(conn, "select tenant, channel, lane from queue join flow on flow.id = flow", |row| {
-        count(row.get(0)?, row.get(1)?, row.get(2)?, 0);
-        Ok(())
-    });
+    for row in rows("select tenant, channel, lane from queue join flow on flow.id = flow") {
+        count(&row, row.number(2), 0);
+    }
     let ended = "select tenant, channel, state, at / 3600000000
          from ended
          join notification using (id)
          join flow on flow.id = flow";
-    each(conn, ended, |row| {
-        let (state, hour): (u8, i64) = (row.get(2)?, row.get(3)?);
-        count(row.get(0)?, row.get(1)?, 4, hour);
+    for row in rows(ended) {
+        let (state, hour): (u8, i64) = (row.number(2), row.number(3));
+        count(&row, 4, hour);
         if state == State::Succeeded as u8 {
-            count(row.get(0)?, row.get(1)?, 3, hour);
+            count(&row, 3, hour);
         }
         if state == State::DeadLetter as u8 {
-            count(row.get(0)?, row.get(1)?, 2, 0);
+            count(&row, 2, 0);
         }
-        Ok(())
-    });
+    }
     let wrong = sums.into_iter().filter(|(_, (kept, counted))| kept != counted);
     wrong.map(|(key, (kept, counted))| format!("{key:?}: kept {kept}, counted {counted}")).collect()
 }

@@ -1,8 +1,10 @@
 //! Load on a running program, and the ledger of what it acknowledged, which lives in this process and not in its own.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fastrand::Rng;
@@ -12,13 +14,21 @@ use posthaste::client::{Answer, Client};
 use posthaste_core::id::NotificationId;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until};
 
-use super::program::Program;
+use super::program::{KEY, LOOK, Program};
 
 /// The most attempts of a notification; no flaky answer lasts for so long.
 pub(crate) const MOST_ATTEMPTS: u32 = 40;
 /// How many clients send at a time.
 pub(crate) const CLIENTS: usize = 4;
+
+/// How long one of several doors may stay silent before the next is tried.
+const SILENCE: Duration = Duration::from_secs(2);
+/// How long a door is left alone that refused or did not answer.
+const CLOSED: Duration = Duration::from_millis(500);
+/// How many clients send at a time through several doors, of which some wait in vain.
+const CLIENTS_OF_MANY: usize = 12;
 
 const SINGLE: &str = "/v1/notifications";
 const BATCH: &str = "/v1/notifications/batch";
@@ -32,6 +42,8 @@ pub(crate) struct Ledger {
     pub(crate) keyed: Vec<Keyed>,
     /// Answers that refused for the time being.
     pub(crate) refused: Vec<Answer>,
+    /// How many requests got no answer, because a connection was refused, broke or stayed silent.
+    pub(crate) unanswered: u64,
 }
 
 /// A request with an idempotency key.
@@ -75,6 +87,7 @@ impl Ledger {
         self.acknowledged.extend(other.acknowledged);
         self.keyed.extend(other.keyed);
         self.refused.extend(other.refused);
+        self.unanswered += other.unanswered;
     }
 
     fn note(&mut self, request: &Request, ids: &[NotificationId]) {
@@ -114,6 +127,22 @@ impl Load {
         let mut writers = JoinSet::new();
         for _ in 0..CLIENTS {
             writers.spawn(write(program.client(), aim.clone(), rng.fork(), stop.clone()));
+        }
+        Self { writers, stop }
+    }
+
+    /// Starts to send through several doors in turn. A client that is refused or gets no answer hands in the same
+    /// request at the next door, until it is taken.
+    pub(crate) fn through(doors: &[SocketAddr], aim: Aim, pace: Pace, rng: &mut Rng) -> Self {
+        let (aim, stop) = (Arc::new(aim), Arc::new(AtomicBool::new(false)));
+        let turns = Arc::new(Turns { pace, begun: Instant::now(), sent: AtomicU64::new(0) });
+        let mut writers = JoinSet::new();
+        for _ in 0..CLIENTS_OF_MANY {
+            let open = |door: &SocketAddr| {
+                Client::new(&format!("http://{door}"), Some(KEY)).unwrap().within(SILENCE)
+            };
+            let doors = doors.iter().map(open).collect();
+            writers.spawn(write_through(doors, aim.clone(), turns.clone(), rng.fork(), stop.clone()));
         }
         Self { writers, stop }
     }
@@ -161,6 +190,65 @@ async fn write(client: Client, aim: Arc<Aim>, mut rng: Rng, stop: Arc<AtomicBool
     ledger
 }
 
+/// How much is sent through several doors.
+pub(crate) struct Pace {
+    /// How many notifications, at least.
+    pub(crate) count: u64,
+    /// Over which time they are spread.
+    pub(crate) over: Duration,
+}
+
+/// What the clients have sent of it together.
+struct Turns {
+    pace: Pace,
+    begun: Instant,
+    sent: AtomicU64,
+}
+
+impl Turns {
+    /// Waits until the next request has its turn; not so once enough was sent.
+    async fn next(&self) -> bool {
+        let sent = self.sent.load(Ordering::SeqCst);
+        let share = sent as f64 / self.pace.count.max(1) as f64;
+        sleep_until(self.begun + self.pace.over.mul_f64(share.min(1.0))).await;
+        sent < self.pace.count
+    }
+}
+
+async fn write_through(
+    doors: Vec<Client>,
+    aim: Arc<Aim>,
+    turns: Arc<Turns>,
+    mut rng: Rng,
+    stop: Arc<AtomicBool>,
+) -> Ledger {
+    let mut ledger = Ledger::default();
+    let mut door = rng.usize(..doors.len());
+    let mut closed_until = vec![Instant::now(); doors.len()];
+    while turns.next().await && !stop.load(Ordering::SeqCst) {
+        let key = rng.bool().then(|| format!("key-{:032x}", rng.u128(..)));
+        let request =
+            if rng.u8(..) < 200 { single(&aim, key.as_deref(), &mut rng) } else { batch(&aim, &mut rng) };
+        let ids = loop {
+            door = (door + 1) % doors.len();
+            if Instant::now() < closed_until[door] {
+                sleep(LOOK).await;
+                continue;
+            }
+            match send(&doors[door], &request, key.as_deref()).await {
+                Outcome::Acknowledged(ids) => break ids,
+                Outcome::Refused(answer) => ledger.refused.push(answer),
+                Outcome::Unclear => ledger.unanswered += 1,
+            }
+            closed_until[door] = Instant::now() + CLOSED;
+        };
+        turns.sent.fetch_add(ids.len() as u64, Ordering::SeqCst);
+        ledger.note(&request, &ids);
+        ledger.keyed.extend(key.map(|key| Keyed { key, request, ids: Some(ids) }));
+    }
+    ledger
+}
+
 fn single(aim: &Aim, key: Option<&str>, rng: &mut Rng) -> Request {
     let path = rng.choice(aim.paths).unwrap();
     let body = notification(aim, path, key);
@@ -182,7 +270,7 @@ fn notification(aim: &Aim, path: &str, key: Option<&str>) -> Value {
         "body": {"padding": "x".repeat(aim.bytes)},
         "policy": {
             "strategy": "fixed", "initialDelay": "30ms", "maxAttempts": MOST_ATTEMPTS, "jitter": "none",
-            "timeout": "10s", "quick": {"tries": 0},
+            "timeout": "5s", "quick": {"tries": 0},
         },
     })
 }

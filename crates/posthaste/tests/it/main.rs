@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod api;
+mod backup;
 mod bench;
 mod cli;
 mod config;
@@ -12,6 +13,8 @@ mod drain;
 mod full_disk;
 mod kept;
 mod load;
+mod nodes;
+mod postgres;
 mod power_cut;
 mod program;
 mod story;

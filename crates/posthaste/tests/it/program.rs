@@ -27,11 +27,15 @@ pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// How many lines of its log are shown when a test fails.
 const TAIL: usize = 40;
 
-/// Where a program lives from one start to the next: its file and its settings.
+/// Where a program lives from one start to the next: its store and its settings.
 pub(crate) struct Home {
     directory: TempDir,
     file: PathBuf,
+    /// The database that is used instead of the file.
+    database: Option<String>,
+    listen: SocketAddr,
     settings: Vec<String>,
+    variables: Vec<(&'static str, String)>,
 }
 
 impl Home {
@@ -40,7 +44,18 @@ impl Home {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("posthaste.db");
         let settings = settings.iter().map(ToString::to_string).collect();
-        Self { directory, file, settings }
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { directory, file, database: None, listen, settings, variables: vec![] }
+    }
+
+    /// The same home with its store in a database, and the same address at every start.
+    pub(crate) fn with_database(self, url: String, listen: SocketAddr) -> Self {
+        Self { database: Some(url), listen, ..self }
+    }
+
+    /// The same home with variables in the surroundings of the program.
+    pub(crate) fn with_variables(self, variables: Vec<(&'static str, String)>) -> Self {
+        Self { variables, ..self }
     }
 
     /// The same home with its file elsewhere.
@@ -58,10 +73,11 @@ impl Home {
         self.directory.path()
     }
 
-    /// `posthaste serve`, on any free port.
+    /// `posthaste serve`, on any free port unless one was chosen.
     fn arguments(&self) -> Vec<String> {
-        let mut arguments = vec!["serve".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
-        arguments.extend(["--store".to_owned(), format!("sqlite://{}", self.file.display())]);
+        let mut arguments = vec!["serve".to_owned(), "--listen".to_owned(), self.listen.to_string()];
+        let store = self.database.clone().unwrap_or_else(|| format!("sqlite://{}", self.file.display()));
+        arguments.extend(["--store".to_owned(), store]);
         let fixed = ["security.allow_subnets=127.0.0.0/8"];
         for setting in fixed.into_iter().chain(self.settings.iter().map(String::as_str)) {
             arguments.extend(["--set".to_owned(), setting.to_owned()]);
@@ -96,7 +112,7 @@ impl Home {
     fn run(&self, mut command: Command) -> Program {
         // Nothing of the surroundings sets anything, and the directory holds no posthaste.toml.
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command.env("POSTHASTE_ADMIN_KEY", KEY).current_dir(self.path());
+        command.env("POSTHASTE_ADMIN_KEY", KEY).envs(self.variables.iter().cloned()).current_dir(self.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let stderr = child.stderr.take().expect("standard error is a pipe");

@@ -32,8 +32,8 @@ const POLICY: &str = r#"{"strategy": "fixed", "initialDelay": "50ms", "maxAttemp
 async fn a_webhook_that_fails_twice_arrives_at_the_third_attempt() {
     let clock: Arc<dyn Clock> = Arc::new(Running(Instant::now()));
     let sink = Sink::start("127.0.0.1:0".parse().unwrap(), SinkOptions::new(clock.clone())).await.unwrap();
-    let mut options = WebhookOptions::new(clock.clone());
-    options.guard = Guard::allowing(&["127.0.0.0/8"]).unwrap();
+    let guard = Guard::allowing(&["127.0.0.0/8"]).unwrap();
+    let options = WebhookOptions { guard, ..WebhookOptions::default() };
     let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(options).unwrap());
     let directory = tempfile::tempdir().unwrap();
     let store =

@@ -41,6 +41,7 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         Read::Buckets { after: None, limit: usize::from(u16::MAX) },
         Read::Settings { known: None },
         Read::Stats { tenant: None, now },
+        Read::Nodes { now },
         Read::Facts { ids: ids.clone() },
     ];
     let limit = usize::from(u16::MAX);

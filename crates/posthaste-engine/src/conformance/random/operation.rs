@@ -10,7 +10,7 @@ use posthaste_core::time::Timestamp;
 
 use crate::store::{
     Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View, Wakes,
+    Job, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View, Wakes,
 };
 
 /// One call of a store.
@@ -55,6 +55,7 @@ pub(super) enum Read {
     DeadLetters { filter: DeadLetterFilter, before: Option<DeadLetterId>, limit: usize },
     Audit { tenant: Option<Tenant>, before: Option<i64>, limit: usize },
     Stats { tenant: Option<Tenant>, now: Timestamp },
+    Nodes { now: Timestamp },
 }
 
 /// A place in a list that is ordered by time.
@@ -89,6 +90,7 @@ pub(super) enum Answer {
     DeadLetters(Page<DeadLetterView, DeadLetterId>),
     Audit(Page<AuditRow, i64>),
     Stats(Stats),
+    Nodes(Vec<NodeView>),
 }
 
 impl Operation {
@@ -155,6 +157,7 @@ impl Read {
             }
             Self::Audit { tenant, before, limit } => Answer::Audit(store.audit(tenant, before, limit).await?),
             Self::Stats { tenant, now } => Answer::Stats(store.stats(tenant, now).await?),
+            Self::Nodes { now } => Answer::Nodes(store.nodes(now).await?),
         })
     }
 }

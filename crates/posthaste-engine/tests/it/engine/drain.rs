@@ -1,10 +1,12 @@
 //! How an engine stops.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::attempt::Outcome;
 use posthaste_core::state::State;
 use posthaste_engine::accept::AcceptError;
+use tokio::time::Instant;
 
 use super::PLAIN;
 use crate::rig::{
@@ -234,4 +236,33 @@ async fn stopping_twice_is_stopping_once() {
     assert_eq!(engine.drain(secs(1)).await.unwrap(), 0);
     assert_eq!(engine.drain(secs(1)).await.unwrap(), 0);
     assert!(rig.model.inspect(|tables| tables.nodes.is_empty()));
+}
+
+/// Stops while a claim of rows for places and for memory is under way; answers how long that took.
+async fn stopped_during_a_claim(trouble: Trouble, others: bool) -> Duration {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    rig.always("a", Script::Slowly(ms(10), http(200)));
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let all = (0..200).map(|_| notification(&engine, "a", PLAIN)).collect();
+    engine.accept(None, all).await.unwrap();
+    pass(ms(100)).await;
+    store.next("claim", [trouble]);
+    pass(ms(100)).await;
+    // Another node may have everything before the claim is done.
+    let _other = if others { Some(rig.start().await) } else { None };
+    pass(ms(800)).await;
+    let asked = Instant::now();
+    assert_eq!(engine.drain(secs(30)).await.unwrap(), 0);
+    asked.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_answered_during_a_stop_does_not_hold_it_up() {
+    let full = stopped_during_a_claim(Trouble::ToldLate(secs(2)), false).await;
+    let empty = stopped_during_a_claim(Trouble::DoneLate(secs(2)), true).await;
+    for took in [full, empty] {
+        assert!((ms(500)..secs(2)).contains(&took), "it took {took:?}");
+    }
 }

@@ -13,8 +13,9 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::model_store::ModelStore;
 use posthaste_engine::store::{
-    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, StoreError, View, Wakes,
+    Accepted, Alone, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
+    History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, StoreError, View, Wakes,
 };
 
 /// What goes wrong with one call.
@@ -40,6 +41,7 @@ pub(crate) struct FaultyStore {
     troubles: Mutex<BTreeMap<&'static str, VecDeque<Trouble>>>,
     outage: Mutex<Vec<&'static str>>,
     calls: Mutex<BTreeMap<&'static str, usize>>,
+    deaf: bool,
 }
 
 impl FaultyStore {
@@ -49,7 +51,13 @@ impl FaultyStore {
             troubles: Mutex::default(),
             outage: Mutex::default(),
             calls: Mutex::default(),
+            deaf: false,
         }
+    }
+
+    /// The same, for a node that does not hear what others tell.
+    pub(crate) fn deaf(self) -> Self {
+        Self { deaf: true, ..self }
     }
 
     /// The next calls of a method meet these troubles, one each.
@@ -106,6 +114,10 @@ macro_rules! store {
     ($(fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
         #[async_trait]
         impl Store for FaultyStore {
+            fn listen(&self) -> Box<dyn Listener> {
+                if self.deaf { Box::new(Alone) } else { self.model.listen() }
+            }
+
             $(async fn $method(&self, $($name: $type),*) -> Result<$answer> {
                 self.meet(stringify!($method), self.model.$method($($name),*)).await
             })*
@@ -118,6 +130,8 @@ store! {
     fn heartbeat(node: NodeId, hold: Duration, now: Timestamp) -> Pulse;
     fn leave(node: NodeId) -> ();
     fn reclaim(node: NodeId, limit: usize, now: Timestamp) -> usize;
+    fn nodes(now: Timestamp) -> Vec<NodeView>;
+    fn tell(from: NodeId, due: Vec<Bucket>) -> ();
     fn intern(flows: Vec<FlowKey>) -> Vec<FlowId>;
     fn accept(requests: Vec<Request>, now: Timestamp) -> Vec<Accepted>;
     fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Vec<Job>;

@@ -11,7 +11,8 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
     Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, StoreError, View, Wakes,
+    Job, Listener, News, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store,
+    StoreError, View, Wakes,
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
@@ -64,6 +65,21 @@ impl SimStore {
     }
 }
 
+/// One process's ear: a process that stands still hears nothing.
+struct SimListener {
+    life: Arc<Life>,
+    ear: Box<dyn Listener>,
+}
+
+#[async_trait]
+impl Listener for SimListener {
+    async fn next(&mut self) -> Result<News> {
+        let news = self.ear.next().await;
+        self.life.runs().await;
+        news
+    }
+}
+
 fn unavailable(what: &str) -> StoreError {
     StoreError::Unavailable { what: what.to_owned(), source: None }
 }
@@ -94,6 +110,18 @@ impl Store for SimStore {
 
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
         through!(self, reclaim(node, limit, now))
+    }
+
+    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
+        through!(self, nodes(now))
+    }
+
+    fn listen(&self) -> Box<dyn Listener> {
+        Box::new(SimListener { life: self.life.clone(), ear: self.world.model.listen() })
+    }
+
+    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()> {
+        through!(self, tell(from, due))
     }
 
     async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use posthaste_engine::store::Store;
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore, migrate};
+use posthaste_store::schema::Step;
 use tokio::task::JoinSet;
 
 use super::server::Server;
@@ -36,8 +37,10 @@ async fn ten_nodes_start_at_once_on_an_empty_database() {
     nodes.sort();
     nodes.dedup();
     assert_eq!(nodes.len(), 10);
-    let steps = migrate::status(&url, &few()).await.unwrap();
-    assert!(!steps.is_empty() && steps.iter().all(|step| step.applied), "{steps:?}");
+    let schema = migrate::status(&url, &few()).await.unwrap();
+    let taken = |step: &Step| step.applied && step.applied_at.is_some();
+    assert!(schema.refused.is_none() && !schema.steps.is_empty(), "{schema:?}");
+    assert!(schema.steps.iter().all(taken), "{schema:?}");
     assert_eq!(migrate::up(&url, &few()).await.unwrap(), []);
 }
 
@@ -45,8 +48,10 @@ async fn ten_nodes_start_at_once_on_an_empty_database() {
 async fn a_database_that_is_behind_is_refused_with_the_command_that_helps() {
     let server = Server::shared();
     let url = server.url(&server.empty_database());
-    let steps = migrate::status(&url, &few()).await.unwrap();
-    assert!(steps.iter().all(|step| !step.applied), "{steps:?}");
+    let schema = migrate::status(&url, &few()).await.unwrap();
+    assert!(matches!(schema.refused, Some(ConnectError::Behind { .. })), "{schema:?}");
+    let steps = schema.steps;
+    assert!(steps.iter().all(|step| !step.applied && step.applied_at.is_none()), "{steps:?}");
     let options = PostgresOptions { migrate: false, ..few() };
     let (error, said) = refused(&url, options.clone()).await;
     assert!(
@@ -65,6 +70,9 @@ async fn a_schema_that_is_newer_half_migrated_or_foreign_is_refused() {
     let (error, said) = refused(&server.url(&newer), few()).await;
     assert!(matches!(error, ConnectError::Newer { found: 99, .. }), "{said}");
     assert!(said.contains("schema 99") && said.contains("posthaste migrate status"), "{said}");
+    let schema = migrate::status(&server.url(&newer), &few()).await.unwrap();
+    assert!(matches!(schema.refused, Some(ConnectError::Newer { found: 99, .. })), "{schema:?}");
+    assert_eq!(schema.steps.last().unwrap().name, "0099_later");
 
     let half = server.database();
     server.sql(&half, "update schema_migration set checksum = 'x'");
@@ -124,7 +132,16 @@ async fn whoever_cannot_connect_is_told_what_was_tried() {
     assert!(matches!(error, ConnectError::BadUrl { .. }) && said.contains("names no database"), "{said}");
     // The server has no TLS, which `require` does not take.
     let (error, said) = refused(&format!("{}?sslmode=require", server.url(&database)), few()).await;
-    assert!(matches!(error, ConnectError::Unreachable { .. }) && said.contains("TLS"), "{said}");
+    assert!(matches!(error, ConnectError::NoTls { .. }) && said.contains("ssl = on"), "{said}");
+}
+
+#[tokio::test]
+async fn any_patience_can_be_had() {
+    let server = Server::shared();
+    let url = server.url(&server.database());
+    for connect_timeout in [Duration::from_millis(999), Duration::from_secs(86_400)] {
+        PostgresStore::connect(&url, PostgresOptions { connect_timeout, ..few() }).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -105,13 +105,20 @@ pub(crate) fn callers_time() -> PostgresOptions {
 
 /// The schema as the runner leaves it.
 fn schema() -> String {
-    let first = include_str!("../../../migrations/postgres/0001_first.sql");
-    let quoted = first.replace('\'', "''");
-    format!(
-        "{first};
-         create table schema_migration (version integer primary key, name text not null, checksum text not null,
-             applied_at timestamptz not null default clock_timestamp());
-         insert into schema_migration (version, name, checksum)
-         values (1, '0001_first', encode(sha256(convert_to('{quoted}', 'UTF8')), 'hex'))"
-    )
+    let mut all = "create table schema_migration (version integer primary key, name text not null, checksum text not null,
+             applied_at timestamptz not null default clock_timestamp())"
+        .to_owned();
+    let steps = [
+        ("0001_first", include_str!("../../../migrations/postgres/0001_first.sql")),
+        ("0002_node_times", include_str!("../../../migrations/postgres/0002_node_times.sql")),
+    ];
+    for (index, (name, step)) in steps.into_iter().enumerate() {
+        let (version, quoted) = (index + 1, step.replace('\'', "''"));
+        all.push_str(&format!(
+            ";{step};
+             insert into schema_migration (version, name, checksum)
+             values ({version}, '{name}', encode(sha256(convert_to('{quoted}', 'UTF8')), 'hex'))"
+        ));
+    }
+    all
 }

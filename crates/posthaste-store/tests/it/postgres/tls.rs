@@ -46,7 +46,7 @@ async fn tls_is_used_where_the_server_has_it_and_checked_where_it_is_required() 
     for mode in ["require", "verify-full"] {
         let error = PostgresStore::connect(&url(mode), options("required")).await.err().unwrap();
         let said = error.to_string();
-        assert!(matches!(error, ConnectError::Unreachable { .. }) && said.contains("certificate"), "{said}");
+        assert!(matches!(error, ConnectError::NoTls { .. }) && said.contains("certificate"), "{said}");
         let root_certificates = Some(trusted.path().to_owned());
         let options = PostgresOptions { root_certificates, ..options(mode) };
         let _required = PostgresStore::connect(&url(mode), options).await.unwrap();

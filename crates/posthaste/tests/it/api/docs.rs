@@ -56,7 +56,7 @@ struct Page {
 
 impl Page {
     async fn start() -> Self {
-        let running = Running::start().await;
+        let running = Running::with(|config| config.engine.name = Some("mail-1".to_owned())).await;
         let (api, sink) = (running.address().to_string(), running.sink.address().to_string());
         let names = BTreeMap::from([(DEV[0].to_owned(), api), (DEV[1].to_owned(), sink)]);
         Self { running, names }

@@ -99,7 +99,7 @@ fn read(page: &str) -> Figures {
 
 #[tokio::test]
 async fn the_metrics_are_prometheus_text_and_each_is_on_the_page() {
-    let running = Running::start().await;
+    let running = Running::with(|config| config.engine.name = Some("first".to_owned())).await;
     mix(&running).await;
     running.admin.ask(Method::GET, "/nowhere", &[], "").await.problem(404, "not-found");
     let told = running.caller(None).ask(Method::GET, "/metrics", &[], "").await;
@@ -130,6 +130,8 @@ async fn the_metrics_are_prometheus_text_and_each_is_on_the_page() {
         (r#"posthaste_in_retry{channel="webhook"}"#, 2.0),
         (r#"posthaste_in_dead_letter{channel="webhook"}"#, 1.0),
         (r#"posthaste_queued{channel="webhook"}"#, 1.0),
+        (r#"posthaste_node_alive{node="1",name="first"}"#, 1.0),
+        (r#"posthaste_node_held{node="1",name="first"}"#, 0.0),
         (r#"posthaste_recording"#, 1.0),
         (r#"posthaste_oldest_due_seconds"#, 0.0),
         (r#"posthaste_accept_seconds_count"#, 8.0),
@@ -177,5 +179,28 @@ async fn the_metrics_can_be_put_behind_a_key() {
     // The figures are those of all tenants, so that of one may not read them.
     let tenant = running.tenant("acme").await;
     tenant.ask(Method::GET, "/metrics", &[], "").await.problem(403, "FORBIDDEN");
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn the_nodes_are_told_to_admins_with_what_each_holds() {
+    let running = Running::with(|config| config.engine.name = Some("first".to_owned())).await;
+    let id = running.admin.send(&running.webhook("/hang")).await;
+    running.admin.wait(&id, "processing").await;
+    let told = running.admin.get("/v1/nodes").await;
+    let [node] = &told["data"].as_array().unwrap()[..] else { panic!("{told}") };
+    for (name, wanted) in [
+        ("id", json!(1)),
+        ("name", json!("first")),
+        ("held", json!(1)),
+        ("thisNode", json!(true)),
+        ("alive", json!(true)),
+    ] {
+        assert_eq!(node[name], wanted, "{name}");
+    }
+    let [joined, beat, expires] =
+        ["joinedAt", "lastHeartbeatAt", "expiresAt"].map(|name| node[name].as_str().unwrap().to_owned());
+    assert!(joined <= beat && beat < expires, "{told}");
+    running.admin.ask(Method::GET, "/v1/nodes?alive=true", &[], "").await.problem(422, "VALIDATION_FAILED");
     running.stop().await;
 }

@@ -198,6 +198,7 @@ async fn trespass(two: &Two, route: Route) {
             }
         }
         Route::RevokeKey => drop(ask(with(&two.key), "").await.problem(404, "not-found")),
+        Route::ListNodes => drop(ask(path.to_owned(), "").await.problem(403, "FORBIDDEN")),
         Route::CreateKey => {
             for body in
                 [r#"{"name": "x", "tenant": "b"}"#, r#"{"name": "x", "tenant": "a"}"#, r#"{"name": "x"}"#]

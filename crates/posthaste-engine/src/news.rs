@@ -1,0 +1,135 @@
+//! News between nodes: what one leaves undone, another with room does at once.
+//!
+//! What waits is told at most ten times a second, however much it is. News may get lost: the safety net of the waking loop
+//! finds the rows, and every heartbeat looks for settings.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use posthaste_core::flow::Bucket;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::engine::Shared;
+use crate::store::{News, Result};
+use crate::wake;
+
+/// How long nothing is told after something was.
+const QUIET: Duration = Duration::from_millis(100);
+/// How long after a look at every bucket the next one may follow because of news.
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// How long to wait for an ear that was lost.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What is to be told.
+#[derive(Debug, Default)]
+pub(crate) struct Herald {
+    untold: Mutex<Option<Untold>>,
+    bell: Notify,
+}
+
+/// Where rows are due that nobody was told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Untold {
+    In(BTreeSet<Bucket>),
+    Anywhere,
+}
+
+impl Herald {
+    /// Rows of this bucket are due, and this node does not hold them.
+    pub(crate) fn due(&self, bucket: Bucket) {
+        match &mut *self.lock() {
+            Some(Untold::Anywhere) => {}
+            Some(Untold::In(buckets)) => drop(buckets.insert(bucket)),
+            none => {
+                *none = Some(Untold::In(BTreeSet::from([bucket])));
+                self.bell.notify_one();
+            }
+        }
+    }
+
+    /// Rows may be due anywhere.
+    pub(crate) fn anywhere(&self) {
+        *self.lock() = Some(Untold::Anywhere);
+        self.bell.notify_one();
+    }
+
+    /// Tells what is to be told, if there is anything.
+    pub(crate) async fn tell(&self, shared: &Shared) -> Result<()> {
+        let untold = self.lock().take();
+        let due = match untold {
+            None => return Ok(()),
+            Some(Untold::In(buckets)) => buckets.into_iter().collect(),
+            Some(Untold::Anywhere) => vec![],
+        };
+        shared.store.tell(shared.node.id(), due).await
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Untold>> {
+        self.untold.lock().expect("no code panics while it holds the news")
+    }
+}
+
+/// The loop that tells.
+pub(crate) async fn tell(shared: Arc<Shared>) {
+    loop {
+        shared.herald.bell.notified().await;
+        if let Err(error) = shared.herald.tell(&shared).await {
+            // Others find it a little later; whoever waits for the store has been told of it elsewhere.
+            tracing::debug!(%error, "the other nodes could not be told what is due");
+        }
+        tokio::time::sleep(QUIET).await;
+    }
+}
+
+/// The loop that listens.
+pub(crate) async fn listen(shared: Arc<Shared>) {
+    let mut ear = shared.store.listen();
+    let mut looked = Instant::now();
+    let mut look_at = None;
+    loop {
+        let news = tokio::select! {
+            news = ear.next() => news,
+            () = at(look_at) => {
+                (look_at, looked) = (None, Instant::now());
+                shared.alarm.look();
+                continue;
+            }
+        };
+        let (look, settings) = match news {
+            Ok(News::Due { from, .. }) if from == shared.node.id() => continue,
+            Ok(News::Due { buckets, .. }) if !buckets.is_empty() => {
+                (ready(&shared, buckets).await.is_err(), false)
+            }
+            Ok(News::Due { .. }) => (true, false),
+            Ok(News::Setting) => (false, true),
+            Ok(News::Missed) => (true, true),
+            Err(error) => {
+                tracing::warn!(%error, "no news from other nodes: this one looks every few seconds until it hears again");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        if look {
+            look_at.get_or_insert(looked + BETWEEN_LOOKS);
+        }
+        if settings && let Err(error) = shared.policies.refresh(&*shared.store).await {
+            tracing::warn!(%error, "a setting was changed and could not be read; the next heartbeat tries again");
+        }
+    }
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn ready(shared: &Shared, buckets: Vec<Bucket>) -> Result<()> {
+    for bucket in buckets {
+        wake::ready(shared, bucket).await?;
+    }
+    Ok(())
+}

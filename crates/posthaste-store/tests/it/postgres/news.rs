@@ -1,0 +1,90 @@
+//! What nodes tell each other through the database.
+
+use std::time::Duration;
+
+use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::lease::NodeId;
+use posthaste_core::notification::Priority;
+use posthaste_core::state::Lane;
+use posthaste_engine::store::{Audit, Listener, News, Store};
+use posthaste_store::postgres::{PostgresOptions, PostgresStore};
+
+use super::server::{Server, callers_time};
+use crate::scene::at;
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn heard(ear: &mut Box<dyn Listener>) -> News {
+    tokio::time::timeout(SOON, ear.next()).await.expect("something is heard").unwrap()
+}
+
+fn due(from: i64, buckets: Vec<Bucket>) -> News {
+    News::Due { from: NodeId(from), buckets }
+}
+
+async fn put(store: &PostgresStore) {
+    let audit = Audit {
+        tenant: None,
+        actor: "ada".to_owned(),
+        action: "paint".to_owned(),
+        target: "x".to_owned(),
+        at: at(0),
+    };
+    store.put_setting("x", Some("red".to_owned()), audit).await.unwrap();
+}
+
+#[tokio::test]
+async fn every_node_hears_what_one_of_them_tells_and_none_of_another_schema() {
+    let server = Server::shared();
+    let (url, elsewhere) = (server.schema(), server.schema());
+    let one = PostgresStore::connect(&url, callers_time()).await.unwrap();
+    let other = PostgresStore::connect(&url, callers_time()).await.unwrap();
+    let stranger = PostgresStore::connect(&elsewhere, callers_time()).await.unwrap();
+    let mut ears = [one.listen(), other.listen()];
+    for ear in &mut ears {
+        assert_eq!(heard(ear).await, News::Missed, "what was told before is not known");
+    }
+    let bucket = Bucket { flow: FlowId(1 << 40), lane: Lane::Retry, priority: Priority::Low };
+    stranger.tell(NodeId(9), vec![]).await.unwrap();
+    put(&stranger).await;
+    one.tell(NodeId(1), vec![bucket]).await.unwrap();
+    other.tell(NodeId(2), vec![]).await.unwrap();
+    put(&one).await;
+    for ear in &mut ears {
+        assert_eq!(heard(ear).await, due(1, vec![bucket]));
+        assert_eq!(heard(ear).await, due(2, vec![]));
+        assert_eq!(heard(ear).await, News::Setting);
+    }
+}
+
+#[tokio::test]
+async fn an_ear_that_lost_its_connection_says_so_and_hears_again() {
+    let mut server = Server::start();
+    let database = server.database();
+    let options = PostgresOptions { connect_timeout: SOON, ..callers_time() };
+    let store = PostgresStore::connect(&server.url(&database), options).await.unwrap();
+    let mut ear = store.listen();
+    assert_eq!(heard(&mut ear).await, News::Missed);
+    server.order("restart");
+    let lost = tokio::time::timeout(SOON, ear.next()).await.unwrap();
+    assert!(lost.is_err(), "{lost:?}");
+    assert_eq!(heard(&mut ear).await, News::Missed, "connected again");
+    // A connection of the pool may be one that the restart ended.
+    while store.tell(NodeId(1), vec![]).await.is_err() {}
+    assert_eq!(heard(&mut ear).await, due(1, vec![]));
+}
+
+#[tokio::test]
+async fn whoever_has_no_session_of_its_own_hears_nothing_and_can_still_tell() {
+    let url = Server::shared().schema();
+    let pooled = PostgresOptions { prepared: false, ..callers_time() };
+    let (direct, pooled) = (
+        PostgresStore::connect(&url, callers_time()).await.unwrap(),
+        PostgresStore::connect(&url, pooled).await.unwrap(),
+    );
+    let (mut ear, mut deaf) = (direct.listen(), pooled.listen());
+    assert_eq!(heard(&mut ear).await, News::Missed);
+    pooled.tell(NodeId(3), vec![]).await.unwrap();
+    assert_eq!(heard(&mut ear).await, due(3, vec![]));
+    assert!(tokio::time::timeout(Duration::from_millis(100), deaf.next()).await.is_err());
+}

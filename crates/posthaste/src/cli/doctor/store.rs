@@ -1,0 +1,162 @@
+//! What `posthaste doctor` finds out about the store itself.
+
+use std::path::Path;
+use std::time::Duration;
+
+use posthaste_core::time::Timestamp;
+use posthaste_engine::clock::Clock;
+use posthaste_store::postgres::ConnectError;
+use posthaste_store::postgres::inspect::{Inspection, Room};
+use posthaste_store::sqlite::OpenError;
+
+use super::Finding;
+use crate::clock::SystemClock;
+use crate::config::{Secret, Store, StoreUrl};
+use crate::wiring::{StartError, store};
+
+/// How far the clocks may be apart without a word.
+const CLOCKS_APART: Duration = Duration::from_secs(1);
+/// How long to wait for what was announced.
+const HEARD_WITHIN: Duration = Duration::from_secs(2);
+
+/// Looks at the store of the settings.
+pub(super) async fn look(config: &Store) -> Vec<Finding> {
+    match &config.url {
+        // Most who ask are elsewhere, where there is no such file.
+        StoreUrl::Sqlite(file) if !file.exists() => vec![],
+        StoreUrl::Sqlite(file) => sqlite(config, file).await,
+        StoreUrl::Postgres(url) => postgres(config, url).await,
+    }
+}
+
+async fn sqlite(config: &Store, file: &Path) -> Vec<Finding> {
+    match store::schema(config).await {
+        Ok(schema) => {
+            let found = Finding::ok("store", format!("{} can be read", file.display()));
+            vec![found, in_order(schema.refused, config)]
+        }
+        Err(error) => vec![Finding::fail("store", told(error))],
+    }
+}
+
+async fn postgres(config: &Store, url: &Secret) -> Vec<Finding> {
+    let inspection = match store::inspect(config, url).await {
+        Ok(inspection) => inspection,
+        Err(error) => return vec![Finding::fail("store", error.to_string())],
+    };
+    let mut found = vec![];
+    match inspection.room().await {
+        Ok(room) => {
+            found
+                .push(Finding::ok("store", format!("PostgreSQL {} at {}", room.version, inspection.tried())));
+            found.push(connections(config, &room));
+        }
+        Err(error) => found.push(Finding::fail("store", error.to_string())),
+    }
+    found.push(fit(config, &inspection).await);
+    found.push(match inspection.schema().await {
+        Ok(schema) => in_order(schema.refused.map(StartError::from), config),
+        Err(error) => Finding::fail("schema", error.to_string()),
+    });
+    let asked = SystemClock.now();
+    found.push(match inspection.time().await {
+        Ok(theirs) => clock(asked, theirs, SystemClock.now()),
+        Err(error) => Finding::fail("store clock", error.to_string()),
+    });
+    found.push(wake_ups(&inspection).await);
+    found
+}
+
+/// An error with everything beneath it.
+fn told(error: impl std::error::Error + Send + Sync + 'static) -> String {
+    format!("{:#}", anyhow::Error::new(error))
+}
+
+/// Steps that are missing are no failure where a start takes them.
+fn in_order(refused: Option<StartError>, config: &Store) -> Finding {
+    match refused {
+        None => Finding::ok("schema", "in order: this program can run on it"),
+        Some(
+            behind @ (StartError::Open(OpenError::Behind { .. })
+            | StartError::Connect(ConnectError::Behind { .. })),
+        ) if config.migrate => {
+            Finding::warn("schema", format!("{}, or start a server, which does it", told(behind)))
+        }
+        Some(refused) => Finding::fail("schema", told(refused)),
+    }
+}
+
+async fn fit(config: &Store, inspection: &Inspection) -> Finding {
+    match inspection.fit().await {
+        Ok(()) => Finding::ok("store disk", "what the server acknowledges is on its disk"),
+        Err(error @ ConnectError::NotDurable { .. }) if config.unsafe_durability => {
+            Finding::warn("store disk", error.to_string())
+        }
+        Err(error) => Finding::fail("store disk", error.to_string()),
+    }
+}
+
+fn connections(config: &Store, room: &Room) -> Finding {
+    // One more listens, where connections are sessions.
+    let (mine, most) = (config.connections + u32::from(config.prepared), room.connections);
+    if mine > most {
+        let text = format!(
+            "a node may open {mine}, and the server takes {most} in all: raise its max_connections, or lower \
+             store.connections"
+        );
+        return Finding::warn("connections", text);
+    }
+    let text = format!(
+        "a node opens at most {mine}; the server takes {most}, {} are open: room for {} nodes",
+        room.open,
+        most / mine
+    );
+    Finding::ok("connections", text)
+}
+
+/// Nodes live by the clock of the server, so this is only a remark.
+fn clock(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
+    let (behind, ahead) = (asked.since(theirs), theirs.since(answered));
+    let apart = behind.max(ahead);
+    if apart <= CLOCKS_APART {
+        return Finding::ok("store clock", "this machine and the server show the same time");
+    }
+    let way = if ahead > behind { "ahead of" } else { "behind" };
+    let text = format!(
+        "the server's clock is {:.0} s {way} this machine's: nodes live by the server's, so only logs differ; check NTP",
+        apart.as_secs_f64()
+    );
+    Finding::warn("store clock", text)
+}
+
+async fn wake_ups(inspection: &Inspection) -> Finding {
+    match inspection.hears(HEARD_WITHIN).await {
+        Ok(true) => {
+            Finding::ok("wake-ups", "what one connection announces (NOTIFY) reaches another (LISTEN)")
+        }
+        Ok(false) => {
+            let text = "what one connection announces (NOTIFY) does not reach another (LISTEN): is a pooler without sessions \
+                        in between?\nNodes find work all the same, a little later; a direct connection is quicker";
+            Finding::warn("wake-ups", text)
+        }
+        Err(error) => {
+            Finding::warn("wake-ups", format!("it could not be tried whether they arrive: {error}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Mark;
+    use super::*;
+
+    #[test]
+    fn a_clock_that_differs_is_a_remark_and_the_way_there_and_back_is_no_difference() {
+        let at = |secs: i64| Timestamp::from_millis(1_790_000_000_000 + secs * 1_000);
+        assert_eq!(clock(at(0), at(20), at(30)).mark, Mark::Ok);
+        for (theirs, said) in [(at(60), "60 s ahead of"), (at(-60), "60 s behind")] {
+            let found = clock(at(0), theirs, at(0));
+            assert!(found.mark == Mark::Warn && found.text.contains(said), "{found:?}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `posthaste nodes`: who is alive and what each holds.
+
+use clap::Args;
+use serde_json::Value;
+
+use super::Outcome;
+use super::listing::{self, Column, field, short};
+use super::reach::Reach;
+
+const EXAMPLES: &str = "\
+Examples:
+  posthaste nodes
+  posthaste nodes --output json
+
+A node that died is shown until its leases are taken back, which takes 15 s at most.";
+
+/// Show which nodes are alive and how many notifications each holds
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct NodesArgs {}
+
+const COLUMNS: [Column; 6] = [
+    ("NODE", |row| field(row, "id")),
+    ("NAME", |row| short(row, "name")),
+    ("STATE", state),
+    ("HOLDS", |row| field(row, "held")),
+    ("JOINED", |row| field(row, "joinedAt")),
+    ("LAST HEARTBEAT", |row| field(row, "lastHeartbeatAt")),
+];
+
+fn state(row: &Value) -> String {
+    let words = match (row["alive"] == true, row["thisNode"] == true) {
+        (true, true) => "alive, answers this",
+        (true, false) => "alive",
+        (false, _) => "dead",
+    };
+    words.to_owned()
+}
+
+/// Prints the nodes.
+pub(crate) async fn run(_: NodesArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+    listing::print_whole(&reach.open()?, "/v1/nodes", &COLUMNS).await
+}

@@ -1,0 +1,41 @@
+//! A node that stands still for longer than its leases last: others deliver what it held, and it must not.
+
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::super::program::{PATIENCE, eventually, post, sink};
+use super::leases::{Book, Strays};
+use super::{CONCURRENCY, Cluster};
+
+/// How many it holds: as many as a flow may have under way.
+const HELD: u64 = CONCURRENCY as u64 / 2;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_stood_still_does_not_send_what_was_taken_from_it() {
+    let (cluster, sink) = (Cluster::new(2, CONCURRENCY), sink().await);
+    let nodes = cluster.start().await;
+    Book::open(&cluster);
+    // It fails once, and the node stops where it stands before the quick try that follows.
+    let policy = json!({"timeout": "5s", "quick": {"tries": 1, "delay": "3s", "jitter": false}});
+    let one = json!({"channel": "webhook", "to": sink.url("/sequence/503,200"), "body": 1, "policy": policy});
+    let batch = json!({"notifications": vec![one; usize::try_from(HELD).unwrap()]});
+    post(&nodes[0].client(), "/v1/notifications/batch", &batch).await;
+    timeout(PATIENCE, sink.wait_for(HELD)).await.expect("they arrive");
+    nodes[0].freeze().await;
+    timeout(PATIENCE, sink.wait_for(2 * HELD)).await.expect("the other node takes over");
+    nodes[0].signal("CONT");
+    let back = async || nodes[0].log().contains("was declared dead and joined again").then_some(());
+    eventually(back).await.expect("it finds out that it was taken for dead");
+    nodes[1].rest().await;
+    // A stop waits for what is under way.
+    for node in nodes {
+        node.stop().await;
+    }
+
+    let (kept, book) = (cluster.kept(), Book::read(&cluster));
+    kept.duplicates(&sink);
+    assert_eq!(u64::from(kept.interruptions()), HELD);
+    assert_eq!(book.strays(&sink), Strays::default(), "I4: sent after others had taken over");
+    assert_eq!(sink.received(), 2 * HELD);
+    sink.stop().await;
+}

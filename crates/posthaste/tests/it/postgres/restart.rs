@@ -1,0 +1,159 @@
+//! PostgreSQL goes away and comes back: callers are told to come back, nothing is lost, and all goes on by itself.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use http::StatusCode;
+use http::header::RETRY_AFTER;
+use posthaste_store::postgres::own::OwnServer;
+use posthaste_wire::sink::Sink;
+use serde_json::{Value, json};
+
+use crate::kept::Kept;
+use crate::load::{Aim, Ledger, Load};
+use crate::program::{Home, Program, eventually, get, json as read, sink};
+
+const PATHS: &[&str] = &["/ok", "/ok", "/flaky/20", "/delay/100ms"];
+/// How long a caller may wait for the answer that there is no store: at most for a statement and for a connection, and as
+/// long again on a busy machine.
+const TOLD_WITHIN: Duration = Duration::from_secs(8);
+
+/// While the server is away it takes nothing, says so, and lives.
+async fn refuses(program: &mut Program, sink: &Sink) {
+    let client = program.client();
+    let body = json!({"channel": "webhook", "to": sink.url("/ok"), "body": 1});
+    for _ in 0..3 {
+        let asked = Instant::now();
+        let answer = client.post("/v1/notifications", &body).await.unwrap();
+        assert!(asked.elapsed() < TOLD_WITHIN, "told after {:?}", asked.elapsed());
+        let problem = read(&answer, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(problem["code"], "STORE_UNAVAILABLE");
+        assert!(answer.headers.contains_key(RETRY_AFTER), "{:?}", answer.headers);
+    }
+    for path in ["/v1/stats", "/v1/notifications", "/readyz"] {
+        let asked = Instant::now();
+        let answer = client.get(path).await.unwrap();
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        assert!(asked.elapsed() < TOLD_WITHIN, "{path} answered after {:?}", asked.elapsed());
+    }
+    get(&client, "/healthz").await;
+    assert!(program.lives());
+}
+
+/// Everything that was acknowledged has arrived.
+async fn all_arrived(sink: &Sink, ledger: &Ledger) {
+    let arrived: BTreeSet<String> = sink.arrivals().into_iter().filter_map(|arrival| arrival.id).collect();
+    let missing: Vec<_> =
+        ledger.acknowledged.keys().filter(|id| !arrived.contains(&id.to_string())).collect();
+    assert!(
+        missing.is_empty(),
+        "{} of {} are missing: {missing:?}",
+        missing.len(),
+        ledger.acknowledged.len()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_database_is_away_callers_are_told_and_afterwards_all_goes_on() {
+    let mut server = OwnServer::start(&std::env::temp_dir(), "").unwrap();
+    server.sql("postgres", "create database p").unwrap();
+    let home = Home::new(&["engine.concurrency=32"])
+        .with_database(server.url("p"), "127.0.0.1:0".parse().unwrap())
+        .with_variables(vec![("POSTHASTE__STORE__CONNECT_TIMEOUT", "2s".to_owned())]);
+    let (mut program, sink, mut rng) = (home.start().await, sink().await, Rng::new());
+    let mut ledger = Ledger::default();
+    for round in 0..3 {
+        let aim = Aim { sink: sink.url(""), paths: PATHS, bytes: 100 };
+        let load = Load::start(&program, aim, &mut rng);
+        let flowing = sink.received() + 100;
+        eventually(async || (sink.received() > flowing).then_some(())).await.expect("it is delivered");
+        server.order("stop").unwrap();
+        let stopped = Instant::now();
+        let more = load.ended().await;
+        assert!(stopped.elapsed() < TOLD_WITHIN, "callers were told after {:?}", stopped.elapsed());
+        assert!(!more.refused.is_empty(), "round {round}");
+        for refused in &more.refused {
+            assert_eq!(refused.json::<Value>().unwrap()["code"], "STORE_UNAVAILABLE");
+        }
+        ledger.add(more);
+        if round < 2 {
+            refuses(&mut program, &sink).await;
+        }
+        server.order("start").unwrap();
+        program.ready().await;
+        ledger.repeat(&program.client(), &mut rng).await;
+        program.rest().await;
+        all_arrived(&sink, &ledger).await;
+    }
+    program.stop().await;
+    Kept::read_database(&server, "p").check(&ledger);
+    sink.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_is_stopped_while_the_database_is_away_ends_and_another_takes_its_work_up() {
+    let mut server = OwnServer::start(&std::env::temp_dir(), "").unwrap();
+    server.sql("postgres", "create database p").unwrap();
+    let home = Home::new(&["engine.concurrency=8", "server.drain_timeout=2s", "store.connect_timeout=2s"])
+        .with_database(server.url("p"), "127.0.0.1:0".parse().unwrap());
+    let (mut program, sink, mut rng) = (home.start().await, sink().await, Rng::new());
+    let load = Load::start(&program, Aim { sink: sink.url(""), paths: PATHS, bytes: 100 }, &mut rng);
+    eventually(async || (sink.received() > 100).then_some(())).await.expect("it is delivered");
+    server.order("stop").unwrap();
+    let mut ledger = load.ended().await;
+    program.signal("TERM");
+    program.ended(Duration::from_secs(20)).await;
+    drop(program);
+
+    // One that starts before the database does says so, and does not wait.
+    let mut early = home.spawn();
+    assert_eq!(early.ended(Duration::from_secs(20)).await.code(), Some(1));
+    assert!(early.log().contains("PostgreSQL cannot be reached"), "{}", early.log());
+    drop(early);
+
+    server.order("start").unwrap();
+    let program = home.start().await;
+    ledger.repeat(&program.client(), &mut rng).await;
+    program.rest().await;
+    all_arrived(&sink, &ledger).await;
+    program.stop().await;
+    Kept::read_database(&server, "p").check(&ledger);
+    sink.stop().await;
+}
+
+/// Sends a signal to every process of the server, which then neither answers nor hangs up.
+fn tell(server: &OwnServer, processes: &[String], signal: &str) {
+    let first = std::fs::read_to_string(server.directory().join("data/postmaster.pid")).unwrap();
+    let first = first.lines().next().unwrap().trim().to_owned();
+    let told = Command::new("kill").arg(signal).arg(first).args(processes).status().unwrap();
+    assert!(told.success(), "{signal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_database_says_nothing_callers_are_told_within_its_timeouts() {
+    let server = OwnServer::start(&std::env::temp_dir(), "").unwrap();
+    server.sql("postgres", "create database p").unwrap();
+    let settings = ["store.connect_timeout=2s", "store.statement_timeout=1s", "store.lock_timeout=1s"];
+    let home = Home::new(&settings).with_database(server.url("p"), "127.0.0.1:0".parse().unwrap());
+    let (mut program, sink, mut rng) = (home.start().await, sink().await, Rng::new());
+    let load = Load::start(&program, Aim { sink: sink.url(""), paths: PATHS, bytes: 100 }, &mut rng);
+    eventually(async || (sink.received() > 100).then_some(())).await.expect("it is delivered");
+    let ours = "select pid from pg_stat_activity where datname = 'p' and pid <> pg_backend_pid()";
+    let processes: Vec<String> = server.sql("p", ours).unwrap().lines().map(str::to_owned).collect();
+    assert!(!processes.is_empty());
+    tell(&server, &processes, "-STOP");
+    let silent = Instant::now();
+    let mut ledger = load.ended().await;
+    assert!(silent.elapsed() < TOLD_WITHIN, "callers were told after {:?}", silent.elapsed());
+    refuses(&mut program, &sink).await;
+    tell(&server, &processes, "-CONT");
+    program.ready().await;
+    ledger.repeat(&program.client(), &mut rng).await;
+    program.rest().await;
+    all_arrived(&sink, &ledger).await;
+    program.stop().await;
+    Kept::read_database(&server, "p").check(&ledger);
+    sink.stop().await;
+}

@@ -1,0 +1,115 @@
+//! A store that cannot be used: every command says at once what was tried and how to mend it, and never the password.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use posthaste_store::postgres::own::OwnServer;
+
+use super::{database, shared};
+use crate::cli::{Ended, run};
+use crate::program::{Home, get, sink};
+
+/// How long each may look for a server; and how much longer the whole may take on a busy machine.
+const CONNECT: &str = "store.connect_timeout=2s";
+const AT_ONCE: Duration = Duration::from_secs(2 + 15);
+
+/// The commands that need the store, and where each says what is wrong with it.
+const COMMANDS: [&[&str]; 4] =
+    [&["serve", "--listen", "127.0.0.1:0"], &["migrate", "status"], &["migrate", "up"], &["doctor"]];
+
+async fn each_says(store: &str, code: i32, words: &[&str]) {
+    for command in COMMANDS {
+        let began = Instant::now();
+        let ended = run(&[command, &["--store", store, "--set", CONNECT]].concat()).await;
+        assert!(began.elapsed() < AT_ONCE, "{command:?} took {:?} for {store}", began.elapsed());
+        assert_eq!(ended.code, Some(code), "{command:?} {store}: {ended:?}");
+        let Ended { out, err, .. } = &ended;
+        let said = if command == ["doctor"] && code == 1 { out } else { err };
+        for word in words {
+            assert!(said.contains(word), "{command:?} {store} does not say `{word}`:\n{said}");
+        }
+        assert!(!out.contains("secret") && !err.contains("secret"), "the password is told: {ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_url_that_leads_nowhere_says_what_was_tried() {
+    // Free after the drop, so that nobody answers there.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let words = &[&*format!("PostgreSQL cannot be reached at {free} as ada"), "refused", "Start it"];
+    each_says(&format!("postgres://ada:secret@{free}/posthaste"), 1, words).await;
+    // Somebody takes the connection and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap();
+    let words = &[&*format!("cannot be reached at {at}"), "no answer in time", "host and port"];
+    each_says(&format!("postgres://ada:secret@{at}/posthaste"), 1, words).await;
+    let words = &["cannot be reached at no-such-host.invalid:5432 as ada", "correct the host"];
+    each_says("postgres://ada:secret@no-such-host.invalid/posthaste", 1, words).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_let_one_in_says_what_to_correct() {
+    let (port, name) = (shared().port(), database());
+    let nowhere = format!("postgres://postgres:secret@127.0.0.1:{port}/nowhere");
+    each_says(&nowhere, 1, &["has no database `nowhere`", "`createdb nowhere`"]).await;
+    shared().sql("postgres", "create role locked login password 'right'").unwrap();
+    for user in ["locked:secret", "locked", "nobody:secret"] {
+        let url = format!("postgres://{user}@127.0.0.1:{port}/{name}");
+        let who = user.split(':').next().unwrap();
+        let words = &[&*format!("127.0.0.1:{port} as {who}"), "does not let the user in", "pg_hba.conf"];
+        each_says(&url, 1, words).await;
+    }
+    let url = format!("postgres://postgres:secret@127.0.0.1:{port}/{name}?sslmode=require");
+    each_says(&url, 1, &["cannot be spoken to with TLS", "does not support TLS", "ssl = on", "sslmode"])
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_no_postgresql_is_told_apart_from_one() {
+    let sink = sink().await;
+    let at = sink.url("").replace("http://", "");
+    for tls in ["", "?sslmode=disable"] {
+        let url = format!("postgres://ada:secret@{at}/posthaste{tls}");
+        each_says(&url, 1, &[&format!("what answers at {at}"), "does not speak as PostgreSQL does"]).await;
+    }
+    sink.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_no_url_of_a_store_is_refused_with_a_sample() {
+    let sample = "postgres://user:password@host:5432/database";
+    for text in ["var/posthaste.db", "postgres://", "mysql://ada:secret@db/x", ""] {
+        each_says(text, 2, &["flag for store.url: store.url must be sqlite:// and a path", sample]).await;
+    }
+    for (url, what) in [
+        ("postgres://ada:secret@db.example", "it names no database"),
+        ("postgres:///posthaste", "it names no host"),
+        ("postgres://ada:secret@db.example:port/posthaste", "port"),
+        ("postgres://ada:secret@db.example/posthaste?colour=red", "colour"),
+    ] {
+        each_says(url, 1, &["is not the URL of a PostgreSQL database", what, sample]).await;
+    }
+    let url = shared().url(&database());
+    let args = ["migrate", "status", "--store", &url, "--set", "store.root_certificates=/no/such.pem"];
+    let ended = run(&args).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("/no/such.pem") && ended.err.contains("store.root_certificates"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_loses_what_it_acknowledged_is_refused() {
+    let server = OwnServer::start(&std::env::temp_dir(), "fsync = off").unwrap();
+    let url = server.url("postgres");
+    let words = &["fsync=off", "set fsync = on and reload it", "store.unsafe_durability = true"];
+    each_says(&url, 1, words).await;
+    // Whoever accepts that can go on, and is told so all the same.
+    let accepted = ["--store", &url, "--set", "store.unsafe_durability=true"];
+    assert_eq!(run(&[&["migrate", "up"], &accepted[..]].concat()).await.code, Some(0));
+    let ended = run(&[&["doctor"], &accepted[..]].concat()).await;
+    assert!(ended.out.contains("warn  store disk"), "{ended:?}");
+    let home =
+        Home::new(&["store.unsafe_durability=true"]).with_database(url, "127.0.0.1:0".parse().unwrap());
+    let program = home.start().await;
+    assert_eq!(get(&program.client(), "/healthz").await["durability"], "unsafe");
+    program.stop().await;
+}
