@@ -107,6 +107,8 @@ async fn nothing_is_lost_and_nothing_is_held_by_two_whatever_happens() {
         strays.late,
     );
     assert!(duplicates <= troubles * IN_FLIGHT, "I8: {duplicates} duplicates after {troubles} troubles");
+    let late = u64::from(strays.late);
+    assert!(late <= rounds * u64::from(CONCURRENCY), "I4: {late} were sent after others had taken over");
     assert!(kept.interruptions() > 0, "some work was under way when nodes were killed");
     assert!(returned as u64 >= rounds, "a node that stood still has lost its leases");
     sink.stop().await;

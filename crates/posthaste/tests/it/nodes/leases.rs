@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::id::NotificationId;
+use posthaste_core::time::Timestamp;
 use posthaste_wire::sink::Sink;
 use tokio::task::block_in_place;
 
@@ -116,6 +117,13 @@ impl Book {
     /// How many leases were granted.
     pub(super) fn len(&self) -> usize {
         self.of.values().map(Vec::len).sum()
+    }
+
+    /// When the lease ended under which something arrived.
+    pub(super) fn held_until(&self, id: NotificationId, arrived: Timestamp) -> Timestamp {
+        let at = arrived.as_micros();
+        let lease = self.of[&id].iter().find(|lease| lease.from <= at && at <= lease.until);
+        Timestamp::from_micros(lease.expect("it arrived under a lease").until)
     }
 
     /// Every arrival is one of a lease that stood, and the only one of it; answers which are not.

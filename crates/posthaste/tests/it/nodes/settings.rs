@@ -41,7 +41,15 @@ async fn at_once(cluster: &Cluster) -> Vec<Program> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_policies_and_cursors_of_one_node_are_those_of_all_within_two_seconds() {
     let (cluster, sink) = (Cluster::new(3, CONCURRENCY), sink().await);
-    let nodes = at_once(&cluster).await;
+    let mut nodes = at_once(&cluster).await;
+    // As if one more had been started at that moment, and the secret of cursors that it made were the one that stayed.
+    let secret = "ab".repeat(32);
+    cluster.sql(&format!(
+        "update setting set value = '{secret}' where name = 'secret:cursors';
+         update setting_version set version = version + 1"
+    ));
+    nodes.remove(2).stop().await;
+    nodes.push(cluster.homes[2].start().await);
     let [a, b, c] = &nodes[..] else { panic!("there are three") };
 
     // A key works where it was not made, and stops to work where it was not revoked.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_wire::sink::Sink;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::super::program::{PATIENCE, Program, get, post, sink};
 use super::{CONCURRENCY, Cluster};
@@ -75,6 +75,9 @@ async fn lease_twice_as_much_as_is_sent(cluster: &Cluster, node: &Program, sink:
 async fn what_a_node_has_not_sent_when_it_stops_is_sent_by_another_within_a_second() {
     let (cluster, sink) = (Cluster::new(2, CONCURRENCY), sink().await);
     let mut nodes = cluster.start().await;
+    // The other node looks everywhere by itself within a second or so of its start, and then every five seconds. In between
+    // it has to be told.
+    sleep(Duration::from_millis(6_800)).await;
     lease_twice_as_much_as_is_sent(&cluster, &nodes[0], &sink).await;
     let before = sink.received();
     let mut stopping = nodes.remove(0);
