@@ -6,6 +6,7 @@ mod damage;
 mod engine;
 mod many;
 mod news;
+mod plans;
 mod server;
 mod tls;
 mod trouble;
