@@ -74,6 +74,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How long a lease lasts for sure when a try begins.
+    pub(crate) fn surely(&self) -> Duration {
+        self.hold * 5 / 6
+    }
+
     /// The same, held to what the loops can work with: no figure makes them turn on the spot, stand still or overflow.
     #[must_use]
     fn within_bounds(self) -> Self {

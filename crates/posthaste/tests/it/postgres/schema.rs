@@ -135,7 +135,7 @@ async fn a_step_can_be_taken_back_as_the_page_says_and_is_taken_again_beside_a_l
     let (code, status) = migrate("status", &url).await;
     assert!(status["problem"].as_str().unwrap().contains("lacks step 0002_node_times"), "{code:?} {status}");
     // As pg_dump does, somebody reads the table in a transaction that lasts.
-    let reading = "begin; lock table node in access share mode; select pg_sleep(7); commit";
+    let reading = "begin; lock table node in access share mode; select pg_sleep(12); commit";
     let reader = std::thread::spawn({
         let name = name.clone();
         move || shared().sql(&name, reading).unwrap()
@@ -149,7 +149,7 @@ async fn a_step_can_be_taken_back_as_the_page_says_and_is_taken_again_beside_a_l
     while !reader.is_finished() {
         let asked = Instant::now();
         shared().sql(&name, "select count(*) from node").unwrap();
-        assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+        assert!(asked.elapsed() < Duration::from_secs(8), "{:?}", asked.elapsed());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     reader.join().unwrap();
@@ -165,7 +165,8 @@ async fn a_server_that_may_not_migrate_waits_for_whoever_does() {
     let status = program.ended(crate::program::PATIENCE).await;
     assert_eq!(status.code(), Some(1));
     drop(program);
-    let ended = run(&["serve", "--store", &url, "--set", "store.migrate=false"]).await;
+    let ended =
+        run(&["serve", "--listen", "127.0.0.1:0", "--store", &url, "--set", "store.migrate=false"]).await;
     assert!(
         ended.err.contains("lacks step 0001_first") && ended.err.contains("`posthaste migrate up`"),
         "{ended:?}"
