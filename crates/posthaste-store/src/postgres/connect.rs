@@ -33,7 +33,8 @@ pub struct PostgresOptions {
     pub prepared: bool,
     /// What the server calls us in its lists.
     pub application_name: String,
-    /// Certificates to trust instead of those of the web, as a PEM file. The server's certificate is then always checked.
+    /// Certificates to trust instead of those of the web, as a PEM file. The server's certificate is then always checked, and
+    /// a server without TLS refused, unless the URL says `sslmode=disable`.
     pub root_certificates: Option<PathBuf>,
     /// Whether to take the steps of the schema that the database lacks. If not, such a database is refused.
     pub migrate: bool,
@@ -192,6 +193,10 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
     if config.get_target_session_attrs() == TargetSessionAttrs::Any {
         // After a failover the old name may lead to a server that only reads.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    if options.root_certificates.is_some() && config.get_ssl_mode() == SslMode::Prefer {
+        // Else whoever stands in between could say that the server has no TLS, and there would be nothing to check.
+        config.ssl_mode(SslMode::Require);
     }
     if options.prepared {
         let mut given = config.get_options().map(|given| format!("{given} ")).unwrap_or_default();
