@@ -43,6 +43,25 @@ const MIGRATIONS: &[Migration] = &[
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.
 const LOCK: i64 = 0x706f_7374_6861_7374;
 
+/// The tables that the first step makes. A later step that removes one takes it off this list.
+const TABLES: &[&str] = &[
+    "attempt",
+    "audit",
+    "counter",
+    "dead_letter",
+    "ended",
+    "event",
+    "flow",
+    "idempotency_day",
+    "idempotency_even",
+    "idempotency_odd",
+    "node",
+    "notification",
+    "queue",
+    "setting",
+    "setting_version",
+];
+
 /// How long a step waits for a table that somebody is using.
 const TABLE_WITHIN: &str = "2s";
 /// How long the others are let through before it is tried again, and how often that is done.
@@ -156,6 +175,8 @@ struct Found {
     tables: String,
     /// The steps on the list, and whether each is what is known here.
     taken: Vec<(Step, bool)>,
+    /// The tables of ours that are not there.
+    missing: String,
 }
 
 /// The schema of the database.
@@ -180,13 +201,12 @@ async fn find(client: &Object) -> Result<Found, ConnectError> {
             select string_agg(name, ', ' order by name)
             from unnest($1::text[]) as name
             where to_regclass(quote_ident(name)) is not null), ''), to_regclass('schema_migration') is not null";
-    let names: &[&str] = &["attempt", "counter", "ended", "event", "flow", "node", "notification", "queue"];
-    let rows = client.query_typed(look, &[(&names, Type::TEXT_ARRAY)]).await?;
+    let rows = client.query_typed(look, &[(&TABLES, Type::TEXT_ARRAY)]).await?;
     let (tables, versioned): (String, bool) = match rows.first() {
         Some(row) => (row.try_get(0)?, row.try_get(1)?),
         None => (String::new(), false),
     };
-    let mut found = Found { versioned, tables, taken: vec![] };
+    let mut found = Found { versioned, tables, taken: vec![], missing: String::new() };
     if !versioned {
         return Ok(found);
     }
@@ -207,6 +227,14 @@ async fn find(client: &Object) -> Result<Found, ConnectError> {
         let version = u32::try_from(version).unwrap_or(0);
         found.taken.push((Step { version, name, applied: true, applied_at }, row.try_get(2)?));
     }
+    // After the list, so that what a step makes is there if the step is on the list; and as of this moment, which
+    // `to_regclass` need not be.
+    let look = "
+        select coalesce(string_agg(name, ', ' order by name), '')
+        from unnest($1::text[]) as name
+        where not exists (select from pg_class where relname = name and pg_table_is_visible(oid))";
+    let rows = client.query_typed(look, &[(&TABLES, Type::TEXT_ARRAY)]).await?;
+    found.missing = rows.first().map_or_else(|| Ok(String::new()), |row| row.try_get(0))?;
     Ok(found)
 }
 
@@ -225,11 +253,17 @@ impl Found {
         }
         for (due, (step, same)) in (1..).zip(&self.taken) {
             if step.version != due || !same {
-                return Some(ConnectError::HalfMigrated { step: step.name.clone() });
+                let what = format!("{} is not as this Posthaste knows it", step.name);
+                return Some(ConnectError::HalfMigrated { what });
             }
         }
         if self.taken.is_empty() && !tables.is_empty() {
-            return Some(ConnectError::HalfMigrated { step: tables });
+            let what = format!("no step is on its list, and there are the tables {tables}");
+            return Some(ConnectError::HalfMigrated { what });
+        }
+        if !self.taken.is_empty() && !self.missing.is_empty() {
+            let what = format!("its steps are on the list, and these tables are missing: {}", self.missing);
+            return Some(ConnectError::HalfMigrated { what });
         }
         let missing = MIGRATIONS.get(self.taken.len())?;
         Some(ConnectError::Behind { step: missing.name.to_owned() })

@@ -157,12 +157,11 @@ pub enum ConnectError {
     },
     /// The schema is not what its list of steps says.
     #[error(
-        "the schema is half migrated: {step} is not as this Posthaste knows it. Restore a backup, or empty the database and \
-         run `posthaste migrate up`"
+        "the schema is half migrated: {what}. Restore a backup, or empty the database and run `posthaste migrate up`"
     )]
     HalfMigrated {
-        /// The step, or the tables that no step has made.
-        step: String,
+        /// What does not fit.
+        what: String,
     },
     /// Another program has written the database.
     #[error(

@@ -83,6 +83,17 @@ async fn a_schema_that_is_newer_half_migrated_or_foreign_is_refused() {
     let (error, said) = refused(&server.url(&half), few()).await;
     assert!(matches!(error, ConnectError::HalfMigrated { .. }) && said.contains("queue"), "{said}");
 
+    // Every step is on the list, and something that they made is gone.
+    for table in ["queue", "audit"] {
+        let half = server.database();
+        server.sql(&half, &format!("drop table {table} cascade"));
+        let (error, said) = refused(&server.url(&half), few()).await;
+        assert!(matches!(error, ConnectError::HalfMigrated { .. }) && said.contains(table), "{said}");
+        assert!(said.contains("`posthaste migrate up`"), "{said}");
+        let schema = migrate::status(&server.url(&half), &few()).await.unwrap();
+        assert!(matches!(schema.refused, Some(ConnectError::HalfMigrated { .. })), "{schema:?}");
+    }
+
     let foreign = server.empty_database();
     server.sql(&foreign, "create table queue (message text)");
     let (error, said) = refused(&server.url(&foreign), few()).await;
