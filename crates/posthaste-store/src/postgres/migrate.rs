@@ -1,8 +1,8 @@
 //! The schema, step by step, and the table that says which steps a database has taken.
 //!
 //! Each step is one transaction under a lock that all processes share, so any number of nodes may start at once: one takes
-//! the step, the others wait and then see that it was taken. Nothing of it depends on the session, so it may go through a
-//! pooler.
+//! the step, the others wait, say so, and then see that it was taken. Nothing of it depends on the session, so it may go
+//! through a pooler.
 //!
 //! Rules for a step: it only adds what older processes do not stumble over (expand); what they still use is removed by a
 //! later release, when none of them runs any more (contract). A step that was released is never changed: its checksum is
@@ -64,6 +64,11 @@ const TABLES: &[&str] = &[
 
 /// How long a step waits for a table that somebody is using.
 const TABLE_WITHIN: &str = "2s";
+/// How long whoever takes a step may say nothing before the server ends its transaction, and with it the lock.
+const SILENT_WITHIN: &str = "10s";
+/// How often it is tried whether another one's step has ended, and after how many tries that is told again.
+const LOOK: Duration = Duration::from_millis(250);
+const TOLD_EVERY: u64 = 20;
 /// How long the others are let through before it is tried again, and how often that is done.
 const PAUSE: Duration = Duration::from_secs(1);
 const TRIES: usize = 20;
@@ -89,6 +94,10 @@ pub(super) async fn complete(client: &Object) -> Result<(), ConnectError> {
 
 /// Takes the steps that the database has not taken.
 pub(super) async fn take_all(client: &Object) -> Result<Vec<Step>, ConnectError> {
+    // Most starts find every step taken, and wait for nobody.
+    if read(client).await?.refused.is_none() {
+        return Ok(vec![]);
+    }
     let mut taken = vec![];
     for migration in MIGRATIONS {
         if take(client, migration).await? {
@@ -110,7 +119,7 @@ async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
                     what: chain(&error),
                 });
             }
-            Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            Err(ConnectError::Server(error)) if is_occupied(&error) => {
                 tracing::warn!(step = migration.name, "somebody uses the tables, so the step is tried again");
                 tokio::time::sleep(PAUSE).await;
             }
@@ -120,21 +129,45 @@ async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
     Err(ConnectError::Occupied { step: migration.name.to_owned() })
 }
 
-/// The same without another try. A step waits for those who take steps as long as it takes, and may be long itself, but it
-/// waits only shortly for a table: whoever comes after it to that table waits behind it.
+/// Whether somebody uses the tables: the step waited too long, or each waited for the other.
+fn is_occupied(error: &tokio_postgres::Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::T_R_DEADLOCK_DETECTED)
+}
+
+/// The same without another try.
 async fn take_once(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
-    let begin = format!(
-        "begin isolation level read committed read write;
-         set local lock_timeout = 0;
-         set local statement_timeout = 0;
-         select pg_advisory_xact_lock({LOCK});
-         set local lock_timeout = '{TABLE_WITHIN}'"
-    );
-    client.batch_execute(&begin).await?;
+    begin(client).await?;
     let done = step(client, migration).await;
     // What failed has left nothing behind.
     client.batch_execute(if done.is_ok() { "commit" } else { "rollback" }).await?;
     done
+}
+
+/// Begins the transaction of a step. It waits for those who take steps as long as it takes, and the step may be long itself,
+/// but it waits only shortly for a table: whoever comes after it to that table waits behind it.
+async fn begin(client: &Object) -> Result<(), ConnectError> {
+    let begin = format!(
+        "begin isolation level read committed read write;
+         set local statement_timeout = 0;
+         set local lock_timeout = '{TABLE_WITHIN}';
+         set local idle_in_transaction_session_timeout = '{SILENT_WITHIN}'"
+    );
+    let lock = format!("select pg_try_advisory_xact_lock({LOCK})");
+    for tries in 0_u64.. {
+        client.batch_execute(&begin).await?;
+        let rows = client.query_typed(&lock, &[]).await?;
+        if rows.first().map_or(Ok(false), |row| row.try_get(0))? {
+            break;
+        }
+        client.batch_execute("rollback").await?;
+        if tries % TOLD_EVERY == 0 {
+            tracing::info!("another node is changing the schema, and this one waits for it");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
 }
 
 async fn step(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {

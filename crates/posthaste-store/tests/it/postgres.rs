@@ -7,5 +7,6 @@ mod engine;
 mod many;
 mod news;
 mod server;
+mod steps;
 mod tls;
 mod trouble;
