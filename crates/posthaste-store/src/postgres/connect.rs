@@ -33,7 +33,8 @@ pub struct PostgresOptions {
     pub prepared: bool,
     /// What the server calls us in its lists.
     pub application_name: String,
-    /// Certificates to trust instead of those of the web, as a PEM file. The server's certificate is then always checked.
+    /// Certificates to trust instead of those of the web, as a PEM file. The server's certificate is then always checked, and
+    /// a server without TLS refused, unless the URL says `sslmode=disable`.
     pub root_certificates: Option<PathBuf>,
     /// Whether to take the steps of the schema that the database lacks. If not, such a database is refused.
     pub migrate: bool,
@@ -165,10 +166,22 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
     if !url.contains("://") && !url.contains('=') {
         return Err(bad("it has no scheme".to_owned()));
     }
+    let encoded = "write @ in a password as %40, and / : ? & % as %2F %3A %3F %26 %25";
+    if !is_parted(url) {
+        return Err(bad(format!("it has more than one @, or one at a wrong place; {encoded}")));
+    }
     // `require` checks the certificate and its name, which is what these words ask for.
     let plain =
         url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
     let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| bad(chain(&error)))?;
+    // What follows an @ may be the rest of a password.
+    let strange = |host: &Host| match host {
+        Host::Tcp(name) => name.contains('@'),
+        Host::Unix(path) => path.to_string_lossy().contains('@'),
+    };
+    if config.get_hosts().iter().any(strange) {
+        return Err(bad(format!("its host holds an @; {encoded}")));
+    }
     if config.get_hosts().is_empty() {
         return Err(bad("it names no host".to_owned()));
     }
@@ -186,6 +199,10 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
         // After a failover the old name may lead to a server that only reads.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
+    if options.root_certificates.is_some() && config.get_ssl_mode() == SslMode::Prefer {
+        // Else whoever stands in between could say that the server has no TLS, and there would be nothing to check.
+        config.ssl_mode(SslMode::Require);
+    }
     if options.prepared {
         let mut given = config.get_options().map(|given| format!("{given} ")).unwrap_or_default();
         for (name, value) in options.settings() {
@@ -194,6 +211,14 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
         config.options(given.trim_end());
     }
     Ok(config)
+}
+
+/// Whether it is plain where user and password end: the first @ ends them, wherever it stands.
+fn is_parted(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return true };
+    let Some((credentials, rest)) = rest.split_once('@') else { return true };
+    let user = credentials.split(':').next().unwrap_or_default();
+    !rest.contains('@') && !user.contains(['/', '?']) && !credentials.contains("password=")
 }
 
 /// Where a configuration leads, without the password.
@@ -218,16 +243,22 @@ fn shown(config: &Config) -> String {
 
 /// The URL as it can be shown to people.
 pub fn without_password(url: &str) -> String {
-    let mut shown = url.to_owned();
-    if let Some(start) = url.find("://").map(|at| at + 3)
-        && let Some(end) = url[start..].rfind('@').map(|at| at + start)
-        && let Some(colon) = url[start..end].find(':').map(|at| at + start)
+    let Some(start) = url.find("://").map(|at| at + 3) else {
+        // A value may be quoted and hold anything, so nothing that follows is shown.
+        return url
+            .find("password")
+            .map_or_else(|| url.to_owned(), |at| format!("{}password=***", &url[..at]));
+    };
+    let (mut shown, mut from) = (url.to_owned(), start);
+    while let Some(value) = shown[from..].find("password=").map(|at| at + from + 9) {
+        let end = shown[value..].find('&').map_or(shown.len(), |at| at + value);
+        shown.replace_range(value..end, "***");
+        from = value;
+    }
+    if let Some(end) = shown[start..].rfind('@').map(|at| at + start)
+        && let Some(colon) = shown[start..end].find(':').map(|at| at + start)
     {
         shown.replace_range(colon + 1..end, "***");
-    }
-    if let Some(start) = shown.find("password=").map(|at| at + 9) {
-        let end = shown[start..].find(['&', ' ']).map_or(shown.len(), |at| at + start);
-        shown.replace_range(start..end, "***");
     }
     shown
 }
@@ -276,6 +307,14 @@ mod tests {
             "postgres://db.example/posthaste?password=secret&user=ada",
             "host=db.example user=ada password=secret dbname=posthaste",
             "postgres://ada:secret@db.example:port/posthaste",
+            // Signs that were not encoded, after which the rest of the password is taken for something else.
+            "postgres://ada:se@cret@db.example/posthaste",
+            "postgres://ada:se@cret/ret@db.example/posthaste",
+            "postgres://ada:se@cret?ret@db.example/posthaste",
+            "postgres://ada:se@cret:ret@db.example/posthaste",
+            "postgres://db.example:5432/posthaste?password=se@cret",
+            "postgres://db.example/posthaste?password=other&password=secret",
+            "host=db.example dbname=posthaste password = 'sec ret'",
         ] {
             let options = PostgresOptions::default();
             let said = match config(url, &options) {
@@ -284,6 +323,14 @@ mod tests {
             };
             assert!(said.contains("db.example") && !said.contains("ret"), "{said}");
             assert!(!without_password(url).contains("ret"), "{}", without_password(url));
+        }
+    }
+
+    #[test]
+    fn a_sign_that_is_not_encoded_is_told_with_how_to_write_it() {
+        for url in ["postgres://ada:p@ss@db/x", "postgres://db/x?password=p@ss", "host=p@ss dbname=x"] {
+            let said = config(url, &PostgresOptions::default()).unwrap_err().to_string();
+            assert!(said.contains("%40"), "{said}");
         }
     }
 

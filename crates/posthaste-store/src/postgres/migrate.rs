@@ -1,8 +1,8 @@
 //! The schema, step by step, and the table that says which steps a database has taken.
 //!
 //! Each step is one transaction under a lock that all processes share, so any number of nodes may start at once: one takes
-//! the step, the others wait and then see that it was taken. Nothing of it depends on the session, so it may go through a
-//! pooler.
+//! the step, the others wait, say so, and then see that it was taken. Nothing of it depends on the session, so it may go
+//! through a pooler.
 //!
 //! Rules for a step: it only adds what older processes do not stumble over (expand); what they still use is removed by a
 //! later release, when none of them runs any more (contract). A step that was released is never changed: its checksum is
@@ -43,8 +43,32 @@ const MIGRATIONS: &[Migration] = &[
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.
 const LOCK: i64 = 0x706f_7374_6861_7374;
 
+/// The tables that the first step makes. A later step that removes one takes it off this list.
+const TABLES: &[&str] = &[
+    "attempt",
+    "audit",
+    "counter",
+    "dead_letter",
+    "ended",
+    "event",
+    "flow",
+    "idempotency_day",
+    "idempotency_even",
+    "idempotency_odd",
+    "node",
+    "notification",
+    "queue",
+    "setting",
+    "setting_version",
+];
+
 /// How long a step waits for a table that somebody is using.
 const TABLE_WITHIN: &str = "2s";
+/// How long whoever takes a step may say nothing before the server ends its transaction, and with it the lock.
+const SILENT_WITHIN: &str = "10s";
+/// How often it is tried whether another one's step has ended, and after how many tries that is told again.
+const LOOK: Duration = Duration::from_millis(250);
+const TOLD_EVERY: u64 = 20;
 /// How long the others are let through before it is tried again, and how often that is done.
 const PAUSE: Duration = Duration::from_secs(1);
 const TRIES: usize = 20;
@@ -70,6 +94,10 @@ pub(super) async fn complete(client: &Object) -> Result<(), ConnectError> {
 
 /// Takes the steps that the database has not taken.
 pub(super) async fn take_all(client: &Object) -> Result<Vec<Step>, ConnectError> {
+    // Most starts find every step taken, and wait for nobody.
+    if read(client).await?.refused.is_none() {
+        return Ok(vec![]);
+    }
     let mut taken = vec![];
     for migration in MIGRATIONS {
         if take(client, migration).await? {
@@ -91,7 +119,7 @@ async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
                     what: chain(&error),
                 });
             }
-            Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            Err(ConnectError::Server(error)) if is_occupied(&error) => {
                 tracing::warn!(step = migration.name, "somebody uses the tables, so the step is tried again");
                 tokio::time::sleep(PAUSE).await;
             }
@@ -101,21 +129,45 @@ async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
     Err(ConnectError::Occupied { step: migration.name.to_owned() })
 }
 
-/// The same without another try. A step waits for those who take steps as long as it takes, and may be long itself, but it
-/// waits only shortly for a table: whoever comes after it to that table waits behind it.
+/// Whether somebody uses the tables: the step waited too long, or each waited for the other.
+fn is_occupied(error: &tokio_postgres::Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::T_R_DEADLOCK_DETECTED)
+}
+
+/// The same without another try.
 async fn take_once(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
-    let begin = format!(
-        "begin isolation level read committed read write;
-         set local lock_timeout = 0;
-         set local statement_timeout = 0;
-         select pg_advisory_xact_lock({LOCK});
-         set local lock_timeout = '{TABLE_WITHIN}'"
-    );
-    client.batch_execute(&begin).await?;
+    begin(client).await?;
     let done = step(client, migration).await;
     // What failed has left nothing behind.
     client.batch_execute(if done.is_ok() { "commit" } else { "rollback" }).await?;
     done
+}
+
+/// Begins the transaction of a step. It waits for those who take steps as long as it takes, and the step may be long itself,
+/// but it waits only shortly for a table: whoever comes after it to that table waits behind it.
+async fn begin(client: &Object) -> Result<(), ConnectError> {
+    let begin = format!(
+        "begin isolation level read committed read write;
+         set local statement_timeout = 0;
+         set local lock_timeout = '{TABLE_WITHIN}';
+         set local idle_in_transaction_session_timeout = '{SILENT_WITHIN}'"
+    );
+    let lock = format!("select pg_try_advisory_xact_lock({LOCK})");
+    for tries in 0_u64.. {
+        client.batch_execute(&begin).await?;
+        let rows = client.query_typed(&lock, &[]).await?;
+        if rows.first().map_or(Ok(false), |row| row.try_get(0))? {
+            break;
+        }
+        client.batch_execute("rollback").await?;
+        if tries % TOLD_EVERY == 0 {
+            tracing::info!("another node is changing the schema, and this one waits for it");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
 }
 
 async fn step(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
@@ -156,6 +208,8 @@ struct Found {
     tables: String,
     /// The steps on the list, and whether each is what is known here.
     taken: Vec<(Step, bool)>,
+    /// The tables of ours that are not there.
+    missing: String,
 }
 
 /// The schema of the database.
@@ -180,13 +234,12 @@ async fn find(client: &Object) -> Result<Found, ConnectError> {
             select string_agg(name, ', ' order by name)
             from unnest($1::text[]) as name
             where to_regclass(quote_ident(name)) is not null), ''), to_regclass('schema_migration') is not null";
-    let names: &[&str] = &["attempt", "counter", "ended", "event", "flow", "node", "notification", "queue"];
-    let rows = client.query_typed(look, &[(&names, Type::TEXT_ARRAY)]).await?;
+    let rows = client.query_typed(look, &[(&TABLES, Type::TEXT_ARRAY)]).await?;
     let (tables, versioned): (String, bool) = match rows.first() {
         Some(row) => (row.try_get(0)?, row.try_get(1)?),
         None => (String::new(), false),
     };
-    let mut found = Found { versioned, tables, taken: vec![] };
+    let mut found = Found { versioned, tables, taken: vec![], missing: String::new() };
     if !versioned {
         return Ok(found);
     }
@@ -207,6 +260,14 @@ async fn find(client: &Object) -> Result<Found, ConnectError> {
         let version = u32::try_from(version).unwrap_or(0);
         found.taken.push((Step { version, name, applied: true, applied_at }, row.try_get(2)?));
     }
+    // After the list, so that what a step makes is there if the step is on the list; and as of this moment, which
+    // `to_regclass` need not be.
+    let look = "
+        select coalesce(string_agg(name, ', ' order by name), '')
+        from unnest($1::text[]) as name
+        where not exists (select from pg_class where relname = name and pg_table_is_visible(oid))";
+    let rows = client.query_typed(look, &[(&TABLES, Type::TEXT_ARRAY)]).await?;
+    found.missing = rows.first().map_or_else(|| Ok(String::new()), |row| row.try_get(0))?;
     Ok(found)
 }
 
@@ -225,11 +286,17 @@ impl Found {
         }
         for (due, (step, same)) in (1..).zip(&self.taken) {
             if step.version != due || !same {
-                return Some(ConnectError::HalfMigrated { step: step.name.clone() });
+                let what = format!("{} is not as this Posthaste knows it", step.name);
+                return Some(ConnectError::HalfMigrated { what });
             }
         }
         if self.taken.is_empty() && !tables.is_empty() {
-            return Some(ConnectError::HalfMigrated { step: tables });
+            let what = format!("no step is on its list, and there are the tables {tables}");
+            return Some(ConnectError::HalfMigrated { what });
+        }
+        if !self.taken.is_empty() && !self.missing.is_empty() {
+            let what = format!("its steps are on the list, and these tables are missing: {}", self.missing);
+            return Some(ConnectError::HalfMigrated { what });
         }
         let missing = MIGRATIONS.get(self.taken.len())?;
         Some(ConnectError::Behind { step: missing.name.to_owned() })

@@ -70,6 +70,15 @@ pub enum ConnectError {
         /// Which one.
         database: String,
     },
+    /// The server does not take writes.
+    #[error(
+        "PostgreSQL at {tried} only reads: it is a standby, or default_transaction_read_only is on. Name the server that takes \
+         writes, or several hosts in the URL (postgres://a,b/database), of which that one is used"
+    )]
+    OnlyReads {
+        /// Where.
+        tried: String,
+    },
     /// A pooler that keeps no sessions stands in between.
     #[error(
         "what answers at {tried} is a pooler that keeps no sessions: {what}. Set store.prepared = false, or name the server itself"
@@ -157,12 +166,11 @@ pub enum ConnectError {
     },
     /// The schema is not what its list of steps says.
     #[error(
-        "the schema is half migrated: {step} is not as this Posthaste knows it. Restore a backup, or empty the database and \
-         run `posthaste migrate up`"
+        "the schema is half migrated: {what}. Restore a backup, or empty the database and run `posthaste migrate up`"
     )]
     HalfMigrated {
-        /// The step, or the tables that no step has made.
-        step: String,
+        /// What does not fit.
+        what: String,
     },
     /// Another program has written the database.
     #[error(
@@ -229,8 +237,15 @@ fn unanswered(error: &tokio_postgres::Error, tried: String, what: String) -> Con
         what.starts_with("error communicating")
             && matches!(beneath.kind(), InvalidData | InvalidInput | Other)
     });
-    if what.contains("password missing") || what.contains("authentication") {
+    let only_reads = beneath.is_some_and(|beneath| {
+        beneath.kind() == io::ErrorKind::PermissionDenied && what.contains("does not allow writes")
+    });
+    if only_reads {
+        ConnectError::OnlyReads { tried }
+    } else if what.contains("password missing") {
         ConnectError::NotLetIn { tried, what: "it asks for a password".to_owned() }
+    } else if what.contains("authentication") {
+        ConnectError::NotLetIn { tried, what }
     } else if what.contains("TLS handshake") {
         ConnectError::NoTls { tried, what }
     } else if nonsense || what.contains("unexpected message") {

@@ -8,5 +8,6 @@ mod many;
 mod news;
 mod plans;
 mod server;
+mod steps;
 mod tls;
 mod trouble;

@@ -1,5 +1,6 @@
 //! Connecting: ten at once, and what is refused says what is wrong and what to do.
 
+use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use posthaste_engine::store::Store;
@@ -83,6 +84,17 @@ async fn a_schema_that_is_newer_half_migrated_or_foreign_is_refused() {
     let (error, said) = refused(&server.url(&half), few()).await;
     assert!(matches!(error, ConnectError::HalfMigrated { .. }) && said.contains("queue"), "{said}");
 
+    // Every step is on the list, and something that they made is gone.
+    for table in ["queue", "audit"] {
+        let half = server.database();
+        server.sql(&half, &format!("drop table {table} cascade"));
+        let (error, said) = refused(&server.url(&half), few()).await;
+        assert!(matches!(error, ConnectError::HalfMigrated { .. }) && said.contains(table), "{said}");
+        assert!(said.contains("`posthaste migrate up`"), "{said}");
+        let schema = migrate::status(&server.url(&half), &few()).await.unwrap();
+        assert!(matches!(schema.refused, Some(ConnectError::HalfMigrated { .. })), "{schema:?}");
+    }
+
     let foreign = server.empty_database();
     server.sql(&foreign, "create table queue (message text)");
     let (error, said) = refused(&server.url(&foreign), few()).await;
@@ -133,6 +145,32 @@ async fn whoever_cannot_connect_is_told_what_was_tried() {
     // The server has no TLS, which `require` does not take.
     let (error, said) = refused(&format!("{}?sslmode=require", server.url(&database)), few()).await;
     assert!(matches!(error, ConnectError::NoTls { .. }) && said.contains("ssl = on"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_that_only_reads_is_told_as_that() {
+    let server = Server::shared();
+    let database = server.database();
+    server.sql("postgres", &format!("alter database {database} set default_transaction_read_only = on"));
+    let (error, said) = refused(&server.url(&database), few()).await;
+    assert!(matches!(error, ConnectError::OnlyReads { .. }), "{said}");
+    assert!(said.contains("takes writes") && said.contains("several hosts"), "{said}");
+}
+
+#[tokio::test]
+async fn a_way_to_let_users_in_that_is_not_known_is_told_as_that() {
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("postgres://ada:secret@{}/x?sslmode=disable", server.local_addr().unwrap());
+    let asks = std::thread::spawn(move || {
+        let (mut caller, _) = server.accept().unwrap();
+        // It asks for GSSAPI, and waits until the caller has gone.
+        caller.write_all(&[b'R', 0, 0, 0, 8, 0, 0, 0, 7]).unwrap();
+        let _ = caller.read_to_end(&mut vec![]);
+    });
+    let (error, said) = refused(&url, few()).await;
+    assert!(matches!(error, ConnectError::NotLetIn { .. }), "{said}");
+    assert!(said.contains("unsupported authentication method") && !said.contains("asks for a"), "{said}");
+    asks.join().unwrap();
 }
 
 #[tokio::test]

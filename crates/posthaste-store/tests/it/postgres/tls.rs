@@ -56,3 +56,23 @@ async fn tls_is_used_where_the_server_has_it_and_checked_where_it_is_required() 
     let said = PostgresStore::connect(&url("require"), options).await.err().unwrap().to_string();
     assert!(said.contains("/no/such/file"), "{said}");
 }
+
+/// Whoever stands in between could say that the server has no TLS, and then read everything.
+#[tokio::test]
+async fn a_server_without_tls_is_refused_where_its_certificate_is_to_be_checked() {
+    let server = Server::shared();
+    let database = server.database();
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let trusted = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(trusted.path(), made.cert.pem()).unwrap();
+    let connect = async |mode: &str| {
+        let root_certificates = Some(trusted.path().to_owned());
+        let options = PostgresOptions { connections: 1, root_certificates, ..PostgresOptions::default() };
+        PostgresStore::connect(&format!("{}{mode}", server.url(&database)), options).await
+    };
+    for mode in ["", "?sslmode=prefer"] {
+        let error = connect(mode).await.err().unwrap();
+        assert!(matches!(error, ConnectError::NoTls { .. }), "{mode}: {error}");
+    }
+    connect("?sslmode=disable").await.unwrap();
+}

@@ -158,6 +158,28 @@ async fn a_step_can_be_taken_back_as_the_page_says_and_is_taken_again_beside_a_l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_waits_for_another_one_says_so() {
+    let name = database();
+    let holder = std::thread::spawn({
+        let name = name.clone();
+        let holding = "begin; select pg_advisory_xact_lock(x'706f737468617374'::bigint); select pg_sleep(5)";
+        move || shared().sql(&name, holding).unwrap()
+    });
+    let held = "select count(*) from pg_locks l join pg_database d on d.oid = l.database and datname = current_database()
+        where locktype = 'advisory' and granted";
+    let holds = eventually(async || (shared().sql(&name, held).unwrap() != "0").then_some(()));
+    holds.await.expect("somebody changes the schema");
+    let home = Home::new(&[]).with_database(shared().url(&name), "127.0.0.1:0".parse().unwrap());
+    let mut program = home.spawn();
+    let told =
+        eventually(async || program.log().contains("another node is changing the schema").then_some(()));
+    told.await.expect("the start says what it waits for");
+    program.ready().await;
+    holder.join().unwrap();
+    program.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_may_not_migrate_waits_for_whoever_does() {
     let url = shared().url(&database());
     let home = Home::new(&["store.migrate=false"]).with_database(url.clone(), "127.0.0.1:0".parse().unwrap());

@@ -86,6 +86,10 @@ async fn what_is_no_url_of_a_store_is_refused_with_a_sample() {
         ("postgres:///posthaste", "it names no host"),
         ("postgres://ada:secret@db.example:port/posthaste", "port"),
         ("postgres://ada:secret@db.example/posthaste?colour=red", "colour"),
+        ("postgres://ada:p@secret@db.example/posthaste", "%40"),
+        ("postgres://ada:p@secret/secret@db.example/posthaste", "%40"),
+        ("postgres://db.example:5432/posthaste?password=p@secret", "%40"),
+        ("postgres://db.example?password=p&password=secret", "it names no database"),
     ] {
         each_says(url, 1, &["is not the URL of a PostgreSQL database", what, sample]).await;
     }
