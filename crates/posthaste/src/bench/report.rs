@@ -105,6 +105,7 @@ impl Unit {
 
 impl Figure {
     /// Its name for programs, for people, and what it counts.
+    #[expect(clippy::too_many_lines, reason = "one line for each figure")]
     const fn described(self) -> (&'static str, &'static str, Unit) {
         match self {
             Self::Bare => ("bare", "bare: sender to sink, requests/s", Unit::Rate),
