@@ -10,6 +10,7 @@
 mod child;
 mod database;
 mod endure;
+mod figure;
 mod fill;
 mod letter;
 mod load;
@@ -33,14 +34,15 @@ use tempfile::TempDir;
 use self::database::Postgres;
 pub(crate) use self::endure::Endurance;
 pub(crate) use self::endure::endure;
+use self::figure::Figure;
 use self::letter::BODY;
 use self::load::Failures;
 use self::machine::Machine;
 use self::measure::{Node, Trial};
 pub(crate) use self::place::Asked;
 use self::place::{Place, Whose};
+use self::report::Figures;
 pub(crate) use self::report::Report;
-use self::report::{Figure, Figures};
 use crate::clock::SystemClock;
 
 /// How many notifications may be taken and not yet delivered before the sender waits.

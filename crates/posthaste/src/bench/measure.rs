@@ -7,10 +7,10 @@ use posthaste_wire::sink::Sink;
 use tokio::time::Instant;
 
 use super::child::{STALLED, ServerProcess, ended, processor_time, wait_for};
+use super::figure::Figure;
 use super::letter::{self, Letters};
 use super::load::{Bound, Letter, Sent, flood, pace};
 use super::place::{Place, Whose};
-use super::report::Figure;
 use super::{Bench, FAILS_FIRST, PUT_OFF, UNDER_WAY, WARM_UP};
 
 /// A server with what is sent to it.
