@@ -54,8 +54,7 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
             }
         }
         Err(error) => {
-            tracing::warn!(%error, "claim failed");
-            shared.counts.store_error();
+            shared.store_failed("claim", &error);
             // It may have happened all the same: the grant is given back. The buckets left the turns, so
             // all are looked at again.
             for claim in claims {

@@ -88,7 +88,7 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
     loop {
         shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
         if !shared.has(Planted::SendWithoutLease) {
-            shared.node.hold(job.lease, policy.timeout).await?;
+            shared.node.hold(job.lease, policy.timeout.min(shared.settings.surely())).await?;
         }
         if began.is_none() {
             if shared.is_draining() {
@@ -136,7 +136,8 @@ impl Shared {
     }
 }
 
-/// One try, ended by our own deadline if the channel does not keep it.
+/// One try, ended by our own deadline if the channel does not keep it. A long one may begin under a lease that does not
+/// outlast it, for heartbeats make the lease last; if they fail, the try ends with the lease, for then another node may send it.
 async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
     let Some(channel) = shared.channels.get(&job.notification.channel) else {
         let text = format!("no provider is configured for {}", job.notification.channel);
@@ -148,10 +149,22 @@ async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
         at: shared.node.now(),
         timeout,
     };
-    match tokio::time::timeout(timeout, channel.send(delivery)).await {
-        Ok(reply) => reply,
-        Err(_) => Reply::Fault { fault: Fault::Timeout, text: format!("no answer within {timeout:?}") },
-    }
+    let ended = async {
+        if timeout <= shared.settings.surely() {
+            std::future::pending().await
+        } else {
+            shared.node.lapsed(job.lease).await
+        }
+    };
+    let text = tokio::select! {
+        biased;
+        reply = tokio::time::timeout(timeout, channel.send(delivery)) => match reply {
+            Ok(reply) => return reply,
+            Err(_) => format!("no answer within {timeout:?}"),
+        },
+        () = ended => "cut off without an answer: this node could not reach its store for too long".to_owned(),
+    };
+    Reply::Fault { fault: Fault::Timeout, text }
 }
 
 fn record(

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::floor::Floor;
 use crate::news::Herald;
 use crate::node::Node;
+use crate::outage::Outage;
 use crate::planted::Planted;
 use crate::policies::Policies;
 use crate::settle::Report;
@@ -74,6 +75,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How long a lease lasts for sure when a try begins.
+    pub(crate) fn surely(&self) -> Duration {
+        self.hold * 5 / 6
+    }
+
     /// The same, held to what the loops can work with: no figure makes them turn on the spot, stand still or overflow.
     #[must_use]
     fn within_bounds(self) -> Self {
@@ -126,6 +132,7 @@ pub(crate) struct Shared {
     pub(crate) floor: Floor,
     pub(crate) alarm: Alarm,
     pub(crate) herald: Herald,
+    pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) jobs: mpsc::UnboundedSender<Job>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
@@ -161,6 +168,7 @@ impl Engine {
             floor: Floor::new(settings.concurrency),
             alarm: Alarm::default(),
             herald: Herald::default(),
+            outage: Outage::default(),
             inbox,
             jobs,
             reports,

@@ -18,6 +18,7 @@ mod journal;
 pub mod model_store;
 mod news;
 mod node;
+mod outage;
 mod outcome;
 pub mod planted;
 pub mod policies;

@@ -106,7 +106,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
             Ok(News::Setting) => (false, true),
             Ok(News::Missed) => (true, true),
             Err(error) => {
-                tracing::warn!(%error, "no news from other nodes: this one looks every few seconds until it hears again");
+                shared.store_failed("listen to other nodes", &error);
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -114,8 +114,9 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
         if look {
             look_at.get_or_insert(looked + BETWEEN_LOOKS);
         }
+        // If it cannot be read now, the next heartbeat tries again.
         if settings && let Err(error) = shared.policies.refresh(&*shared.store).await {
-            tracing::warn!(%error, "a setting was changed and could not be read; the next heartbeat tries again");
+            shared.store_failed("read settings", &error);
         }
     }
 }

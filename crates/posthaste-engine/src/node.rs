@@ -137,6 +137,17 @@ impl Node {
         });
     }
 
+    /// Waits until the lease does not stand any more. What is sent under it must have ended by then.
+    pub(crate) async fn lapsed(&self, lease: Lease) {
+        loop {
+            let standing = self.standing.get();
+            if standing.id != lease.node || standing.left().is_zero() {
+                return;
+            }
+            tokio::time::sleep_until(standing.valid_until).await;
+        }
+    }
+
     /// Law 2: waits until the lease outlasts `need`; refuses once the lease belongs to an earlier life of the node.
     pub(crate) async fn hold(&self, lease: Lease, need: Duration) -> Result<(), LeaseGone> {
         self.standing

@@ -14,12 +14,13 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut heart = Heart::start(&shared);
     loop {
-        let pause = match beat(&shared).await {
-            Ok(()) => shared.settings.beat,
+        let pause = match heart.beat(&shared).await {
+            Ok(More::Waits) => Duration::ZERO,
+            Ok(More::Nothing) => shared.settings.beat,
             Err(error) => {
-                tracing::warn!(%error, "heartbeat failed");
-                shared.counts.store_error();
+                shared.store_failed("heartbeat", &error);
                 PAUSE
             }
         };
@@ -27,22 +28,68 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-async fn beat(shared: &Shared) -> Result<()> {
-    let asked = Instant::now();
-    let hold = shared.node.take_wanted(shared.settings.hold);
-    let pulse = shared.store.heartbeat(shared.node.id(), hold, shared.node.now()).await?;
-    match pulse {
-        Pulse::Alive { now, dead } => {
-            shared.node.beaten(now, asked, hold);
-            for node in dead {
-                take_back(shared, node).await?;
+/// Whether a dead node may hold more than was taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum More {
+    Waits,
+    Nothing,
+}
+
+/// When this node's heart beat, and from when on it judges others. Where the store was away for longer than a hold, everybody
+/// looks dead until they have beaten again, so whoever is first must give the others time.
+struct Heart {
+    beat_at: Instant,
+    judges_from: Instant,
+}
+
+impl Heart {
+    fn start(shared: &Shared) -> Self {
+        let now = Instant::now();
+        Self { beat_at: now, judges_from: now + shared.settings.beat * 2 }
+    }
+
+    fn beaten(&mut self, shared: &Shared) {
+        let (now, patience) = (Instant::now(), shared.settings.hold / 2);
+        if now - self.beat_at > patience {
+            self.judges_from = now + patience;
+        }
+        self.beat_at = now;
+    }
+
+    async fn beat(&mut self, shared: &Shared) -> Result<More> {
+        let asked = Instant::now();
+        let hold = shared.node.take_wanted(shared.settings.hold);
+        let dead = match shared.store.heartbeat(shared.node.id(), hold, shared.node.now()).await? {
+            Pulse::Alive { now, dead } => {
+                shared.node.beaten(now, asked, hold);
+                dead
+            }
+            Pulse::Lost => {
+                rejoin(shared).await?;
+                vec![]
+            }
+        };
+        self.beaten(shared);
+        shared.store_served();
+        shared.floor.claim.notify_one();
+        shared.give_back(shared.floor.stale());
+        shared.policies.refresh(&*shared.store).await?;
+        if Instant::now() < self.judges_from {
+            return Ok(More::Nothing);
+        }
+        let mut more = More::Nothing;
+        for node in dead {
+            // A batch of each and then a heartbeat: taking back must not cost this node its own leases.
+            match take_back(shared, node).await {
+                Ok(More::Waits) => more = More::Waits,
+                Ok(More::Nothing) => {}
+                Err(error) => {
+                    shared.store_failed("reclaim", &error);
+                }
             }
         }
-        Pulse::Lost => rejoin(shared).await?,
+        Ok(more)
     }
-    shared.floor.claim.notify_one();
-    shared.give_back(shared.floor.stale());
-    shared.policies.refresh(&*shared.store).await
 }
 
 /// Others took this node for dead and hold its work now. It goes on under a new name; what it still has in memory
@@ -58,20 +105,13 @@ async fn rejoin(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-async fn take_back(shared: &Shared, node: NodeId) -> Result<()> {
-    let mut taken = 0;
-    loop {
-        let count = shared.store.reclaim(node, shared.settings.batch, shared.node.now()).await?;
-        shared.counts.taken_back(count);
-        taken += count;
-        if count < shared.settings.batch {
-            break;
-        }
-    }
+async fn take_back(shared: &Shared, node: NodeId) -> Result<More> {
+    let taken = shared.store.reclaim(node, shared.settings.batch, shared.node.now()).await?;
+    shared.counts.taken_back(taken);
     if taken > 0 {
-        tracing::info!(%node, taken, "took back the leases of a node that died");
+        tracing::info!(%node, taken, "took back leases of a node that died");
         shared.alarm.look();
         shared.herald.anywhere();
     }
-    Ok(())
+    Ok(if taken < shared.settings.batch { More::Nothing } else { More::Waits })
 }

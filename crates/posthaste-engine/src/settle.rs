@@ -109,9 +109,8 @@ async fn release(shared: &Shared, lease: Lease, only: Option<Vec<NotificationId>
     }
 }
 
-async fn back_off(shared: &Shared, what: &str, error: &StoreError, pause: Duration) -> Duration {
-    tracing::warn!(%error, what, "the store did not take it; kept, and tried again");
-    shared.counts.store_error();
+async fn back_off(shared: &Shared, what: &'static str, error: &StoreError, pause: Duration) -> Duration {
+    shared.store_failed(what, error);
     shared.set_recording(false);
     // If it happened all the same, the next try finds the lease gone and tells nothing about the next due time.
     shared.alarm.look();

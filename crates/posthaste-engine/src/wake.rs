@@ -71,8 +71,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 rounds.sleep(&shared, next).await;
             }
             Err(error) => {
-                tracing::warn!(%error, "looking for due work failed");
-                shared.counts.store_error();
+                shared.store_failed("look for due work", &error);
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 
 pub use self::connect::{PostgresOptions, Time, without_password};
 pub use self::planted::Planted;
+pub use self::probe::Probe;
 pub use self::refusal::ConnectError;
 
 use self::counters::Writers;
@@ -49,6 +50,7 @@ mod nodes;
 #[cfg(unix)]
 pub mod own;
 mod planted;
+mod probe;
 mod reads;
 mod refusal;
 mod rows;

@@ -5,8 +5,10 @@
 use std::io::{self, IsTerminal};
 
 use tracing::Subscriber;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::config::{Log, LogFormat, LogLevel};
 
@@ -30,9 +32,14 @@ where
 {
     let lines = tracing_subscriber::fmt().with_max_level(level(log.level)).with_writer(writer);
     match log.format {
-        LogFormat::Text => Box::new(lines.with_ansi(look == Look::Coloured).finish()),
-        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_ansi(false).finish()),
+        LogFormat::Text => Box::new(lines.with_ansi(look == Look::Coloured).finish().with(ours())),
+        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_ansi(false).finish().with(ours())),
     }
+}
+
+/// A pool tells of each connection that ends, in its own words and as often as there are connections; we tell it once.
+fn ours<S: Subscriber>() -> impl Layer<S> {
+    filter_fn(|event| !event.target().starts_with("deadpool"))
 }
 
 const fn level(level: LogLevel) -> LevelFilter {
@@ -73,6 +80,7 @@ mod tests {
             tracing::debug!("why");
             tracing::info!(node = 7, "joined");
             tracing::error!("broken");
+            tracing::error!(target: "deadpool.postgres", "a connection ended");
         });
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()

@@ -8,7 +8,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Accepted, Arrival, Request};
 use uuid::Uuid;
 
-use super::counters::{Deltas, Sums, bind_sums};
+use super::counters::{Deltas, add_sums};
 use super::fault::Result;
 use super::flows::Flows;
 use super::idempotency::{self, Days};
@@ -33,9 +33,10 @@ pub(super) async fn accept(
     let new = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::New);
     let arrivals: Vec<&Arrival> = new.flat_map(|(request, _)| &request.arrivals).collect();
     // With a key the transaction has begun already.
-    let begin = (!keyed).then_some(Mode::Write);
     if arrivals.is_empty() {
-        tx.send(begin, &[], Then::Commit).await?;
+        if keyed {
+            tx.send(None, &[], Then::Commit).await?;
+        }
         return Ok(answers);
     }
     let mut deltas = Deltas::default();
@@ -44,76 +45,74 @@ pub(super) async fn accept(
     }
     let sums = deltas.sums(tx, flows).await?;
     let new = New::of(&arrivals)?;
-    let narrow = if tx.bug(Planted::GrantsToTheDead) {
-        Cow::Owned(
-            NARROW
-                .replace("and not dead", "")
-                .replace("from node", "from (select unnest($8) as id) as node")
-                .replace("for key share", ""),
-        )
-    } else {
-        Cow::Borrowed(NARROW)
-    };
-    let steps = [
-        step!(
-            WIDE,
-            bind![
-                new.ids => UUID_ARRAY,
-                new.flows => INT8_ARRAY,
-                new.priorities => INT2_ARRAY,
-                new.not_before => INT8_ARRAY,
-                new.expires => INT8_ARRAY,
-                new.recipients => TEXT_ARRAY,
-                new.templates => TEXT_ARRAY,
-                new.subjects => TEXT_ARRAY,
-                new.event_keys => TEXT_ARRAY,
-                new.correlation_ids => TEXT_ARRAY,
-                new.contents => TEXT_ARRAY,
-            ],
-        ),
-        step!(
-            narrow,
-            bind![
-                new.ids => UUID_ARRAY,
-                new.flows => INT8_ARRAY,
-                new.priorities => INT2_ARRAY,
-                new.due => INT8_ARRAY,
-                new.expires => INT8_ARRAY,
-                new.nodes => INT8_ARRAY,
-                new.fences => INT8_ARRAY,
-                new.holders => INT8_ARRAY,
-            ],
-        ),
-        step!(Sums::ADD, bind_sums!(sums)),
+    let bound = bind![
+        new.ids => UUID_ARRAY,
+        new.flows => INT8_ARRAY,
+        new.priorities => INT2_ARRAY,
+        new.not_before => INT8_ARRAY,
+        new.expires => INT8_ARRAY,
+        new.recipients => TEXT_ARRAY,
+        new.templates => TEXT_ARRAY,
+        new.subjects => TEXT_ARRAY,
+        new.event_keys => TEXT_ARRAY,
+        new.correlation_ids => TEXT_ARRAY,
+        new.contents => TEXT_ARRAY,
+        new.due => INT8_ARRAY,
+        new.nodes => INT8_ARRAY,
+        new.fences => INT8_ARRAY,
+        new.holders => INT8_ARRAY,
+        sums.tenants => TEXT_ARRAY,
+        sums.hours => INT8_ARRAY,
+        sums.kinds => INT2_ARRAY,
+        sums.channels => INT2_ARRAY,
+        sums.by => INT8_ARRAY,
+        sums.writer => INT2,
     ];
-    tx.send(begin, &steps, Then::Commit).await?;
+    if keyed {
+        tx.send(None, &[step!(sql(tx), bound)], Then::Commit).await?;
+    } else {
+        tx.alone(Mode::Write, &sql(tx), bound).await?;
+    }
     Ok(answers)
 }
 
-const WIDE: &str = "
-    insert into notification (id, flow, priority, not_before, expires, recipient, template, subject, event_key,
-        correlation_id, content)
-    select *
-    from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
-        $8::text[], $9::text[], $10::text[], $11::text[])";
-
+/// The wide rows, the narrow rows and the counters in one statement: each statement by itself costs an answer, and with
+/// small batches those are a good part of the whole.
+///
 /// A lease is granted only to a node that is not dead. Its row is locked until the commit, so that whoever declares it
 /// dead waits and then sees the lease; a heartbeat does not wait.
-const NARROW: &str = "
-    with holder as materialized (
+const ACCEPT: &str = concat!(
+    "with holder as materialized (
         select id
         from node
-        where id = any($8::bigint[])
+        where id = any($15::bigint[])
         and not dead
         order by id
-        for key share)
-    insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
-        generation, interruptions, cancel)
-    select u.id, u.flow, 0, u.priority, u.due, u.expires, u.due, 0, holder.id,
-        case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false
-    from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
-        as u (id, flow, priority, due, expires, node, fence)
-    left join holder on holder.id = u.node";
+        for key share),
+    wide as (
+        insert into notification (id, flow, priority, not_before, expires, recipient, template, subject, event_key,
+            correlation_id, content)
+        select *
+        from unnest($1::uuid[], $2::bigint[], $3::smallint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[],
+            $8::text[], $9::text[], $10::text[], $11::text[])),
+    narrow as (
+        insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
+            generation, interruptions, cancel)
+        select u.id, u.flow, 0, u.priority, u.due, u.expires, u.due, 0, holder.id,
+            case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false
+        from unnest($1::uuid[], $2::bigint[], $3::smallint[], $12::bigint[], $5::bigint[], $13::bigint[],
+            $14::bigint[]) as u (id, flow, priority, due, expires, node, fence)
+        left join holder on holder.id = u.node)",
+    add_sums!("$16", "$17", "$18", "$19", "$20", "$21")
+);
+
+fn sql(tx: &Tx) -> Cow<'static, str> {
+    if tx.bug(Planted::GrantsToTheDead) {
+        let dead = ACCEPT.replace("and not dead", "").replace("for key share", "");
+        return dead.replace("from node", "from (select unnest($15) as id) as node").into();
+    }
+    ACCEPT.into()
+}
 
 /// Arrivals in columns.
 #[derive(Default)]

@@ -113,7 +113,7 @@ impl Found {
             ended_columns!(),
             ", n.flow
              from ended e
-             join notification n on n.id = e.id
+             join notification n on n.id = any(array[e.id])
              where e.id = any($1)
              order by e.id
              for update of e"
@@ -122,7 +122,7 @@ impl Found {
         let letters = "
             select e.id, d.status, d.reason, d.text
             from ended e
-            join dead_letter d on d.id = e.dead_letter
+            join dead_letter d on d.id = any(array[e.dead_letter])
             where e.id = any($1)";
         let bound = bind![ids => UUID_ARRAY];
         let steps = [step!(live, bound), step!(over, bound), step!(letters, bound)];

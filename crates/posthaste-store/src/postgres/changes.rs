@@ -181,13 +181,13 @@ const REOPEN: &str = "
         generation, interruptions, cancel)
     select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.base + 1, u.base, u.generation, 0, false
     from unnest($1::uuid[], $2::integer[], $3::integer[]) as u (id, base, generation)
-    join notification n on n.id = u.id";
+    join notification n on n.id = any(array[u.id])";
 
 const AMEND: &str = "
     update ended e
     set state = u.state, reason = u.reason, text = u.text
     from unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[]) as u (id, state, reason, text)
-    where e.id = u.id";
+    where e.id = any(array[u.id])";
 
 /// What is pending again (0) was resolved by nobody.
 const RESOLVE: &str = "
@@ -196,7 +196,7 @@ const RESOLVE: &str = "
         resolved_at = case when u.status = 0 then null else $3::bigint end,
         resolved_by = case when u.status = 0 then null else $4::text end
     from unnest($1::uuid[], $2::smallint[]) as u (id, status)
-    where d.id = u.id";
+    where d.id = any(array[u.id])";
 
 const EVENTS: &str = "
     insert into event (notification, at, word, actor, generation, attempt)

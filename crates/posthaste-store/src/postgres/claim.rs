@@ -96,7 +96,7 @@ const CLAIM: &str = concat!(
         update queue q
         set node = $6, fence = $7
         from due
-        where q.id = due.id
+        where q.id = any(array[due.id])
         returning q.id, ",
     queue_columns!(),
     ")
@@ -106,7 +106,7 @@ const CLAIM: &str = concat!(
     wide_columns!(),
     "
     from leased q
-    left join notification n on n.id = q.id
+    left join notification n on n.id = any(array[q.id])
     order by q.flow, q.lane, q.priority, q.due, q.id"
 );
 
@@ -157,7 +157,7 @@ pub(super) async fn release(tx: &Tx, lease: Lease, only: Option<&[NotificationId
          update queue q
          set node = null, fence = null
          from held
-         where q.id = held.id
+         where q.id = any(array[held.id])
          returning 1"
     );
     let bound = bind![lease.node.0 => INT8, lease.fence.0 => INT8, named => UUID_ARRAY];

@@ -95,10 +95,15 @@ impl PostgresOptions {
             ("idle_in_transaction_session_timeout", millis(self.idle_timeout)),
         ];
         // Every statement is meant to go by an index. What the planner knows of a queue is always late: after a burst it
-        // may take a full table for an empty one, and read all of it at every claim.
+        // may take a full table for an empty one, and read all of it at every claim. For the same reason statements join
+        // a table by `= any(array[..])` and `is not distinct from`: with a plain `=` the planner may walk the whole table
+        // in the order of its index, once it has seen it empty, and look for each row among those that were asked for.
         for plan in ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"] {
             all.push((plan, "off".to_owned()));
         }
+        // Starting helpers takes longer than any of the small answers, and planning a claim as long as making it.
+        all.push(("max_parallel_workers_per_gather", "0".to_owned()));
+        all.push(("plan_cache_mode", "force_generic_plan".to_owned()));
         all
     }
 

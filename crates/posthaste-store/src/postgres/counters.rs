@@ -153,15 +153,37 @@ pub(super) struct Sums {
     pub(super) writer: i16,
 }
 
+/// Adds sums to what is kept; the parameters of their columns are named.
+macro_rules! add_sums {
+    ($tenants:literal, $hours:literal, $kinds:literal, $channels:literal, $by:literal, $writer:literal) => {
+        concat!(
+            "
+    insert into counter (tenant, hour, kind, channel, writer, n)
+    select tenant, hour, kind, channel, ",
+            $writer,
+            ", n
+    from unnest(",
+            $tenants,
+            "::text[], ",
+            $hours,
+            "::bigint[], ",
+            $kinds,
+            "::smallint[], ",
+            $channels,
+            "::smallint[], ",
+            $by,
+            "::bigint[])
+        as u (tenant, hour, kind, channel, n)
+    on conflict (tenant, hour, kind, channel, writer) do update
+    set n = counter.n + excluded.n"
+        )
+    };
+}
+pub(super) use add_sums;
+
 impl Sums {
     /// Adds them to what is kept.
-    pub(super) const ADD: &str = "
-        insert into counter (tenant, hour, kind, channel, writer, n)
-        select tenant, hour, kind, channel, $6, n
-        from unnest($1::text[], $2::bigint[], $3::smallint[], $4::smallint[], $5::bigint[])
-            as u (tenant, hour, kind, channel, n)
-        on conflict (tenant, hour, kind, channel, writer) do update
-        set n = counter.n + excluded.n";
+    pub(super) const ADD: &str = add_sums!("$1", "$2", "$3", "$4", "$5", "$6");
 }
 
 /// The values of `Sums::ADD`.
@@ -200,7 +222,7 @@ const KEPT: &str = "
 const HELD: &str = "
     select f.channel, q.lane, count(*)
     from queue q
-    join flow f on f.id = q.flow
+    join flow f on f.id = any(array[q.flow])
     where q.node is not null
     and ($1 = '' or f.tenant = $1)
     group by f.channel, q.lane";

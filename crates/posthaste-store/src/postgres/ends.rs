@@ -19,6 +19,38 @@ macro_rules! ended_columns {
 }
 pub(super) use ended_columns;
 
+/// Makes rows of what ended; the parameters of their columns are named.
+macro_rules! insert_ends {
+    ($id:literal, $state:literal, $at:literal, $generation:literal, $base:literal, $attempt:literal, $reason:literal,
+        $text:literal, $letter:literal) => {
+        concat!(
+            "
+    insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
+    select *
+    from unnest(",
+            $id,
+            "::uuid[], ",
+            $state,
+            "::smallint[], ",
+            $at,
+            "::bigint[], ",
+            $generation,
+            "::integer[], ",
+            $base,
+            "::integer[], ",
+            $attempt,
+            "::integer[], ",
+            $reason,
+            "::text[], ",
+            $text,
+            "::text[], ",
+            $letter,
+            "::uuid[])"
+        )
+    };
+}
+pub(super) use insert_ends;
+
 /// A row of what ended.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
@@ -115,11 +147,7 @@ impl Ends {
     }
 
     /// Makes the rows.
-    pub(super) const INSERT: &str = "
-        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
-        select *
-        from unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::text[],
-            $8::text[], $9::uuid[])";
+    pub(super) const INSERT: &str = insert_ends!("$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9");
 
     /// Makes the dead letters of those that have one, each with its own snapshot of the notification and of the attempts of
     /// the generation. A wide row that is missing breaks a constraint, and with it the transaction.
@@ -131,7 +159,7 @@ impl Ends {
             u.died
         from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::text[], $5::text[], $6::uuid[])
             as u (id, died, generation, reason, text, letter)
-        left join notification n on n.id = u.id
+        left join notification n on n.id = any(array[u.id])
         left join lateral (
             select json_agg(
                     json_build_array(generation, number, started_at, duration, failure, status_code, error,

@@ -113,7 +113,9 @@ impl Flows {
 const FIND: &str = "
     select f.id, f.tenant, f.channel, f.destination
     from unnest($1::text[], $2::smallint[], $3::text[]) as u (tenant, channel, destination)
-    join flow f on f.tenant = u.tenant and f.channel = u.channel and f.destination = u.destination";
+    join flow f on f.tenant = any(array[u.tenant])
+        and f.channel = any(array[u.channel])
+        and f.destination = any(array[u.destination])";
 
 /// A number is drawn only for what is not there, so that numbers stay small.
 const MAKE: &str = "

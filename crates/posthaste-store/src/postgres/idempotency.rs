@@ -215,7 +215,7 @@ async fn read(
         let sql = format!(
             "select k.tenant, k.key, k.hash, k.answer
              from unnest($1::text[], $2::text[]) as u (tenant, key)
-             join {table} k on k.tenant = u.tenant and k.key = u.key
+             join {table} k on k.tenant = any(array[u.tenant]) and k.key = any(array[u.key])
              where k.at > $3"
         );
         let bound = bind![tenants => TEXT_ARRAY, keys => TEXT_ARRAY, forgotten(now) => INT8];

@@ -121,9 +121,9 @@ const PAGE: &str = concat!(
          and id >= $10
          order by id desc
          limit 5000) as n
-     join flow f on f.id = n.flow
-     left join queue q on q.id = n.id
-     left join ended e on e.id = n.id
+     join flow f on f.id = any(array[n.flow])
+     left join queue q on q.id = any(array[n.id])
+     left join ended e on e.id = any(array[n.id])
      where ",
     wanted!(),
     "
@@ -208,8 +208,8 @@ const RETRIES: &str = concat!(
          and (due, id) > ($1, $3)
          order by due, id
          limit 5000) as q
-     join flow f on f.id = q.flow
-     left join notification n on n.id = q.id
+     join flow f on f.id = any(array[q.flow])
+     left join notification n on n.id = any(array[q.id])
      left join ended e on false
      where ($4::text is null or f.tenant = $4)
      order by q.due, q.id
@@ -283,7 +283,7 @@ const LETTERS: &str = concat!(
          and id >= $10
          order by id desc
          limit 5000) as n
-     join flow f on f.id = n.flow
+     join flow f on f.id = any(array[n.flow])
      where ",
     wanted!(),
     "

@@ -146,7 +146,7 @@ pub(super) async fn leave(tx: &Tx, node: NodeId) -> Result<()> {
         " update queue q
           set node = null, fence = null
           from held
-          where q.id = held.id"
+          where q.id = any(array[held.id])"
     );
     let steps = [
         step!(LOCK, bind![node.0 => INT8, None::<i64> => INT8]),
@@ -174,7 +174,7 @@ pub(super) async fn reclaim(tx: &Tx, node: NodeId, limit: usize, now: Option<Tim
              update queue q
              set node = null, fence = null, interruptions = q.interruptions + 1
              from held
-             where q.id = held.id
+             where q.id = any(array[held.id])
              returning q.id, q.generation, q.attempt)
          insert into event (notification, at, word, actor, generation, attempt)
          select id, $3, 'interrupted', null, generation, attempt

@@ -92,8 +92,8 @@ pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Op
         standing_columns!(),
         "
          from notification n
-         left join queue q on q.id = n.id
-         left join ended e on e.id = n.id
+         left join queue q on q.id = any(array[n.id])
+         left join ended e on e.id = any(array[n.id])
          where n.id = $1"
     );
     let rows = tx.alone(Mode::Read, sql, bind![uuid(id) => UUID]).await?;
@@ -112,10 +112,10 @@ pub(super) async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Res
         standing_columns!(),
         ", d.status
          from unnest($1::uuid[]) with ordinality as asked (id, place)
-         join notification n on n.id = asked.id
-         left join queue q on q.id = n.id
-         left join ended e on e.id = n.id
-         left join dead_letter d on d.id = e.dead_letter
+         join notification n on n.id = any(array[asked.id])
+         left join queue q on q.id = any(array[n.id])
+         left join ended e on e.id = any(array[n.id])
+         left join dead_letter d on d.id = any(array[e.dead_letter])
          order by asked.place"
     );
     let asked: Vec<Uuid> = ids.iter().copied().map(uuid).collect();

@@ -12,8 +12,8 @@ use posthaste_engine::store::{Ending, Next, Progress, Settled, Settlement};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::counters::{Deltas, Sums, bind_sums};
-use super::ends::{Ended, Ends, bind_ends, bind_letters};
+use super::counters::{Deltas, add_sums};
+use super::ends::{Ended, Ends, bind_letters, insert_ends};
 use super::fault::{Fault, Result};
 use super::flows::Flows;
 use super::planted::Planted;
@@ -73,9 +73,9 @@ struct Freed {
 const END: &str = "
     delete from queue q
     using unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) as u (id, node, fence, cancel_seen)
-    where q.id = u.id
-    and q.node = u.node
-    and q.fence = u.fence
+    where q.id = any(array[u.id])
+    and q.node is not distinct from u.node
+    and q.fence is not distinct from u.fence
     and (not q.cancel or u.cancel_seen)
     returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation";
 
@@ -86,17 +86,20 @@ const RETRY: &str = "
         interruptions = 0, cancel = false
     from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::bigint[], $6::bigint[])
         as u (id, node, fence, cancel_seen, due, delay)
-    join queue old on old.id = u.id
-    where q.id = u.id
-    and q.node = u.node
-    and q.fence = u.fence
+    join queue old on old.id = any(array[u.id])
+    where q.id = any(array[u.id])
+    and q.node is not distinct from u.node
+    and q.fence is not distinct from u.fence
     and (not q.cancel or u.cancel_seen)
     returning q.id, q.flow, old.lane, old.attempt, q.base, q.generation";
 
 fn fenced(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
     if tx.bug(Planted::SettleWithoutFence) {
         return sql
-            .replace("and q.node = u.node\n    and q.fence = u.fence", "and q.node is not null")
+            .replace(
+                "and q.node is not distinct from u.node\n    and q.fence is not distinct from u.fence",
+                "and q.node is not null",
+            )
             .into();
     }
     sql.into()
@@ -166,8 +169,10 @@ async fn cancelled(
     let sql = "
         select q.id
         from unnest($1::uuid[], $2::bigint[], $3::bigint[]) as u (id, node, fence)
-        join queue q on q.id = u.id and q.node = u.node and q.fence = u.fence
-        where q.cancel";
+        join queue q on q.id = any(array[u.id])
+        where q.node is not distinct from u.node
+        and q.fence is not distinct from u.fence
+        and q.cancel";
     let bound = bind![leases.ids => UUID_ARRAY, leases.nodes => INT8_ARRAY, leases.fences => INT8_ARRAY];
     let rows = tx.rows(sql, bound).await?;
     rows.iter().map(|row| Columns::of(row).notification_id()).collect()
@@ -189,23 +194,6 @@ impl Leases {
         self.fences.push(item.lease.fence.0);
         self.cancel_seen.push(item.cancel_seen);
     }
-}
-
-/// The values of `Attempts::INSERT`.
-macro_rules! bind_attempts {
-    ($attempts:expr) => {
-        bind![
-            $attempts.ids => UUID_ARRAY,
-            $attempts.generations => INT4_ARRAY,
-            $attempts.numbers => INT4_ARRAY,
-            $attempts.started_at => INT8_ARRAY,
-            $attempts.durations => INT8_ARRAY,
-            $attempts.failures => INT2_ARRAY,
-            $attempts.status_codes => INT4_ARRAY,
-            $attempts.errors => TEXT_ARRAY,
-            $attempts.quick_tries => TEXT_ARRAY,
-        ]
-    };
 }
 
 /// What is written beside the queue.
@@ -249,25 +237,58 @@ impl Written {
     async fn commit(self, tx: &Tx, begin: Option<Mode>, flows: &Flows) -> Result<()> {
         let Self { attempts, ends, deltas } = self;
         let sums = deltas.sums(tx, flows).await?;
-        let (bound_attempts, bound_ends) = (bind_attempts!(attempts), bind_ends!(ends));
-        let (bound_letters, bound_sums) = (bind_letters!(ends), bind_sums!(sums));
+        let recorded = bind![
+            attempts.ids => UUID_ARRAY,
+            attempts.generations => INT4_ARRAY,
+            attempts.numbers => INT4_ARRAY,
+            attempts.started_at => INT8_ARRAY,
+            attempts.durations => INT8_ARRAY,
+            attempts.failures => INT2_ARRAY,
+            attempts.status_codes => INT4_ARRAY,
+            attempts.errors => TEXT_ARRAY,
+            attempts.quick_tries => TEXT_ARRAY,
+            ends.ids => UUID_ARRAY,
+            ends.states => INT2_ARRAY,
+            ends.at => INT8_ARRAY,
+            ends.generations => INT4_ARRAY,
+            ends.bases => INT4_ARRAY,
+            ends.attempts => INT4_ARRAY,
+            ends.reasons => TEXT_ARRAY,
+            ends.texts => TEXT_ARRAY,
+            ends.letters => UUID_ARRAY,
+            sums.tenants => TEXT_ARRAY,
+            sums.hours => INT8_ARRAY,
+            sums.kinds => INT2_ARRAY,
+            sums.channels => INT2_ARRAY,
+            sums.by => INT8_ARRAY,
+            sums.writer => INT2,
+        ];
+        let letters = bind_letters!(ends);
         let mut steps: Vec<Step<'_>> = vec![];
-        if !attempts.ids.is_empty() {
-            steps.push(step!(Attempts::INSERT, bound_attempts));
-        }
-        if !ends.ids.is_empty() {
-            steps.push(step!(Ends::INSERT, bound_ends));
+        if !attempts.ids.is_empty() || !ends.ids.is_empty() || !sums.by.is_empty() {
+            steps.push(step!(RECORD, recorded));
         }
         if ends.any_buried() && !tx.bug(Planted::LostDeadLetter) {
-            steps.push(step!(Ends::BURY, bound_letters));
-        }
-        if !sums.by.is_empty() {
-            steps.push(step!(Sums::ADD, bound_sums));
+            steps.push(step!(Ends::BURY, letters));
         }
         tx.send(begin, &steps, Then::Commit).await?;
         Ok(())
     }
 }
+
+/// The attempts, the ends and the counters in one statement, which is one answer and not three.
+const RECORD: &str = concat!(
+    "with made as (
+        insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
+            quick_tries)
+        select *
+        from unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::smallint[], $7::integer[],
+            $8::text[], $9::text[])),
+    over as (",
+    insert_ends!("$10", "$11", "$12", "$13", "$14", "$15", "$16", "$17", "$18"),
+    ")",
+    add_sums!("$19", "$20", "$21", "$22", "$23", "$24")
+);
 
 /// Attempts in columns.
 #[derive(Default)]
@@ -284,13 +305,6 @@ struct Attempts {
 }
 
 impl Attempts {
-    const INSERT: &str = "
-        insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
-            quick_tries)
-        select *
-        from unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::smallint[], $7::integer[],
-            $8::text[], $9::text[])";
-
     fn push(&mut self, id: NotificationId, attempt: &Attempt) -> Result<()> {
         self.ids.push(uuid(id));
         self.generations.push(number(attempt.generation));

@@ -136,7 +136,7 @@ pub(super) async fn overdue(
         wide_columns!(),
         "
          from queue q
-         left join notification n on n.id = q.id
+         left join notification n on n.id = any(array[q.id])
          where q.node is null
          and (q.due, q.id) > ($1, $2)
          and q.due < $3

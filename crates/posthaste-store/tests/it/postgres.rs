@@ -7,6 +7,7 @@ mod engine;
 mod many;
 mod news;
 mod own;
+mod plans;
 mod server;
 mod steps;
 mod tls;

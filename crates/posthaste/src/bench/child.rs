@@ -11,13 +11,14 @@ use http::StatusCode;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
+use super::place::Place;
 use crate::client::Client;
 use crate::keys;
 
 /// How long a server may take to start or to stop.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long nothing may happen while something is still to be recorded.
-const STALLED: Duration = Duration::from_secs(30);
+pub(super) const STALLED: Duration = Duration::from_secs(30);
 /// How often it is asked whether it is ready, or done.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -34,15 +35,14 @@ pub(super) struct ServerProcess {
     pub(super) started_in: Duration,
     client: Client,
     child: Child,
-    store: PathBuf,
     log: PathBuf,
 }
 
 impl ServerProcess {
-    /// Starts this program as a server on that file, with the settings that are built in.
-    pub(super) async fn start(store: &Path, directory: &Path) -> anyhow::Result<Self> {
+    /// Starts this program as a server on that store, with the settings that are built in.
+    pub(super) async fn start(store: &Place, directory: &Path) -> anyhow::Result<Self> {
         let address = free_address()?;
-        let (key, log) = (keys::fresh(), directory.join("server.log"));
+        let (key, log) = (keys::fresh(), directory.join(format!("server-{}.log", address.port())));
         let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
         // What is set for another server must not change what is measured.
         for (name, _) in
@@ -52,11 +52,12 @@ impl ServerProcess {
         }
         command
             .args(["serve", "--listen", &address.to_string()])
-            .args(["--store", &format!("sqlite://{}", store.display())])
             .args(["--set", "security.allow_subnets=127.0.0.0/8", "--set", "log.level=warn"])
             // The failures that are told to the sink are no outage.
             .args(["--set", "breaker.failure_threshold=1000000"])
             .env("POSTHASTE_ADMIN_KEY", &key)
+            // Not an argument: everybody may read those, and there may be a password in it.
+            .env("POSTHASTE__STORE__URL", store.url())
             .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -65,8 +66,7 @@ impl ServerProcess {
         let start = Instant::now();
         let child = command.spawn().context("the server cannot be started")?;
         let client = Client::new(&format!("http://{address}"), Some(&key))?;
-        let mut server =
-            Self { address, key, started_in: Duration::ZERO, client, child, store: store.to_owned(), log };
+        let mut server = Self { address, key, started_in: Duration::ZERO, client, child, log };
         while !server.is_ready().await {
             if let Some(status) = server.child.try_wait()? {
                 bail!("the server ended with {status} instead of starting:\n{}", server.log_text());
@@ -84,8 +84,7 @@ impl ServerProcess {
         self.client.get("/readyz").await.is_ok_and(|answer| answer.status == StatusCode::OK)
     }
 
-    /// How many notifications it has recorded as ended: in Succeeded, and in any other way.
-    pub(super) async fn ended(&self) -> anyhow::Result<(u64, u64)> {
+    async fn ended(&self) -> anyhow::Result<(u64, u64)> {
         let answer = self.client.get("/metrics").await.with_context(|| self.log_text())?;
         let text = String::from_utf8_lossy(&answer.body);
         let (mut succeeded, mut other) = (0, 0);
@@ -95,28 +94,6 @@ impl ServerProcess {
             *if state == "\"succeeded\"" { &mut succeeded } else { &mut other } += count;
         }
         Ok((succeeded, other))
-    }
-
-    /// Waits until that many have ended, and answers how many of them in another way than Succeeded.
-    pub(super) async fn wait_for(&self, count: u64) -> anyhow::Result<u64> {
-        let (mut last, mut moved) = (0, Instant::now());
-        loop {
-            let (succeeded, other) = self.ended().await?;
-            let all = succeeded + other;
-            if all >= count {
-                return Ok(other);
-            }
-            if all > last {
-                (last, moved) = (all, Instant::now());
-            }
-            if moved.elapsed() > STALLED {
-                let (missing, patience) = (count - all, STALLED.as_secs());
-                bail!(
-                    "{missing} of {count} notifications were taken but not recorded, and for {patience} s none was"
-                );
-            }
-            tokio::time::sleep(LOOK).await;
-        }
     }
 
     /// The most memory that it had, in bytes.
@@ -131,7 +108,7 @@ impl ServerProcess {
 
     /// The processor time that it took, on all cores.
     pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
-        processor_time(&self.pid()?.to_string())
+        Ok(processor_time(&self.pid()?.to_string())?.own)
     }
 
     fn pid(&self) -> anyhow::Result<u32> {
@@ -147,8 +124,8 @@ impl ServerProcess {
         number.with_context(|| format!("{path} does not tell {name}"))
     }
 
-    /// Stops it properly, and answers how large its file is then.
-    pub(super) async fn stop(mut self) -> anyhow::Result<u64> {
+    /// Stops it properly.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.pid()?;
         // The standard library can only kill; a signal that can be heard is what the shell is for.
         Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await?;
@@ -158,7 +135,7 @@ impl ServerProcess {
         if !status.success() {
             bail!("the server ended with {status}:\n{}", self.log_text());
         }
-        Ok(std::fs::metadata(&self.store)?.len())
+        Ok(())
     }
 
     fn log_text(&self) -> String {
@@ -166,17 +143,59 @@ impl ServerProcess {
     }
 }
 
+/// How many notifications these servers have recorded as ended: in Succeeded, and in any other way.
+pub(super) async fn ended(servers: &[&ServerProcess]) -> anyhow::Result<(u64, u64)> {
+    let mut all = (0, 0);
+    for server in servers {
+        let (succeeded, other) = server.ended().await?;
+        all = (all.0 + succeeded, all.1 + other);
+    }
+    Ok(all)
+}
+
+/// Waits until that many have ended, and answers how many of them in another way than Succeeded.
+pub(super) async fn wait_for(servers: &[&ServerProcess], count: u64) -> anyhow::Result<u64> {
+    let (mut last, mut moved) = (0, Instant::now());
+    loop {
+        let (succeeded, other) = ended(servers).await?;
+        let all = succeeded + other;
+        if all >= count {
+            return Ok(other);
+        }
+        if all > last {
+            (last, moved) = (all, Instant::now());
+        }
+        if moved.elapsed() > STALLED {
+            let (missing, patience) = (count - all, STALLED.as_secs());
+            bail!(
+                "{missing} of {count} notifications were taken but not recorded, and for {patience} s none was"
+            );
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// The processor time of a process, outside and inside of the kernel.
+pub(super) struct ProcessorTime {
+    /// Its own.
+    pub(super) own: Duration,
+    /// That of its children that have ended.
+    pub(super) ended: Duration,
+}
+
 /// The processor time of a process, by its number or as `self`.
-pub(super) fn processor_time(pid: &str) -> anyhow::Result<Duration> {
+pub(super) fn processor_time(pid: &str) -> anyhow::Result<ProcessorTime> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
     // The name of the program stands in brackets and may hold anything; what follows are numbers. The 12th and the
-    // 13th of them are the time outside and inside of the kernel.
+    // 13th of them are its own time outside and inside of the kernel, the next two that of its children.
     let numbers = text.rsplit_once(')').map_or("", |(_, numbers)| numbers);
-    let times = numbers.split_whitespace().skip(11).take(2);
-    let ticks: Option<Vec<u64>> = times.map(|time| time.parse().ok()).collect();
-    let ticks = ticks.filter(|ticks| ticks.len() == 2).with_context(|| format!("{path} tells no times"))?;
-    Ok(TICK * u32::try_from(ticks.iter().sum::<u64>()).context("the time is beyond what is counted")?)
+    let times = numbers.split_whitespace().skip(11).take(4);
+    let ticks: Option<Vec<u32>> = times.map(|time| time.parse().ok()).collect();
+    let Some([user, kernel, children_user, children_kernel]) = ticks.as_deref() else {
+        bail!("{path} tells no times");
+    };
+    Ok(ProcessorTime { own: TICK * (user + kernel), ended: TICK * (children_user + children_kernel) })
 }
 
 /// An address that nobody listens on. Somebody may before the server does; then it says so.

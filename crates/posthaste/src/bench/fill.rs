@@ -1,6 +1,5 @@
 //! Fills a store before it is measured: as many waiting, finished and dead notifications as asked for.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +13,11 @@ use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::reason::Reason;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock as _;
-use posthaste_engine::store::{Arrival, Ending, Next, Request, Settlement, Store as _};
+use posthaste_engine::store::{Arrival, Ending, Next, Request, Settlement, Store};
+use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 use posthaste_store::sqlite::{Options, SqliteStore, Synchronous};
 
+use super::place::Place;
 use crate::clock::SystemClock;
 use crate::keys;
 
@@ -37,18 +38,16 @@ enum Kind {
     Dead,
 }
 
-/// Puts `rows` notifications of each kind into the file. A part of those that wait belong to `measured`, the flow that
+/// Puts `rows` notifications of each kind into the store. A part of those that wait belong to `measured`, the flow that
 /// the bench then sends to. `progress` is told how many there are of each kind so far.
 pub(super) async fn fill(
-    path: &Path,
+    place: &Place,
     rows: u64,
     measured: FlowKey,
     body: &str,
     progress: impl Fn(u64),
 ) -> anyhow::Result<()> {
-    // Filling needs no durability; what is measured does.
-    let fast = Options { synchronous: Synchronous::Off, unsafe_durability: true, ..Options::default() };
-    let store = SqliteStore::open(path, fast)?;
+    let store = open(place).await?;
     let mut keys: Vec<FlowKey> = (0..EACH * EACH).map(other_flow).collect();
     keys.push(measured);
     let numbers = store.intern(keys.clone()).await?;
@@ -68,6 +67,22 @@ pub(super) async fn fill(
     Ok(())
 }
 
+/// Filling needs no durability; what is measured does.
+async fn open(place: &Place) -> anyhow::Result<Box<dyn Store>> {
+    Ok(match place {
+        Place::File(path) => {
+            let fast =
+                Options { synchronous: Synchronous::Off, unsafe_durability: true, ..Options::default() };
+            Box::new(SqliteStore::open(path, fast)?)
+        }
+        Place::Database(database) => {
+            let fast = PostgresOptions { unsafe_durability: true, ..PostgresOptions::default() };
+            let url = format!("{}?options=-c%20synchronous_commit%3Doff", database.url);
+            Box::new(PostgresStore::connect(&url, fast).await?)
+        }
+    })
+}
+
 fn other_flow(number: usize) -> FlowKey {
     FlowKey {
         tenant: format!("tenant-{}", number / EACH).parse().expect("a plain name"),
@@ -77,7 +92,7 @@ fn other_flow(number: usize) -> FlowKey {
 }
 
 struct Filler<'a> {
-    store: SqliteStore,
+    store: Box<dyn Store>,
     /// The last one is the flow that is measured.
     flows: Vec<(FlowId, FlowKey)>,
     node: NodeId,

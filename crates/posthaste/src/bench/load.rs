@@ -91,20 +91,22 @@ impl Failures {
     }
 }
 
-/// Sends as fast as the answers come, over that many connections.
+/// Sends as fast as the answers come, over that many connections, which lead to the addresses in turn.
 pub(super) async fn flood(
-    address: SocketAddr,
+    to: &[(SocketAddr, &Letter)],
     connections: usize,
-    letter: &Letter,
     bound: &Bound,
 ) -> anyhow::Result<Sent> {
-    let open = open(address, connections).await?;
+    let mut lines = Vec::with_capacity(connections);
+    for (address, letter) in to.iter().cycle().take(connections) {
+        lines.push((open(*address).await?, (*letter).clone()));
+    }
     let start = Instant::now();
     let before = bound.under_way.as_ref().map_or(0, |(sink, _)| sink.received());
     let taken = Arc::new(AtomicU64::new(0));
     let mut senders = JoinSet::new();
-    for (number, connection) in open.into_iter().enumerate() {
-        let (letter, bound, taken) = (letter.clone(), bound.clone(), taken.clone());
+    for (number, (connection, letter)) in lines.into_iter().enumerate() {
+        let (bound, taken) = (bound.clone(), taken.clone());
         senders.spawn(async move {
             let mut pen = Pen::new(connection, letter, number);
             while start.elapsed() < bound.time && pen.is_open() {
@@ -139,11 +141,14 @@ pub(super) async fn pace(
     rate: f64,
     (time, quiet): (Duration, Duration),
 ) -> anyhow::Result<Sent> {
-    let open = open(address, connections).await?;
+    let mut lines = Vec::with_capacity(connections);
+    for _ in 0..connections {
+        lines.push(open(address).await?);
+    }
     let start = Instant::now() + Duration::from_millis(5);
     let count = connections as u64;
     let mut senders = JoinSet::new();
-    for (number, connection) in (0..).zip(open) {
+    for (number, connection) in (0..).zip(lines) {
         let (plain, other) = (letters.0.clone(), letters.1.clone());
         senders.spawn(async move {
             let mut pen = Pen::new(connection, plain.clone(), 0);
@@ -185,21 +190,16 @@ struct Connection {
     _driver: JoinSet<()>,
 }
 
-async fn open(address: SocketAddr, connections: usize) -> anyhow::Result<Vec<Connection>> {
-    let mut open = Vec::with_capacity(connections);
-    for _ in 0..connections {
-        let stream =
-            TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
-        stream.set_nodelay(true)?;
-        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let mut driver = JoinSet::new();
-        driver.spawn(async move {
-            // Whoever waits for an answer is told what went wrong.
-            let _ = connection.await;
-        });
-        open.push(Connection { sender, _driver: driver });
-    }
-    Ok(open)
+async fn open(address: SocketAddr) -> anyhow::Result<Connection> {
+    let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let mut driver = JoinSet::new();
+    driver.spawn(async move {
+        // Whoever waits for an answer is told what went wrong.
+        let _ = connection.await;
+    });
+    Ok(Connection { sender, _driver: driver })
 }
 
 /// One connection at work.
@@ -303,7 +303,7 @@ mod tests {
     async fn what_was_refused_is_counted_and_is_not_among_what_was_taken() {
         let sink = sink().await;
         let bound = Bound { time: Duration::from_millis(200), under_way: None };
-        let sent = flood(sink.address(), 4, &letter("/flaky/30"), &bound).await.unwrap();
+        let sent = flood(&[(sink.address(), &letter("/flaky/30"))], 4, &bound).await.unwrap();
         assert!(sent.taken > 0 && sent.failures.refused > 0);
         assert_eq!(sent.taken + sent.failures.refused, sink.received());
         assert_eq!(sent.failures.broken, 0);
@@ -314,7 +314,7 @@ mod tests {
     async fn a_connection_that_breaks_off_is_counted_and_ends_its_sender() {
         let sink = sink().await;
         let bound = Bound { time: Duration::from_secs(60), under_way: None };
-        let sent = flood(sink.address(), 4, &letter("/reset"), &bound).await.unwrap();
+        let sent = flood(&[(sink.address(), &letter("/reset"))], 4, &bound).await.unwrap();
         assert_eq!((sent.taken, sent.failures.refused, sent.failures.broken), (0, 0, 4));
     }
 

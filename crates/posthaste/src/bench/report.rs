@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::Settings;
 use super::load::Failures;
 use super::machine::Machine;
+use super::place::Whose;
 use super::{UNDER_WAY, letter};
 
 /// Everything that is measured.
@@ -32,8 +33,10 @@ pub(super) enum Figure {
     LateMax,
     TimeBare,
     TimeServerSingle,
+    TimeStoreSingle,
     TimeOthersSingle,
     TimeServerBatch,
+    TimeStoreBatch,
     TimeOthersBatch,
     TimeShareSingle,
     TimeShareBatch,
@@ -41,7 +44,15 @@ pub(super) enum Figure {
     PeakMemory,
     WrittenSingle,
     WrittenBatch,
+    WalSingle,
+    WalBatch,
     FileSize,
+    TwoNodesSingle,
+    TwoNodesBatch,
+    TwoToOneSingle,
+    TwoToOneBatch,
+    TimeTwoNodesSingle,
+    TimeTwoNodesBatch,
     FilledSingle,
     FilledBatch,
     FilledToEmptySingle,
@@ -94,6 +105,7 @@ impl Unit {
 
 impl Figure {
     /// Its name for programs, for people, and what it counts.
+    #[expect(clippy::too_many_lines, reason = "one line for each figure")]
     const fn described(self) -> (&'static str, &'static str, Unit) {
         match self {
             Self::Bare => ("bare", "bare: sender to sink, requests/s", Unit::Rate),
@@ -117,11 +129,17 @@ impl Figure {
             Self::TimeServerSingle => {
                 ("cpuServerSingle", "processor time each, single: server", Unit::MicrosEach)
             }
+            Self::TimeStoreSingle => {
+                ("cpuStoreSingle", "processor time each, single: PostgreSQL", Unit::MicrosEach)
+            }
             Self::TimeOthersSingle => {
                 ("cpuOthersSingle", "processor time each, single: sender, sink", Unit::MicrosEach)
             }
             Self::TimeServerBatch => {
                 ("cpuServerBatch", "processor time each, batches: server", Unit::MicrosEach)
+            }
+            Self::TimeStoreBatch => {
+                ("cpuStoreBatch", "processor time each, batches: PostgreSQL", Unit::MicrosEach)
             }
             Self::TimeOthersBatch => {
                 ("cpuOthersBatch", "processor time each, batches: sender, sink", Unit::MicrosEach)
@@ -140,7 +158,19 @@ impl Figure {
             Self::WrittenBatch => {
                 ("writtenBatch", "bytes to disk (write_bytes) each, batches", Unit::BytesEach)
             }
-            Self::FileSize => ("fileSize", "bytes of the file each", Unit::BytesEach),
+            Self::WalSingle => ("walSingle", "bytes of the log (WAL) each, single", Unit::BytesEach),
+            Self::WalBatch => ("walBatch", "bytes of the log (WAL) each, batches", Unit::BytesEach),
+            Self::FileSize => ("fileSize", "bytes of the store each", Unit::BytesEach),
+            Self::TwoNodesSingle => ("twoNodesSingle", "two nodes: single sends, /s", Unit::Rate),
+            Self::TwoNodesBatch => ("twoNodesBatch", "two nodes: batches, /s", Unit::Rate),
+            Self::TwoToOneSingle => ("twoNodesToOneSingle", "two nodes to one, single sends", Unit::Share),
+            Self::TwoToOneBatch => ("twoNodesToOneBatch", "two nodes to one, batches", Unit::Share),
+            Self::TimeTwoNodesSingle => {
+                ("cpuTwoNodesSingle", "processor time each, two nodes, single: all", Unit::MicrosEach)
+            }
+            Self::TimeTwoNodesBatch => {
+                ("cpuTwoNodesBatch", "processor time each, two nodes, batches: all", Unit::MicrosEach)
+            }
             Self::FilledSingle => ("filledSingle", "filled store: single sends, /s", Unit::Rate),
             Self::FilledBatch => ("filledBatch", "filled store: batches, /s", Unit::Rate),
             Self::FilledToEmptySingle => {
@@ -149,7 +179,7 @@ impl Figure {
             Self::FilledToEmptyBatch => ("filledToEmptyBatch", "filled to empty, batches", Unit::Share),
             Self::FilledStart => ("filledStart", "filled store: start until ready", Unit::Seconds),
             Self::FilledPeakMemory => ("filledPeakMemory", "filled store: most memory (VmHWM)", Unit::Bytes),
-            Self::FilledFile => ("filledFile", "filled store: size of the file", Unit::Bytes),
+            Self::FilledFile => ("filledFile", "filled store: its size", Unit::Bytes),
         }
     }
 
@@ -161,6 +191,8 @@ impl Figure {
                 | Self::Batch
                 | Self::SingleWithKey
                 | Self::BatchWithKey
+                | Self::TwoNodesSingle
+                | Self::TwoNodesBatch
                 | Self::FilledSingle
                 | Self::FilledBatch
         )
@@ -169,31 +201,36 @@ impl Figure {
 
 /// The figures, a value for each round.
 #[derive(Default)]
-pub(super) struct Figures(BTreeMap<Figure, Vec<f64>>);
+pub(super) struct Figures(BTreeMap<(Whose, Figure), Vec<f64>>);
 
 impl Figures {
     /// The value of this round.
-    pub(super) fn note(&mut self, figure: Figure, value: f64) {
-        self.0.entry(figure).or_default().push(value);
+    pub(super) fn note(&mut self, whose: Whose, figure: Figure, value: f64) {
+        self.0.entry((whose, figure)).or_default().push(value);
     }
 
     /// The median, the 99th of a hundred and the most of this round's values.
-    pub(super) fn note_spread(&mut self, figures: [Figure; 3], mut values: Vec<f64>) -> anyhow::Result<()> {
+    pub(super) fn note_spread(
+        &mut self,
+        whose: Whose,
+        figures: [Figure; 3],
+        mut values: Vec<f64>,
+    ) -> anyhow::Result<()> {
         ensure!(!values.is_empty(), "there is nothing to take the {} of", figures[0].described().1);
         values.sort_by(f64::total_cmp);
         for (figure, share) in figures.into_iter().zip([0.5, 0.99, 1.0]) {
-            self.note(figure, quantile(&values, share));
+            self.note(whose, figure, quantile(&values, share));
         }
         Ok(())
     }
 
-    fn spread(&self, figure: Figure) -> Option<Spread> {
-        Spread::of(self.0.get(&figure)?)
+    fn spread(&self, whose: Whose, figure: Figure) -> Option<Spread> {
+        Spread::of(self.0.get(&(whose, figure))?)
     }
 
     /// The shares of the bare rate, each of its own round.
-    fn against_bare(&self, figure: Figure) -> Option<Spread> {
-        let (values, bare) = (self.0.get(&figure)?, self.0.get(&Figure::Bare)?);
+    fn against_bare(&self, whose: Whose, figure: Figure) -> Option<Spread> {
+        let (values, bare) = (self.0.get(&(whose, figure))?, self.0.get(&(Whose::Machine, Figure::Bare))?);
         let shares: Vec<f64> = values.iter().zip(bare).map(|(value, bare)| value / bare).collect();
         Spread::of(&shares)
     }
@@ -264,6 +301,8 @@ struct Target {
 /// Everything that came out.
 pub(crate) struct Report {
     pub(super) machine: Machine,
+    /// What PostgreSQL was measured, in words.
+    pub(super) postgres: Option<String>,
     pub(super) settings: Settings,
     pub(super) figures: Figures,
     pub(super) failures: Failures,
@@ -273,15 +312,15 @@ impl Report {
     /// For programs.
     pub(crate) fn json(&self) -> Value {
         let mut figures = Map::new();
-        for figure in self.figures.0.keys().copied() {
-            let Some(spread) = self.figures.spread(figure) else { continue };
+        for (whose, figure) in self.figures.0.keys().copied() {
+            let Some(spread) = self.figures.spread(whose, figure) else { continue };
             let (name, _, unit) = figure.described();
             let mut shown = spread.json();
             shown.insert("unit".to_owned(), json!(unit.name()));
-            if let Some(shares) = self.shares(figure) {
+            if let Some(shares) = self.shares(whose, figure) {
                 shown.insert("ratioToBare".to_owned(), Value::Object(shares.json()));
             }
-            figures.insert(name.to_owned(), Value::Object(shown));
+            figures.insert(whose.key(name), Value::Object(shown));
         }
         let targets = self.targets().into_iter().map(|target| {
             let goal = match target.goal {
@@ -298,6 +337,7 @@ impl Report {
             "version": env!("CARGO_PKG_VERSION"),
             "profile": PROFILE,
             "machine": self.machine.json(),
+            "postgres": self.postgres,
             "settings": {
                 "seconds": settings.time.as_secs(), "rounds": settings.rounds, "rows": settings.rows,
                 "connections": settings.connections, "batch": settings.batch,
@@ -314,14 +354,14 @@ impl Report {
 
     /// For people: lines of name, median, spread and share, then the goals.
     pub(crate) fn figures(&self) -> Vec<[String; 4]> {
-        let line = |figure: Figure| {
-            let spread = self.figures.spread(figure)?;
+        let line = |(whose, figure): (Whose, Figure)| {
+            let spread = self.figures.spread(whose, figure)?;
             let (_, name, unit) = figure.described();
-            let share = self.shares(figure);
+            let share = self.shares(whose, figure);
             let share = share.map(|s| format!("{:.3} ({:.3}..{:.3})", s.median, s.min, s.max));
             let (min, max) = (unit.show(spread.min), unit.show(spread.max));
             Some([
-                name.to_owned(),
+                self.named(whose, name),
                 unit.show(spread.median),
                 format!("{min}..{max}"),
                 share.unwrap_or_default(),
@@ -365,34 +405,67 @@ impl Report {
     /// What it was measured on.
     pub(crate) fn machine(&self) -> String {
         let Machine { cores, processor, kernel, filesystem } = &self.machine;
-        format!("{cores} cores, {processor}, Linux {kernel}, {filesystem}")
+        let mut text = format!("{cores} cores, {processor}, Linux {kernel}, {filesystem}");
+        if let Some(postgres) = &self.postgres {
+            text.push_str(&format!("\n{postgres}"));
+        }
+        text
     }
 
-    fn shares(&self, figure: Figure) -> Option<Spread> {
-        if figure.is_against_bare() { self.figures.against_bare(figure) } else { None }
+    /// Says whose it is, where there are two.
+    fn named(&self, whose: Whose, name: &str) -> String {
+        let word = if self.postgres.is_some() { whose.word() } else { "" };
+        format!("{word}{name}")
+    }
+
+    fn shares(&self, whose: Whose, figure: Figure) -> Option<Spread> {
+        if figure.is_against_bare() { self.figures.against_bare(whose, figure) } else { None }
     }
 
     fn targets(&self) -> Vec<Target> {
-        let share = |figure: Figure| Some((self.figures.against_bare(figure)?.median, Unit::Share));
-        let median = |figure: Figure| Some((self.figures.spread(figure)?.median, figure.described().2));
-        let goals = [
-            ("single sends to bare", share(Figure::Single), Goal::AtLeast(0.15)),
-            ("batches to bare", share(Figure::Batch), Goal::AtLeast(0.30)),
-            ("lateness of retries, p99", median(Figure::LateP99), Goal::Below(100.0)),
-            ("start", median(Figure::Start), Goal::Below(2.0)),
-            ("memory", median(Figure::PeakMemory), Goal::Below(200e6)),
-            ("filled to empty, single sends", median(Figure::FilledToEmptySingle), Goal::AtLeast(0.80)),
-            ("filled to empty, batches", median(Figure::FilledToEmptyBatch), Goal::AtLeast(0.80)),
-            ("start on the filled store", median(Figure::FilledStart), Goal::Below(2.0)),
-            ("memory on the filled store", median(Figure::FilledPeakMemory), Goal::Below(200e6)),
-        ];
-        let seen = goals.into_iter().filter_map(|(name, seen, goal)| {
-            let (value, unit) = seen?;
-            Some(Target { name: name.to_owned(), unit, value, goal })
+        let of = |whose| move |(figure, goal)| (whose, figure, goal);
+        let goals = SQLITE_GOALS.into_iter().map(of(Whose::Sqlite));
+        let goals = goals.chain(POSTGRES_GOALS.into_iter().map(of(Whose::Postgres)));
+        let seen = goals.filter_map(|(whose, figure, goal)| {
+            let (_, name, unit) = figure.described();
+            let name = self.named(whose, name);
+            Some(match self.shares(whose, figure) {
+                Some(shares) => {
+                    Target { name: format!("{name} to bare"), unit: Unit::Share, value: shares.median, goal }
+                }
+                None => Target { name, unit, value: self.figures.spread(whose, figure)?.median, goal },
+            })
         });
         seen.collect()
     }
 }
+
+/// A rate is meant as its share of the bare rate.
+const SQLITE_GOALS: [(Figure, Goal); 9] = [
+    (Figure::Single, Goal::AtLeast(0.15)),
+    (Figure::Batch, Goal::AtLeast(0.30)),
+    (Figure::LateP99, Goal::Below(100.0)),
+    (Figure::Start, Goal::Below(2.0)),
+    (Figure::PeakMemory, Goal::Below(200e6)),
+    (Figure::FilledToEmptySingle, Goal::AtLeast(0.80)),
+    (Figure::FilledToEmptyBatch, Goal::AtLeast(0.80)),
+    (Figure::FilledStart, Goal::Below(2.0)),
+    (Figure::FilledPeakMemory, Goal::Below(200e6)),
+];
+
+const POSTGRES_GOALS: [(Figure, Goal); 11] = [
+    (Figure::Single, Goal::AtLeast(0.08)),
+    (Figure::Batch, Goal::AtLeast(0.15)),
+    (Figure::TwoToOneSingle, Goal::AtLeast(0.95)),
+    (Figure::TwoToOneBatch, Goal::AtLeast(0.95)),
+    (Figure::LateP99, Goal::Below(100.0)),
+    (Figure::Start, Goal::Below(2.0)),
+    (Figure::PeakMemory, Goal::Below(200e6)),
+    (Figure::FilledToEmptySingle, Goal::AtLeast(0.80)),
+    (Figure::FilledToEmptyBatch, Goal::AtLeast(0.80)),
+    (Figure::FilledStart, Goal::Below(2.0)),
+    (Figure::FilledPeakMemory, Goal::Below(200e6)),
+];
 
 /// How this program was built.
 const PROFILE: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
@@ -412,10 +485,10 @@ mod tests {
     fn shares_are_those_of_their_own_round() {
         let mut figures = Figures::default();
         for (bare, single) in [(100.0, 10.0), (50.0, 10.0), (100.0, 30.0)] {
-            figures.note(Figure::Bare, bare);
-            figures.note(Figure::Single, single);
+            figures.note(Whose::Machine, Figure::Bare, bare);
+            figures.note(Whose::Sqlite, Figure::Single, single);
         }
-        let shares = figures.against_bare(Figure::Single).unwrap();
+        let shares = figures.against_bare(Whose::Sqlite, Figure::Single).unwrap();
         assert_eq!(shares, Spread { median: 0.2, min: 0.1, max: 0.3 });
     }
 

@@ -1,18 +1,19 @@
 //! `posthaste bench`: what this machine can do.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::output::{self, Output, Table, line, note};
-use super::{Outcome, serve};
-use crate::bench::{self, Report, Settings};
+use super::{Outcome, WrongUse, serve};
+use crate::bench::{self, Asked, Endurance, Report, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste bench
   posthaste bench --seconds 10 --output json
+  posthaste bench --store postgres                     PostgreSQL beside SQLite
+  posthaste bench --store postgres --endure 3600       whether its tables level off in an hour
   posthaste bench --rows 1000000                       with a million waiting, a million finished, a million dead
 
 Sender, server and sink share this machine, so nothing else should run on it.
@@ -37,11 +38,17 @@ pub(crate) struct BenchArgs {
     /// How many notifications are in a batch
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) batch: u16,
-    /// The SQLite file, with --rows that of the filled store; one that an earlier bench made is not filled again, and it
-    /// stays. Any other that is there is refused.
+    /// `postgres` measures PostgreSQL beside SQLite, on a server of its own that is gone at the end; `postgres://..` in that
+    /// database, which has to be empty and is not emptied afterwards.
+    /// Anything else is the SQLite file, with --rows that of the filled store; one that an earlier bench made is not filled
+    /// again, and it stays. Any other that is there is refused.
     /// Without it files in the directory for temporary ones, gone at the end
-    #[arg(long, value_name = "PATH")]
-    pub(crate) store: Option<PathBuf>,
+    #[arg(long, value_name = "PATH|postgres|URL")]
+    pub(crate) store: Option<String>,
+    /// Instead of all that, send at half load for so long and see whether the tables of PostgreSQL level off; needs
+    /// --store postgres
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(4..=604_800))]
+    pub(crate) endure: Option<u64>,
 }
 
 /// Measures and says what came out.
@@ -52,12 +59,36 @@ pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Outcome> {
         rows: args.rows,
         connections: args.connections.into(),
         batch: args.batch.into(),
-        store: args.store,
+        store: Asked::parse(args.store.as_deref()),
     };
+    if let Some(seconds) = args.endure {
+        if matches!(settings.store, Asked::Nothing | Asked::File(_)) {
+            return Err(WrongUse("--endure is about PostgreSQL: add --store postgres".to_owned()).into());
+        }
+        let time = Duration::from_secs(seconds);
+        let report = serve::runtime()?.block_on(bench::endure(settings, time, &note))?;
+        return print_endurance(&report, output);
+    }
     let report = serve::runtime()?.block_on(bench::run(settings, &note))?;
     match output {
         Output::Json => output::json(report.json().to_string().as_bytes())?,
         Output::Table => print(&report)?,
+    }
+    Ok(Outcome::Done)
+}
+
+fn print_endurance(report: &Endurance, output: Output) -> anyhow::Result<Outcome> {
+    match output {
+        Output::Json => output::json(report.json().to_string().as_bytes())?,
+        Output::Table => {
+            line(&report.machine())?;
+            let head = ["TABLE", "MOST DEAD, 1ST HALF", "2ND HALF", "MOST BYTES, 1ST HALF", "2ND HALF", ""];
+            let mut table = Table::new(&head);
+            for row in report.lines() {
+                table.row(row);
+            }
+            table.print()?;
+        }
     }
     Ok(Outcome::Done)
 }

@@ -28,7 +28,7 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
         Some("outcomes cannot be recorded at present")
     } else if !api.taking.is_well() {
         Some("the store does not take what is sent; is its disk full?")
-    } else if api.store.settings(Some(api.engine.settings().version)).await.is_err() {
+    } else if !answers(api).await {
         Some("the store does not answer")
     } else {
         None
@@ -41,10 +41,20 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
     }
 }
 
+/// Whether the store answers within what a load balancer waits for.
+async fn answers(api: &Api) -> bool {
+    let version = api.engine.settings().version;
+    let asked = tokio::time::timeout(PROBE, api.store.settings(Some(version))).await;
+    asked.is_ok_and(|answer| answer.is_ok())
+}
+
 /// Whether sends could be stored of late. Where nobody sends any more, because the node says that it is not ready, it is
 /// given another chance after a while.
 #[derive(Debug, Default)]
 pub(super) struct Taking(Mutex<Option<Instant>>);
+
+/// How long a probe waits for the store.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// How long a send that could not be stored counts.
 const COUNTS_FOR: Duration = Duration::from_secs(5);

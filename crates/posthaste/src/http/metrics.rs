@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use posthaste_engine::store::{NodeView, Stats};
+use posthaste_engine::store::{NodeView, Stats, StoreError};
 use posthaste_engine::tally::{Histogram, Tally};
 
 use super::Api;
@@ -16,6 +16,9 @@ use super::route::Route;
 
 /// How many classes of answers there are: 1xx to 5xx.
 const CLASSES: usize = 5;
+
+/// How long the store may take for what it keeps.
+const STORE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What was asked of this process since its start, for each route; the last place is for what has none.
 #[derive(Default)]
@@ -47,15 +50,25 @@ impl Requests {
 /// `GET /metrics`
 pub(super) async fn get(api: &Api) -> Result {
     let now = api.engine.now();
-    let stats = api.store.stats(None, now).await?;
+    let kept = async {
+        let stats = api.store.stats(None, now).await?;
+        Ok::<_, StoreError>((stats, api.engine.nodes().await?.1))
+    };
+    // What this process counts is told whatever the store does: just then somebody looks.
+    let kept = tokio::time::timeout(STORE_WITHIN, kept).await.ok().and_then(std::result::Result::ok);
     let mut page = Page::default();
     page.process(api);
     page.requests(&api.requests);
     page.engine(&api.engine.tally());
-    page.stats(&stats);
-    page.nodes(&api.engine.nodes().await?.1);
-    let oldest = stats.oldest_due.map_or(0.0, |due| now.since(due).as_secs_f64());
-    page.one("posthaste_oldest_due_seconds", "gauge", "How long the longest waiting due row waits", oldest);
+    let up = u8::from(kept.is_some());
+    page.one("posthaste_store_up", "gauge", "1 if the store answered, else what it keeps is left out", up);
+    if let Some((stats, nodes)) = kept {
+        page.stats(&stats);
+        page.nodes(&nodes);
+        let oldest = stats.oldest_due.map_or(0.0, |due| now.since(due).as_secs_f64());
+        let help = "How long the longest waiting due row waits";
+        page.one("posthaste_oldest_due_seconds", "gauge", help, oldest);
+    }
     let mut response = Response::new(Full::from(page.0));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use posthaste_store::postgres::own::OwnServer;
 use serde_json::Value;
 
 /// Every figure that a run without a filled store tells.
@@ -46,28 +47,118 @@ const FILLED: [&str; 7] = [
     "filledPeakMemory",
     "filledFile",
 ];
+/// What PostgreSQL adds to its own share of these.
+const POSTGRES: [&str; 10] = [
+    "cpuStoreSingle",
+    "cpuStoreBatch",
+    "walSingle",
+    "walBatch",
+    "twoNodesSingle",
+    "twoNodesBatch",
+    "twoNodesToOneSingle",
+    "twoNodesToOneBatch",
+    "cpuTwoNodesSingle",
+    "cpuTwoNodesBatch",
+];
+/// What only a file, or nobody's store, has.
+const NOT_OF_POSTGRES: [&str; 4] = ["bare", "cpuBare", "writtenSingle", "writtenBatch"];
 /// Those that may well be nothing.
 const MAY_BE_NOTHING: [&str; 3] = ["backlogSingle", "backlogBatch", "latenessP50"];
 
 #[test]
 fn the_bench_tells_every_figure_and_no_request_fails() {
     let report = bench(&["--rows", "200"]);
+    let wanted = [&FIGURES[..], &FILLED].concat();
+    assert_told(&report, wanted.into_iter().map(str::to_owned).collect());
+    for name in ["single", "batch", "singleWithKey", "batchWithKey", "filledSingle", "filledBatch"] {
+        assert_share(&report, name);
+    }
+}
+
+/// The filled store is that of PostgreSQL.
+#[test]
+fn the_bench_tells_the_figures_of_postgres_beside_those_of_sqlite() {
+    let report = bench(&["--store", "postgres", "--rows", "200"]);
+    let of_postgres = [&FIGURES[..], &FILLED, &POSTGRES].concat();
+    let of_postgres = of_postgres.iter().filter(|name| !NOT_OF_POSTGRES.contains(name)).map(|name| {
+        let (first, rest) = name.split_at(1);
+        format!("postgres{}{rest}", first.to_uppercase())
+    });
+    let of_both = FIGURES.iter().map(|name| (*name).to_owned()).chain(of_postgres).collect();
+    assert_told(&report, of_both);
+    for name in ["single", "postgresSingle", "postgresBatch", "postgresTwoNodesSingle", "postgresFilledBatch"]
+    {
+        assert_share(&report, name);
+    }
+    let described = report["postgres"].as_str().unwrap();
+    assert!(described.contains("synchronous_commit = on, fsync = on"), "{described}");
+    assert_eq!(report["targets"].as_array().unwrap().len(), 5 + 11, "{report}");
+}
+
+/// Longer by a variable: then vacuum has to have done its work.
+#[test]
+fn the_tables_of_postgres_level_off_in_a_longer_run() {
+    let seconds = std::env::var("POSTHASTE_ENDURE_SECONDS").unwrap_or_else(|_| "4".to_owned());
+    let report = bench(&["--store", "postgres", "--endure", &seconds]);
+    for table in ["queue", "counter", "node", "setting_version"] {
+        let shown = &report["tables"][table];
+        assert_eq!(shown["level"], true, "{table}: {shown}");
+        assert_eq!(shown["bytes"].as_array().unwrap().len(), report["seconds"].as_array().unwrap().len());
+    }
+    let sizes = report["tables"]["notification"]["bytes"].as_array().unwrap();
+    assert!(sizes.last().unwrap().as_f64() > sizes[0].as_f64(), "the history grows: {sizes:?}");
+}
+
+/// A server on that database would deliver what waits in it.
+#[test]
+fn the_bench_leaves_a_database_of_postgres_alone_that_is_not_empty() {
+    let server = OwnServer::start(&std::env::temp_dir(), "fsync = off").unwrap();
+    server.sql("postgres", "create table letters (id integer)").unwrap();
+    for (database, reason) in
+        [("postgres", "is not empty: it has 1 tables, letters"), ("nope", "has no database")]
+    {
+        let out = Command::new(env!("CARGO_BIN_EXE_posthaste"))
+            .args(["bench", "--seconds", "1", "--rounds", "1", "--store", &server.url(database)])
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(said.contains(reason), "{said}");
+    }
+    assert_eq!(
+        server.sql("postgres", "select count(*) from pg_tables where schemaname = 'public'").unwrap(),
+        "1"
+    );
+}
+
+#[test]
+fn a_longer_run_without_postgres_is_wrong_use() {
+    let out =
+        Command::new(env!("CARGO_BIN_EXE_posthaste")).args(["bench", "--endure", "4"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(said.contains("add --store postgres"), "{said}");
+}
+
+fn assert_told(report: &Value, mut wanted: Vec<String>) {
     let told: Vec<&str> = report["figures"].as_object().unwrap().keys().map(String::as_str).collect();
-    let mut wanted = [&FIGURES[..], &FILLED].concat();
     wanted.sort_unstable();
     assert_eq!(told, wanted);
-    for name in wanted {
+    for name in &wanted {
         let figure = &report["figures"][name];
         let [median, min, max] = ["median", "min", "max"].map(|field| figure[field].as_f64().unwrap());
         assert!(min <= median && median <= max, "{name}: {figure}");
-        assert!(median > 0.0 || MAY_BE_NOTHING.contains(&name), "{name}: {figure}");
-    }
-    for name in ["single", "batch", "singleWithKey", "batchWithKey", "filledSingle", "filledBatch"] {
-        let share = report["figures"][name]["ratioToBare"]["median"].as_f64().unwrap();
-        assert!(share > 0.0 && share < 1.5, "{name}: {share}");
+        let may_be_nothing =
+            MAY_BE_NOTHING.iter().any(|few| name.to_lowercase().ends_with(&few.to_lowercase()));
+        assert!(median > 0.0 || may_be_nothing, "{name}: {figure}");
     }
     assert_eq!(report["failedRequests"]["notAccepted"], 0, "{report}");
     assert_eq!(report["failedRequests"]["brokenOff"], 0, "{report}");
+}
+
+fn assert_share(report: &Value, name: &str) {
+    let share = report["figures"][name]["ratioToBare"]["median"].as_f64().unwrap();
+    assert!(share > 0.0 && share < 1.5, "{name}: {share}");
 }
 
 #[test]

@@ -211,3 +211,55 @@ async fn what_was_leased_to_a_node_after_it_was_forgotten_is_delivered_all_the_s
     assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
     assert_eq!((engine.busy(), other.busy()), (0, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_longer_than_the_hold_nobody_buries_the_living() {
+    let mut rig = Rig::new();
+    rig.always("a", Script::Slowly(secs(1), http(200)));
+    let stores: Vec<_> = (0..3).map(|_| Arc::new(FaultyStore::on(&rig.model))).collect();
+    let mut engines = vec![];
+    for store in &stores {
+        rig.seed += 1;
+        engines.push(rig.start_on(store.clone()).await);
+        // Their hearts do not beat together.
+        pass(ms(370)).await;
+    }
+    let mut ids = vec![];
+    for engine in &engines {
+        ids.push(send(engine, notification(engine, "a", PLAIN)).await);
+    }
+    pass(ms(500)).await;
+    let all =
+        ["heartbeat", "settle", "claim", "release", "reclaim", "wakes", "expiring", "buckets", "settings"];
+    stores.iter().for_each(|store| store.refuse(&all));
+    pass(secs(30)).await;
+    for store in &stores {
+        store.refuse(&[]);
+        // Nor do they all find the store again at the same moment.
+        pass(secs(2)).await;
+    }
+    pass(secs(20)).await;
+    for id in ids {
+        assert_eq!(rig.state(id).await, State::Succeeded);
+        assert_eq!(rig.arrivals(id).len(), 1);
+        assert!(rig.events(id).await.is_empty());
+    }
+    assert_eq!(rig.model.inspect(|tables| tables.nodes.len()), 3);
+    drop(engines);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_node_that_cannot_be_taken_from_keeps_nobody_from_the_settings() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model).deaf());
+    let engine = rig.start_on(store.clone()).await;
+    drop(rig.start().await);
+    pass(secs(11)).await;
+    store.refuse(&["reclaim"]);
+    pass(secs(5)).await;
+    assert!(store.calls("reclaim") > 0);
+    let other = rig.start().await;
+    other.put_setting("colour", Some("red".to_owned()), "paint", "colour", &crate::rig::ada()).await.unwrap();
+    pass(secs(2)).await;
+    assert_eq!(engine.settings().values.get("colour").map(String::as_str), Some("red"));
+}

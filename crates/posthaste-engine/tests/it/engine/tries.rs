@@ -152,39 +152,74 @@ const LONG: &str = r#"{"strategy": "fixed", "initialDelay": "60s", "maxAttempts"
     "timeout": "60s", "quick": {"tries": 0}}"#;
 
 #[tokio::test(start_paused = true)]
-async fn a_try_longer_than_the_hold_starts_only_once_the_lease_outlasts_it() {
+async fn a_long_try_starts_under_a_fresh_lease_and_asks_for_no_longer_one() {
     let rig = Rig::new();
     let store = Arc::new(FaultyStore::on(&rig.model));
     let engine = rig.start_on(store.clone()).await;
     pass(ms(500)).await;
     store.refuse(&["heartbeat"]);
+    pass(secs(2)).await;
     let id = send(&engine, notification(&engine, "a", LONG)).await;
-    pass(secs(5)).await;
+    pass(secs(3)).await;
     assert!(rig.arrivals(id).is_empty());
     assert_eq!(rig.state(id).await, State::Processing);
     store.refuse(&[]);
     pass(ms(500)).await;
     assert_eq!(rig.arrivals(id).len(), 1);
     let holds: Vec<_> = rig.model.inspect(|tables| tables.nodes.values().map(|node| node.expires).collect());
-    let began = rig.channel.arrivals()[0].2;
-    assert!(holds[0].since(began) > secs(60), "{holds:?}");
+    let hold = holds[0].since(rig.channel.arrivals()[0].2);
+    assert!((secs(10)..=secs(13)).contains(&hold), "{hold:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_lease_of_a_long_try_is_not_taken_over_while_it_runs() {
+async fn a_long_try_goes_on_for_as_long_as_the_heart_beats() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Slowly(secs(58), http(200))]);
+    let (engine, other) = (rig.start().await, rig.start().await);
+    let id = send(&engine, notification(&engine, "a", LONG)).await;
+    pass(secs(59)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    assert_eq!(rig.arrivals(id).len(), 1);
+    assert!(rig.events(id).await.is_empty());
+    drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_try_ends_with_its_lease_and_another_node_sends_it_within_15_seconds() {
     let rig = Rig::new();
     rig.script("a", [Script::Slowly(secs(58), http(200))]);
     let store = Arc::new(FaultyStore::on(&rig.model));
     let engine = rig.start_on(store.clone()).await;
     let other = rig.start().await;
+    pass(secs(4)).await;
     let id = send(&engine, notification(&engine, "a", LONG)).await;
     pass(ms(10)).await;
     assert_eq!(rig.arrivals(id).len(), 1);
-    store.refuse(&["heartbeat"]);
-    pass(secs(59)).await;
+    store.refuse(&["heartbeat", "settle"]);
+    pass(secs(15)).await;
+    let arrivals = rig.arrivals(id);
+    assert_eq!(arrivals.len(), 2);
     assert_eq!(rig.state(id).await, State::Succeeded);
+    store.refuse(&[]);
     pass(secs(60)).await;
-    assert_eq!(rig.arrivals(id).len(), 1);
-    assert!(rig.events(id).await.is_empty());
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Delivered)]);
+    assert_eq!(rig.events(id).await.len(), 1);
     drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_try_is_cut_off_when_its_lease_runs_out() {
+    let rig = Rig::new();
+    rig.script("a", [Script::Hang]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let id = send(&engine, notification(&engine, "a", LONG)).await;
+    pass(ms(10)).await;
+    store.refuse(&["heartbeat"]);
+    pass(secs(20)).await;
+    let attempts = rig.attempts(id).await;
+    let [attempt] = &attempts[..] else { panic!("{attempts:?}") };
+    assert_eq!(attempt.outcome, Outcome::Failed(FailureType::Timeout));
+    assert!(attempt.error.as_ref().is_some_and(|text| text.starts_with("cut off")), "{attempt:?}");
+    assert!((secs(10)..=secs(12)).contains(&attempt.duration), "{attempt:?}");
 }

@@ -39,6 +39,13 @@ async fn refuses(program: &mut Program, sink: &Sink) {
         assert!(asked.elapsed() < TOLD_WITHIN, "{path} answered after {:?}", asked.elapsed());
     }
     get(&client, "/healthz").await;
+    let figures = client.get("/metrics").await.unwrap();
+    let figures = String::from_utf8_lossy(&figures.body).into_owned();
+    assert!(figures.contains("\nposthaste_store_up 0\n"), "{figures}");
+    assert!(
+        figures.contains("\nposthaste_store_errors_total ") && !figures.contains("posthaste_queued"),
+        "{figures}"
+    );
     assert!(program.lives());
 }
 

@@ -1,0 +1,107 @@
+//! What is said while the store does not serve: a line a second at most, and one when it serves again.
+
+use std::error::Error;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::engine::Shared;
+use crate::store::StoreError;
+
+/// How long nothing is said after a line.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// Whether the store serves, as the loops see it.
+#[derive(Debug, Default)]
+pub(crate) struct Outage(Mutex<Option<Failing>>);
+
+#[derive(Debug, Clone, Copy)]
+struct Failing {
+    since: Instant,
+    said_at: Instant,
+    /// Calls that failed since then without a line of their own.
+    unsaid: u32,
+}
+
+impl Outage {
+    fn lock(&self) -> MutexGuard<'_, Option<Failing>> {
+        self.0.lock().expect("no code panics while it notes an outage")
+    }
+
+    /// Notes a call that failed; answers how many there were since the last line, if it is time for one.
+    fn note(&self) -> Option<u32> {
+        let (mut failing, now) = (self.lock(), Instant::now());
+        match &mut *failing {
+            Some(known) if now - known.said_at < QUIET => {
+                known.unsaid += 1;
+                None
+            }
+            Some(known) => {
+                let calls = known.unsaid + 1;
+                *known = Failing { said_at: now, unsaid: 0, ..*known };
+                Some(calls)
+            }
+            none => {
+                *none = Some(Failing { since: now, said_at: now, unsaid: 0 });
+                Some(1)
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A loop could not do this, and will ask again.
+    pub(crate) fn store_failed(&self, what: &'static str, error: &StoreError) {
+        self.counts.store_error();
+        if let Some(calls) = self.outage.note() {
+            tracing::warn!(what, calls, error = %causes(error), "the store does not serve; it is asked again");
+        }
+    }
+
+    /// The store answered a heartbeat.
+    pub(crate) fn store_served(&self) {
+        if let Some(failing) = self.outage.lock().take() {
+            let seconds = failing.since.elapsed().as_secs_f64();
+            tracing::info!(seconds, "the store serves again");
+        }
+    }
+}
+
+/// An error with everything beneath it, in one line. Only the first line of each: what follows may quote what is kept.
+fn causes(error: &StoreError) -> String {
+    let mut text = error.to_string();
+    let mut beneath = error.source();
+    while let Some(error) = beneath {
+        let more = error.to_string();
+        let more = more.lines().next().unwrap_or_default();
+        if !text.contains(more) {
+            text = format!("{text}: {more}");
+        }
+        beneath = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_line_a_second_with_the_number_of_calls() {
+        let outage = Outage::default();
+        let mut said = vec![];
+        for _ in 0..25 {
+            said.extend(outage.note());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(said, [1, 10, 10]);
+    }
+
+    #[test]
+    fn a_cause_is_told_once_and_without_what_it_quotes() {
+        let beneath = std::io::Error::other("relation is missing\nDETAIL: Key (a)=(secret)");
+        let error = StoreError::Unavailable { what: "refused".to_owned(), source: Some(Box::new(beneath)) };
+        assert_eq!(causes(&error), "the store cannot serve now: refused: relation is missing");
+    }
+}
