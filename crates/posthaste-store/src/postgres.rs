@@ -251,7 +251,7 @@ impl Store for PostgresStore {
         key: String,
         now: Timestamp,
     ) -> Result<Option<([u8; 32], Vec<u8>)>> {
-        Ok(transact!(self, tx => idempotency::known(&tx, tenant.as_str(), &key, now))?)
+        Ok(look!(self, tx => idempotency::known(&tx, tenant.as_str(), &key, now))?)
     }
 
     async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {

@@ -62,7 +62,7 @@ impl Default for PostgresOptions {
         Self {
             connections: 10,
             connect_timeout: Duration::from_secs(5),
-            statement_timeout: Duration::from_secs(30),
+            statement_timeout: Duration::from_secs(10),
             lock_timeout: Duration::from_secs(5),
             idle_timeout: Duration::from_secs(10),
             prepared: true,
@@ -347,7 +347,7 @@ mod tests {
         let options = PostgresOptions { prepared: false, ..PostgresOptions::default() };
         let config = config("postgres://u@h/d", &options).unwrap();
         assert_eq!(config.get_options(), None);
-        assert!(options.manner().set.contains("set local statement_timeout = 30000;"));
+        assert!(options.manner().set.contains("set local statement_timeout = 10000;"));
         let options = PostgresOptions::default();
         assert!(options.manner().set.is_empty());
     }

@@ -5,7 +5,6 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A running server. Its calls wait: they are not for a thread that serves others.
 #[derive(Debug)]
@@ -17,20 +16,25 @@ pub struct OwnServer {
     watch: Option<(Child, ChildStdin)>,
 }
 
-/// Makes the server, tells when it is up, and waits for the end of its input, which is the end of whoever started it.
+/// Makes the server in a directory that nobody could have put there before, tells when and where it is up, and waits for the
+/// end of its input, which is the end of whoever started it. Root opens no file in that directory: it belongs to somebody else.
 const WATCH: &str = r#"
     trap '' INT TERM HUP
+    as() { "$@"; }
+    DIRECTORY=$(mktemp -d "$BELOW/posthaste-pg-XXXXXXXXXX") || exit 1
     if [ "$(id -u)" = 0 ]; then
         user=nobody
         id -u postgres >/dev/null 2>&1 && user=postgres
-        install -d -o "$user" -m 700 "$DIRECTORY"
+        chown "$user" "$DIRECTORY"
         as() { runuser -u "$user" -- "$@"; }
-    else
-        install -d -m 700 "$DIRECTORY"
-        as() { "$@"; }
     fi
+    end() {
+        as "$BIN/pg_ctl" -D data -m immediate stop >/dev/null 2>&1
+        cd / && rm -rf "$DIRECTORY"
+    }
+    trap end EXIT
     cd "$DIRECTORY" || exit 1
-    as "$BIN/initdb" -D data -A trust -U postgres -E UTF8 --locale=C --no-sync >initdb.log 2>&1 || { cat initdb.log >&2; exit 1; }
+    said=$(as "$BIN/initdb" -D data -A trust -U postgres -E UTF8 --locale=C --no-sync 2>&1) || { echo "$said" >&2; exit 1; }
     as sed -i '1i host all locked 127.0.0.1/32 scram-sha-256' data/pg_hba.conf
     as tee -a data/postgresql.conf >/dev/null <<TEXT
 port = $PORT
@@ -40,12 +44,13 @@ max_connections = 300
 $SETTINGS
 TEXT
     order() {
-        as "$BIN/pg_ctl" -D data -w -t 60 -l "$DIRECTORY/data/log" "$@" >>start.log 2>&1 && return
-        cat start.log data/log >&2
+        said=$(as "$BIN/pg_ctl" -D data -w -t 60 -l "$DIRECTORY/data/log" "$@" 2>&1) && return
+        echo "$said" >&2
+        as cat data/log >&2
         exit 1
     }
     order start
-    echo up
+    echo "up $DIRECTORY"
     while read -r wanted; do
         case $wanted in
             start) order start ;;
@@ -53,45 +58,44 @@ TEXT
         esac
         echo done
     done
-    as "$BIN/pg_ctl" -D data -m immediate stop >/dev/null 2>&1
-    cd / && rm -rf "$DIRECTORY"
 "#;
 
 impl OwnServer {
     /// A new server below this directory, with these lines in its `postgresql.conf` beside those that it needs.
     pub fn start(below: &Path, settings: &str) -> io::Result<Self> {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
-        let bin = installed()?;
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let directory = below.join(format!("posthaste-pg-{}-{number}", std::process::id()));
-        let port = free_port()?;
+        let (bin, port) = (installed()?, free_port()?);
         let mut watch = Command::new("sh");
-        watch.args(["-c", WATCH]).env("BIN", &bin).env("DIRECTORY", &directory).env("SETTINGS", settings);
+        watch
+            .args(["-c", WATCH])
+            .env("BIN", &bin)
+            .env("BELOW", std::path::absolute(below)?)
+            .env("SETTINGS", settings);
         watch.env("PORT", port.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut watch = watch.spawn()?;
         let input = watch.stdin.take().expect("the input was asked for");
-        let mut server = Self { bin, directory, port, watch: Some((watch, input)) };
-        server.answered("up")?;
+        let mut server = Self { bin, directory: PathBuf::new(), port, watch: Some((watch, input)) };
+        server.directory = server.answered("up ")?.into();
         Ok(server)
     }
 
-    fn answered(&mut self, word: &str) -> io::Result<()> {
+    /// What the shell says after this word.
+    fn answered(&mut self, word: &str) -> io::Result<String> {
         let (watch, _) = self.watch.as_mut().expect("the shell is there until the drop");
         let mut line = String::new();
         // One line at a time is all that the shell says, so nothing is left in the buffer.
         let output = watch.stdout.as_mut().expect("the output was asked for");
         BufReader::new(output).read_line(&mut line)?;
-        if line.trim() == word {
-            return Ok(());
-        }
-        Err(io::Error::other("PostgreSQL did not do as it was told; what it said stands above"))
+        let more = line.trim_end().strip_prefix(word).map(str::to_owned);
+        more.ok_or_else(|| {
+            io::Error::other("PostgreSQL did not do as it was told; what it said stands above")
+        })
     }
 
     /// Tells the server to `restart`, `stop` or `start`, without giving it time to end what is under way.
     pub fn order(&mut self, order: &str) -> io::Result<()> {
         let (_, input) = self.watch.as_mut().expect("the shell is there until the drop");
         writeln!(input, "{order}")?;
-        self.answered("done")
+        self.answered("done").map(drop)
     }
 
     /// Runs statements with `psql` and answers with their rows, a line each.

@@ -38,6 +38,12 @@ pub enum BackupError {
         /// The file.
         path: PathBuf,
     },
+    /// Nobody has made a store in it.
+    #[error("{} is empty, there is no store in it yet: name the file that the server uses", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
     /// The store cannot be read.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -85,6 +91,9 @@ pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Copied, Ba
     }
     let source = open::onlooker(from)?;
     migrate::ours_or_empty(&source, from)?;
+    if migrate::taken(&source, from)? == 0 {
+        return Err(BackupError::Empty { path: from.to_owned() });
+    }
     if to.symlink_metadata().is_ok() {
         return Err(BackupError::Exists { path: to.to_owned() });
     }

@@ -6,6 +6,7 @@ mod damage;
 mod engine;
 mod many;
 mod news;
+mod own;
 mod plans;
 mod server;
 mod steps;

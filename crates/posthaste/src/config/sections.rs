@@ -263,7 +263,8 @@ fn store(reader: &mut Reader<'_>) -> Store {
         unsafe_durability,
         synchronous,
         migrate,
-        connections: reader.read("store.connections", values::whole(1..=1_000)),
+        // Whoever only looks leaves three to the others, and one is for those who look.
+        connections: reader.read("store.connections", values::whole(4..=1_000)),
         connect_timeout: reader.read("store.connect_timeout", values::wait),
         statement_timeout: reader.read("store.statement_timeout", values::wait),
         lock_timeout: reader.read("store.lock_timeout", values::wait),

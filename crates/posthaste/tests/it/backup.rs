@@ -86,6 +86,12 @@ async fn a_copy_is_never_put_over_something_and_leaves_nothing_half_done() {
     assert_eq!(ended.code, Some(1));
     assert!(ended.err.contains("cannot be written: name a file in a directory that is there"), "{ended:?}");
 
+    let empty = directory.join("empty.db");
+    std::fs::write(&empty, "").unwrap();
+    let ended = backup(&format!("sqlite://{}", empty.display()), &directory.join("other.db")).await;
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.err.contains("no store in it yet") && !ended.err.contains("disk"), "{ended:?}");
+
     let foreign = directory.join("foreign.db");
     Connection::open(&foreign).unwrap().execute_batch("create table mine (x)").unwrap();
     let ended = backup(&format!("sqlite://{}", foreign.display()), &directory.join("other.db")).await;

@@ -106,7 +106,7 @@ fn a_program_that_is_told_nothing_has_the_defaults_of_the_contract() {
     let store = &config.store;
     assert_eq!((store.unsafe_durability, store.synchronous, store.migrate), (false, Synchronous::Full, true));
     let waits = [store.connect_timeout, store.statement_timeout, store.lock_timeout];
-    assert_eq!((store.connections, waits, store.prepared), (10, [5, 30, 5].map(secs), true));
+    assert_eq!((store.connections, waits, store.prepared), (10, [5, 10, 5].map(secs), true));
     assert_eq!(store.root_certificates, None);
     assert_eq!((config.engine.concurrency, &config.engine.name), (256, &None));
     assert!(config.security.allow_subnets.is_empty());

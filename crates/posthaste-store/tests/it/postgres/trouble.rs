@@ -145,3 +145,30 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
     );
     assert_eq!(store.settings(None).await.unwrap(), Some((0, vec![])));
 }
+
+#[tokio::test]
+async fn whoever_only_looks_leaves_connections_to_those_who_work() {
+    let (server, mut running) = (Server::shared(), JoinSet::new());
+    let url = server.schema();
+    let store = Arc::new(PostgresStore::connect(&url, callers_time()).await.unwrap());
+    let hold = Duration::from_secs(9);
+    let (node, _) = store.join("n", hold, at(0)).await.unwrap();
+    let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    running.spawn(async move { connection.await.unwrap() });
+    holder.batch_execute("begin; lock table idempotency_even").await.unwrap();
+    let mut looking = JoinSet::new();
+    for _ in 0..8 {
+        let store = store.clone();
+        let looked = async move { store.idempotent("acme".parse().unwrap(), "key".to_owned(), at(0)).await };
+        looking.spawn(looked);
+    }
+    let waiting =
+        "select count(*) from pg_locks where relation = 'idempotency_even'::regclass and not granted";
+    while holder.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let beat = tokio::time::timeout(Duration::from_secs(20), store.heartbeat(node, hold, at(1))).await;
+    beat.expect("a heartbeat need not wait for them").unwrap();
+    holder.batch_execute("rollback").await.unwrap();
+    assert!(looking.join_all().await.into_iter().all(|found| found.unwrap().is_none()));
+}

@@ -53,7 +53,7 @@ async fn postgres(config: &Store, url: &Secret) -> Vec<Finding> {
         }
         Err(error) => found.push(Finding::fail("store", error.to_string())),
     }
-    found.push(fit(config, &inspection).await);
+    found.extend(fit(config, &inspection).await);
     found.push(match inspection.schema().await {
         Ok(schema) => in_order(schema.refused.map(StartError::from), config),
         Err(error) => Finding::fail("schema", error.to_string()),
@@ -63,7 +63,7 @@ async fn postgres(config: &Store, url: &Secret) -> Vec<Finding> {
         Ok(theirs) => clock(asked, theirs, SystemClock.now()),
         Err(error) => Finding::fail("store clock", error.to_string()),
     });
-    found.push(wake_ups(&inspection).await);
+    found.push(wake_ups(config, &inspection).await);
     found
 }
 
@@ -86,13 +86,22 @@ fn in_order(refused: Option<StartError>, config: &Store) -> Finding {
     }
 }
 
-async fn fit(config: &Store, inspection: &Inspection) -> Finding {
+/// What the server is asked for first is its durability, so whoever lacks something else keeps what it acknowledges.
+async fn fit(config: &Store, inspection: &Inspection) -> Vec<Finding> {
+    let durable = Finding::ok("store disk", "what the server acknowledges is on its disk");
     match inspection.fit().await {
-        Ok(()) => Finding::ok("store disk", "what the server acknowledges is on its disk"),
+        Ok(()) => vec![durable],
         Err(error @ ConnectError::NotDurable { .. }) if config.unsafe_durability => {
-            Finding::warn("store disk", error.to_string())
+            vec![Finding::warn("store disk", error.to_string())]
         }
-        Err(error) => Finding::fail("store disk", error.to_string()),
+        Err(error @ ConnectError::NotDurable { .. }) => vec![Finding::fail("store disk", error.to_string())],
+        Err(error @ ConnectError::TooOld { .. }) => {
+            vec![durable, Finding::fail("store version", error.to_string())]
+        }
+        Err(error @ ConnectError::NotUtf8 { .. }) => {
+            vec![durable, Finding::fail("store encoding", error.to_string())]
+        }
+        Err(error) => vec![Finding::fail("store", error.to_string())],
     }
 }
 
@@ -129,7 +138,12 @@ fn clock(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
     Finding::warn("store clock", text)
 }
 
-async fn wake_ups(inspection: &Inspection) -> Finding {
+async fn wake_ups(config: &Store, inspection: &Inspection) -> Finding {
+    if !config.prepared {
+        let text = "this node does not listen, since store.prepared = false says that its connections are no sessions: it finds \
+                    the work and settings of other nodes a little later (docs/scaling.md, Connections)";
+        return Finding::warn("wake-ups", text);
+    }
     match inspection.hears(HEARD_WITHIN).await {
         Ok(true) => {
             Finding::ok("wake-ups", "what one connection announces (NOTIFY) reaches another (LISTEN)")

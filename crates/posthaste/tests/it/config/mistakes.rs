@@ -54,7 +54,7 @@ const FILES: &[(&str, &str)] = &[
         "[store]\nunsafe_durability = \"true\"",
         "FILE: store.unsafe_durability must be true or false, not `true`",
     ),
-    ("[store]\nconnections = 0", "FILE: store.connections must be a whole number from 1 to 1000, not 0"),
+    ("[store]\nconnections = 3", "FILE: store.connections must be a whole number from 4 to 1000, not 3"),
     ("[store]\nconnect_timeout = 0", "FILE: store.connect_timeout must be from 1ms to 1d, not 0"),
     ("[store]\nstatement_timeout = \"0s\"", "FILE: store.statement_timeout must be from 1ms to 1d, not `0s`"),
     ("[store]\nlock_timeout = \"2d\"", "FILE: store.lock_timeout must be from 1ms to 1d, not `2d`"),

@@ -2,7 +2,8 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use serde_json::json;
@@ -45,12 +46,21 @@ impl Pooler {
             std::fs::set_permissions(directory.path(), mode).unwrap();
         }
         let path = std::env::var("PATH").unwrap_or_default();
-        let child = command.arg(&file).env("PATH", format!("{path}:/usr/sbin")).stderr(Stdio::null()).spawn();
+        // In a file, since nobody reads along while it runs.
+        let log = directory.path().join("pgbouncer.log");
+        let said = std::fs::File::create(&log).unwrap();
+        let child = command.arg(&file).env("PATH", format!("{path}:/usr/sbin")).stderr(said).spawn();
         let child =
             child.expect("pgbouncer is missing: install it, on Debian with: sudo apt-get install pgbouncer");
-        let pooler = Self { child, port, _directory: directory };
-        let open = async || TcpStream::connect(("127.0.0.1", port)).ok();
-        eventually(open).await.expect("the pooler listens");
+        let mut pooler = Self { child, port, _directory: directory };
+        let open = eventually(async || {
+            let ended = pooler.child.try_wait().unwrap();
+            let said = || std::fs::read_to_string(&log).unwrap();
+            assert!(ended.is_none(), "the pooler does not run: {ended:?}\n{}", said());
+            TcpStream::connect(("127.0.0.1", port)).ok()
+        });
+        let open = open.await;
+        assert!(open.is_some(), "the pooler does not listen:\n{}", std::fs::read_to_string(&log).unwrap());
         pooler
     }
 
@@ -82,11 +92,15 @@ async fn nodes_behind_a_pooler_in_transaction_mode_accept_and_deliver() {
         }
     }
     nodes[0].rest().await;
-    // What one node is told the other knows.
+    // What one node is told the other knows with its next heartbeat, within two seconds on a machine that is not busy.
     let key = nodes[0].client().post("/v1/keys", &json!({"name": "k", "tenant": "acme"})).await.unwrap();
     let id = answered(&key, StatusCode::CREATED)["id"].as_str().unwrap().to_owned();
     let shown = async || get(&nodes[1].client(), "/v1/keys").await.to_string().contains(&id).then_some(());
+    let told = Instant::now();
     eventually(shown).await.expect("the other node learns of the key");
+    let took = told.elapsed();
+    eprintln!("pooler: the key is known after {took:?}");
+    assert!(took <= Duration::from_secs(3), "the other node learned of the key after {took:?}");
     for node in nodes {
         assert!(!node.log().contains("ERROR"), "{}", node.log());
         node.stop().await;

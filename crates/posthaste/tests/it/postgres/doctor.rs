@@ -43,3 +43,26 @@ async fn the_doctor_says_which_step_is_missing_and_who_takes_it() {
     let line = ended.out.lines().find(|line| line.contains("schema")).unwrap();
     assert!(line.starts_with("fail") && line.ends_with("`posthaste migrate up`"), "{line}");
 }
+
+#[tokio::test]
+async fn the_doctor_names_what_a_server_lacks_and_not_its_disk() {
+    let name = database();
+    let recode =
+        format!("drop database {name}; create database {name} encoding 'SQL_ASCII' template template0");
+    for sql in recode.split("; ") {
+        shared().sql("postgres", sql).unwrap();
+    }
+    let ended = run(&["doctor", "--store", &shared().url(&name)]).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    let line = ended.out.lines().find(|line| line.contains("createdb")).unwrap();
+    assert!(line.starts_with("fail  store encoding"), "{line}");
+    assert!(ended.out.contains("ok    store disk"), "{ended:?}");
+}
+
+#[tokio::test]
+async fn the_doctor_says_that_a_node_without_sessions_does_not_listen() {
+    let url = shared().url(&database());
+    let ended = run(&["doctor", "--store", &url, "--set", "store.prepared=false"]).await;
+    let line = ended.out.lines().find(|line| line.contains("wake-ups")).unwrap();
+    assert!(line.starts_with("warn") && line.contains("does not listen"), "{line}");
+}

@@ -19,7 +19,7 @@ async fn ten_nodes_that_start_at_once_on_an_empty_database_all_come_up() {
     let name = database();
     let anywhere = "127.0.0.1:0".parse().unwrap();
     let homes: Vec<Home> = (0..10)
-        .map(|_| Home::new(&["store.connections=2"]).with_database(shared().url(&name), anywhere))
+        .map(|_| Home::new(&["store.connections=4"]).with_database(shared().url(&name), anywhere))
         .collect();
     let mut programs: Vec<_> = homes.iter().map(Home::spawn).collect();
     for program in &mut programs {
