@@ -11,6 +11,7 @@ use posthaste_core::notification::Notification;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::engine::{Engine, Shared};
 use crate::floor::Hold;
@@ -80,7 +81,13 @@ impl Engine {
 
 /// The loop: gathers, stores, answers. A caller that goes away changes nothing, for its request is already here.
 pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incoming>) {
+    let pays = shared.store.gathering_pays();
+    let mut took = Duration::ZERO;
     while let Some(first) = arrivals.recv().await {
+        if pays && took >= SLOW {
+            tokio::time::sleep(COMPANY).await;
+        }
+        let begun = Instant::now();
         let mut rows = first.notifications.len();
         let mut batch = vec![first];
         while rows < shared.settings.batch {
@@ -89,8 +96,14 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
             batch.push(more);
         }
         take(&shared, batch).await;
+        took = begun.elapsed();
     }
 }
+
+/// Under load a batch takes at least this long.
+const SLOW: Duration = Duration::from_millis(3);
+/// How long the first of a batch then waits for others: about as long as those who were just answered take to come back.
+const COMPANY: Duration = Duration::from_millis(1);
 
 async fn take(shared: &Shared, batch: Vec<Incoming>) {
     match store(shared, &batch).await.inspect_err(|_| shared.counts.store_error()) {

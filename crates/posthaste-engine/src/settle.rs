@@ -8,6 +8,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::lease::Lease;
 use posthaste_core::state::Lane;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::journal;
@@ -28,11 +29,20 @@ pub(crate) enum Report {
     },
 }
 
+/// How long after outcomes were recorded the next are gathered where that pays, unless there are many: nobody waits for a
+/// record.
+const GATHER: Duration = Duration::from_millis(10);
+/// How many outcomes are recorded without waiting for more.
+const MANY: usize = 64;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The loop: what was reported while the last batch was recorded makes the next one.
 pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceiver<Report>) {
+    // Far fewer than the places, or those would wait for the record.
+    let many =
+        if shared.store.gathering_pays() { MANY.min(shared.settings.concurrency as usize / 4) } else { 0 };
+    let mut recorded_at = None;
     while let Some(first) = reports.recv().await {
         let mut finished = Vec::new();
         let mut releases = Vec::new();
@@ -44,7 +54,14 @@ pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceive
             }
             let room = finished.len() + releases.len() < shared.settings.batch;
             report = if room { reports.try_recv().ok() } else { None };
+            if let (None, Some(last)) = (&report, recorded_at)
+                && finished.len() < many
+                && releases.is_empty()
+            {
+                report = tokio::time::timeout_at(last + GATHER, reports.recv()).await.ok().flatten();
+            }
         }
+        recorded_at = Some(Instant::now());
         record(&shared, finished).await;
         for (lease, only) in releases {
             release(&shared, lease, only).await;

@@ -53,6 +53,12 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// The place where notifications, attempts and dead letters are kept.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// Whether a transaction costs about as much for one row as for twenty, so that it pays to gather for a moment. Not so
+    /// for a store that gathers by itself.
+    fn gathering_pays(&self) -> bool {
+        false
+    }
+
     // ---- nodes ----
 
     /// A new node, alive for `hold`. `now` is the caller's time, for stores that have no clock of their own.

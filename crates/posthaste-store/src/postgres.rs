@@ -182,6 +182,10 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
+    fn gathering_pays(&self) -> bool {
+        true
+    }
+
     async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
         Ok(transact!(self, tx => nodes::join(&tx, name, hold, self.time(now)))?)
     }
