@@ -37,7 +37,7 @@ impl fmt::Debug for Kept {
 }
 
 impl Engine {
-    /// Every setting, as this node knows it: what it put itself at once, what others put with its next heartbeat.
+    /// Every setting, as this node knows it: what it put itself at once, what others put a moment later.
     pub fn settings(&self) -> Arc<Kept> {
         self.shared.policies.kept()
     }

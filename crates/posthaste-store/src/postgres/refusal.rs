@@ -166,7 +166,8 @@ pub enum ConnectError {
     },
     /// The schema is not what its list of steps says.
     #[error(
-        "the schema is half migrated: {what}. Restore a backup, or empty the database and run `posthaste migrate up`"
+        "the schema is half migrated: {what}. Restore a backup; only where nothing in it is needed, run `posthaste migrate up` on an \
+         empty database"
     )]
     HalfMigrated {
         /// What does not fit.
@@ -174,8 +175,8 @@ pub enum ConnectError {
     },
     /// Another program has written the database.
     #[error(
-        "the database holds tables of another program ({tables}): give Posthaste a database of its own and run `posthaste \
-         migrate up`"
+        "the database holds tables of another program ({tables}), or has lost its list of steps (schema_migration): give \
+         Posthaste a database of its own and run `posthaste migrate up`, or restore a backup"
     )]
     Foreign {
         /// The tables whose names are ours.
