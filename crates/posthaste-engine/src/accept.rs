@@ -81,10 +81,10 @@ impl Engine {
 
 /// The loop: gathers, stores, answers. A caller that goes away changes nothing, for its request is already here.
 pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incoming>) {
-    let pays = shared.store.gathering_pays();
+    let gathers = shared.store.is_shared();
     let mut took = Duration::ZERO;
     while let Some(first) = arrivals.recv().await {
-        if pays && took >= SLOW {
+        if gathers && took >= SLOW {
             tokio::time::sleep(COMPANY).await;
         }
         let begun = Instant::now();

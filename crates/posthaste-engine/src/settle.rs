@@ -40,8 +40,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The loop: what was reported while the last batch was recorded makes the next one.
 pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceiver<Report>) {
     // Far fewer than the places, or those would wait for the record.
-    let many =
-        if shared.store.gathering_pays() { MANY.min(shared.settings.concurrency as usize / 4) } else { 0 };
+    let many = if shared.store.is_shared() { MANY.min(shared.settings.concurrency as usize / 4) } else { 0 };
     let mut recorded_at = None;
     while let Some(first) = reports.recv().await {
         let mut finished = Vec::new();

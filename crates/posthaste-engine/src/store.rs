@@ -53,9 +53,9 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// The place where notifications, attempts and dead letters are kept.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Whether a transaction costs about as much for one row as for twenty, so that it pays to gather for a moment. Not so
-    /// for a store that gathers by itself.
-    fn gathering_pays(&self) -> bool {
+    /// Whether other nodes may use it at the same time. Such a store is a server, and a transaction there costs about as much
+    /// for one row as for twenty, so that it pays to gather for a moment; a file gathers by itself.
+    fn is_shared(&self) -> bool {
         false
     }
 

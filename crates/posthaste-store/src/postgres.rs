@@ -182,7 +182,7 @@ impl PostgresStore {
 
 #[async_trait]
 impl Store for PostgresStore {
-    fn gathering_pays(&self) -> bool {
+    fn is_shared(&self) -> bool {
         true
     }
 
