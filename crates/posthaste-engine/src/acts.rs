@@ -130,7 +130,7 @@ impl Engine {
     }
 
     /// Replaces the policy of a scope, or removes it. It acts on the next decision, here at once and on other nodes
-    /// with their next heartbeat.
+    /// a moment later.
     pub async fn put_policy(
         &self,
         scope: &Scope,
