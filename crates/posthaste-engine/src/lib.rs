@@ -26,6 +26,7 @@ mod reclaim;
 pub mod settings;
 mod settle;
 mod signal;
+pub mod sparing;
 pub mod store;
 pub mod tally;
 mod wake;

@@ -2,26 +2,21 @@
 
 use std::error::Error;
 use std::sync::{Mutex, MutexGuard};
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::engine::Shared;
+use crate::sparing::Sparing;
 use crate::store::StoreError;
-
-/// How long nothing is said after a line.
-const QUIET: Duration = Duration::from_secs(1);
 
 /// Whether the store serves, as the loops see it.
 #[derive(Debug, Default)]
 pub(crate) struct Outage(Mutex<Option<Failing>>);
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Failing {
     since: Instant,
-    said_at: Instant,
-    /// Calls that failed since then without a line of their own.
-    unsaid: u32,
+    lines: Sparing,
 }
 
 impl Outage {
@@ -30,23 +25,9 @@ impl Outage {
     }
 
     /// Notes a call that failed; answers how many there were since the last line, if it is time for one.
-    fn note(&self) -> Option<u32> {
-        let (mut failing, now) = (self.lock(), Instant::now());
-        match &mut *failing {
-            Some(known) if now - known.said_at < QUIET => {
-                known.unsaid += 1;
-                None
-            }
-            Some(known) => {
-                let calls = known.unsaid + 1;
-                *known = Failing { said_at: now, unsaid: 0, ..*known };
-                Some(calls)
-            }
-            none => {
-                *none = Some(Failing { since: now, said_at: now, unsaid: 0 });
-                Some(1)
-            }
-        }
+    fn note(&self) -> Option<u64> {
+        let now = Instant::now();
+        self.lock().get_or_insert_with(|| Failing { since: now, lines: Sparing::new() }).lines.count(now)
     }
 }
 
@@ -85,6 +66,8 @@ fn causes(error: &StoreError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]

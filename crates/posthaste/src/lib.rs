@@ -11,6 +11,5 @@ pub mod http;
 pub mod keys;
 mod open_files;
 pub mod shutdown;
-mod sparing;
 pub mod telemetry;
 pub mod wiring;

@@ -14,7 +14,7 @@ use posthaste_engine::store::StoreError;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use crate::sparing::Sparing;
+use posthaste_engine::sparing::Sparing;
 
 /// The kinds of problems. Status and code of each are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

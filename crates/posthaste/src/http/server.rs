@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::sparing::Sparing;
+use posthaste_engine::sparing::Sparing;
 
 /// How long a connection may take for what.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@ const APART: Duration = Duration::from_secs(1);
 
 /// One thing that may go wrong again and again.
 #[derive(Debug)]
-pub(crate) struct Sparing {
+pub struct Sparing {
     inner: Mutex<Told>,
 }
 
@@ -20,14 +20,20 @@ struct Told {
     untold: u64,
 }
 
+impl Default for Sparing {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Sparing {
     /// Nothing has gone wrong yet.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { inner: Mutex::new(Told { last: None, untold: 0 }) }
     }
 
     /// It went wrong. Answers how often it did since the last line, if it is time for one.
-    pub(crate) fn count(&self, now: Instant) -> Option<u64> {
+    pub fn count(&self, now: Instant) -> Option<u64> {
         let mut told = self.inner.lock().expect("no code panics while it counts");
         told.untold += 1;
         if told.last.is_some_and(|last| now.duration_since(last) < APART) {
@@ -38,7 +44,7 @@ impl Sparing {
     }
 
     /// It goes well. Answers whether it did not before.
-    pub(crate) fn mended(&mut self) -> bool {
+    pub fn mended(&mut self) -> bool {
         let told = self.inner.get_mut().expect("no code panics while it counts");
         told.untold = 0;
         told.last.take().is_some()
