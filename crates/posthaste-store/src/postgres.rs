@@ -242,7 +242,7 @@ impl Store for PostgresStore {
     }
 
     async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
-        Ok(transact!(self, tx => settle::settle(&tx, &self.flows, &batch, now))?)
+        Ok(transact!(self, tx => settle::settle(&tx, &batch, now))?)
     }
 
     async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {

@@ -124,7 +124,7 @@ impl<'a> Changes<'a> {
         let sums = self.deltas.sums(tx, flows).await?;
         let now = self.now.as_micros();
         let resolver = self.actor.unwrap_or(Audit::ITSELF);
-        let (ended, buried, counted) = (bind_ends!(ends), bind_letters!(ends), bind_sums!(sums));
+        let (ended, buried, counted) = (bind_ends!(ends), bind_letters!(ends.buried), bind_sums!(sums));
         let requested = bind![cancel_requests => UUID_ARRAY];
         let hurried = bind![retries_now => UUID_ARRAY, now => INT8];
         let gone = bind![ends.ids => UUID_ARRAY];
@@ -151,7 +151,7 @@ impl<'a> Changes<'a> {
             now => INT8,
             self.actor => TEXT,
         ];
-        let bury = ends.any_buried() && !tx.bug(Planted::LostDeadLetter);
+        let bury = !ends.buried.ids.is_empty() && !tx.bug(Planted::LostDeadLetter);
         let all: [(bool, Step<'_>); 11] = [
             (!cancel_requests.is_empty(), step!(REQUEST_CANCEL, requested)),
             (!retries_now.is_empty(), step!(RETRY_NOW, hurried)),

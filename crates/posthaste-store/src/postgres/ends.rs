@@ -19,38 +19,6 @@ macro_rules! ended_columns {
 }
 pub(super) use ended_columns;
 
-/// Makes rows of what ended; the parameters of their columns are named.
-macro_rules! insert_ends {
-    ($id:literal, $state:literal, $at:literal, $generation:literal, $base:literal, $attempt:literal, $reason:literal,
-        $text:literal, $letter:literal) => {
-        concat!(
-            "
-    insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
-    select *
-    from unnest(",
-            $id,
-            "::uuid[], ",
-            $state,
-            "::smallint[], ",
-            $at,
-            "::bigint[], ",
-            $generation,
-            "::integer[], ",
-            $base,
-            "::integer[], ",
-            $attempt,
-            "::integer[], ",
-            $reason,
-            "::text[], ",
-            $text,
-            "::text[], ",
-            $letter,
-            "::uuid[])"
-        )
-    };
-}
-pub(super) use insert_ends;
-
 /// A row of what ended.
 #[derive(Debug, Clone)]
 pub(super) struct Ended {
@@ -122,8 +90,8 @@ pub(super) struct Ends {
     pub(super) reasons: Vec<Option<&'static str>>,
     pub(super) texts: Vec<Option<String>>,
     pub(super) letters: Vec<Option<Uuid>>,
-    /// The time that the name of the dead letter carries.
-    pub(super) died: Vec<Option<i64>>,
+    /// Those of them that are dead letters.
+    pub(super) buried: Letters,
 }
 
 impl Ends {
@@ -138,27 +106,29 @@ impl Ends {
         self.reasons.push(ended.reason.map(Reason::code));
         self.texts.push(ended.text.as_ref().map(|text| clean(text).into_owned()));
         self.letters.push(ended.dead_letter.map(letter_uuid));
-        self.died.push(ended.dead_letter.map(|name| name.made_at().as_micros()));
-    }
-
-    /// Whether one of them is a dead letter.
-    pub(super) fn any_buried(&self) -> bool {
-        self.letters.iter().any(Option::is_some)
+        if let Some(name) = ended.dead_letter {
+            self.buried.push(id, name);
+        }
     }
 
     /// Makes the rows.
-    pub(super) const INSERT: &str = insert_ends!("$1", "$2", "$3", "$4", "$5", "$6", "$7", "$8", "$9");
+    pub(super) const INSERT: &str = "
+        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
+        select *
+        from unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::text[],
+            $8::text[], $9::uuid[])";
 
-    /// Makes the dead letters of those that have one, each with its own snapshot of the notification and of the attempts of
-    /// the generation. A wide row that is missing breaks a constraint, and with it the transaction.
+    /// Makes the dead letters of what has ended as one, each with its own snapshot of the notification and of the attempts
+    /// of the generation; where an end is recorded once more its dead letter is there already. A wide row that is missing
+    /// breaks a constraint, and with it the transaction.
     pub(super) const BURY: &str = "
         insert into dead_letter (id, notification, flow, priority, not_before, expires, recipient, template, subject,
             event_key, correlation_id, content, reason, text, attempts, failure, status, created_at)
-        select u.letter, u.id, n.flow, n.priority, n.not_before, n.expires, n.recipient, n.template, n.subject,
-            n.event_key, n.correlation_id, n.content, u.reason, u.text, coalesce(made.attempts, '[]'), made.failure, 0,
+        select e.dead_letter, e.id, n.flow, n.priority, n.not_before, n.expires, n.recipient, n.template, n.subject,
+            n.event_key, n.correlation_id, n.content, e.reason, e.text, coalesce(made.attempts, '[]'), made.failure, 0,
             u.died
-        from unnest($1::uuid[], $2::bigint[], $3::integer[], $4::text[], $5::text[], $6::uuid[])
-            as u (id, died, generation, reason, text, letter)
+        from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as u (id, letter, died)
+        join ended e on e.id = any(array[u.id])
         left join notification n on n.id = any(array[u.id])
         left join lateral (
             select json_agg(
@@ -168,8 +138,9 @@ impl Ends {
                 (array_agg(failure order by number desc))[1] as failure
             from attempt
             where attempt.notification = u.id
-            and attempt.generation = u.generation) as made on true
-        where u.letter is not null";
+            and attempt.generation = e.generation) as made on true
+        where e.dead_letter = u.letter
+        and not exists (select from dead_letter d where d.id = u.letter and d.notification = u.id)";
 }
 
 /// The values of `Ends::INSERT`.
@@ -189,17 +160,34 @@ macro_rules! bind_ends {
     };
 }
 
+pub(super) use bind_ends;
+
+/// The names of dead letters in columns.
+#[derive(Default)]
+pub(super) struct Letters {
+    pub(super) ids: Vec<Uuid>,
+    pub(super) names: Vec<Uuid>,
+    /// The times that the names carry.
+    pub(super) died: Vec<i64>,
+}
+
+impl Letters {
+    /// That notification has become a dead letter.
+    pub(super) fn push(&mut self, id: NotificationId, name: DeadLetterId) {
+        self.ids.push(uuid(id));
+        self.names.push(letter_uuid(name));
+        self.died.push(name.made_at().as_micros());
+    }
+}
+
 /// The values of `Ends::BURY`.
 macro_rules! bind_letters {
-    ($ends:expr) => {
+    ($letters:expr) => {
         $crate::postgres::tx::bind![
-            $ends.ids => UUID_ARRAY,
-            $ends.died => INT8_ARRAY,
-            $ends.generations => INT4_ARRAY,
-            $ends.reasons => TEXT_ARRAY,
-            $ends.texts => TEXT_ARRAY,
-            $ends.letters => UUID_ARRAY,
+            $letters.ids => UUID_ARRAY,
+            $letters.names => UUID_ARRAY,
+            $letters.died => INT8_ARRAY,
         ]
     };
 }
-pub(super) use {bind_ends, bind_letters};
+pub(super) use bind_letters;

@@ -1,169 +1,279 @@
 //! Recording outcomes, each where its lease still stands.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use posthaste_core::attempt::Attempt;
-use posthaste_core::flow::FlowId;
 use posthaste_core::id::NotificationId;
-use posthaste_core::state::Lane;
+use posthaste_core::reason::Reason;
 use posthaste_core::time::{Timestamp, micros};
-use posthaste_engine::store::{Ending, Next, Progress, Settled, Settlement};
-use tokio_postgres::Row;
+use posthaste_engine::store::{Ending, Next, Settled, Settlement};
 use uuid::Uuid;
 
-use super::counters::{Deltas, add_sums};
-use super::ends::{Ended, Ends, bind_letters, insert_ends};
-use super::fault::{Fault, Result};
-use super::flows::Flows;
+use super::ends::{Ends, Letters, bind_letters};
+use super::fault::Result;
 use super::planted::Planted;
-use super::rows::{Columns, clean, number, quick_text, uuid};
+use super::rows::{Columns, clean, letter_uuid, number, quick_text, uuid};
 use super::tx::{Mode, Step, Then, Tx, bind, step};
 
-/// Records each outcome whose lease is still held. Two rounds of questions: the rows leave the queue or wait again where
-/// the lease stands, then everything else is written and committed.
-pub(super) async fn settle(
-    tx: &Tx,
-    flows: &Flows,
-    batch: &[Settlement],
-    now: Timestamp,
-) -> Result<Vec<Settled>> {
-    if batch.is_empty() {
-        return Ok(vec![]);
-    }
+/// Records each outcome whose lease is still held. Nothing waits for the answer to something else, and a batch of ends is
+/// one statement: each answer by itself costs, and with small batches those are a good part of the whole.
+pub(super) async fn settle(tx: &Tx, batch: &[Settlement], now: Timestamp) -> Result<Vec<Settled>> {
     let mut answers = vec![Settled::LeaseLost; batch.len()];
-    let mut written = Written::default();
     let mut begin = Some(Mode::Write);
-    let mut waiting: Vec<usize> = (0..batch.len()).collect();
-    while !waiting.is_empty() {
-        // Items about one notification come after each other; there is seldom more than one.
-        let mut round: BTreeMap<NotificationId, usize> = BTreeMap::new();
-        waiting.retain(|place| match round.entry(batch[*place].id) {
-            std::collections::btree_map::Entry::Vacant(free) => {
-                free.insert(*place);
-                false
-            }
-            std::collections::btree_map::Entry::Occupied(_) => true,
-        });
-        let items: Vec<&Settlement> = round.values().map(|place| &batch[*place]).collect();
-        let applied = free(tx, begin.take(), &items).await?;
-        let told = cancelled(tx, &items, &applied).await?;
-        for (id, place) in &round {
-            if let Some(freed) = applied.get(id) {
-                written.add(tx, &batch[*place], freed, now)?;
+    let mut rounds = rounds(batch).into_iter().peekable();
+    while let Some(round) = rounds.next() {
+        let then = if rounds.peek().is_some() { Then::GoOn } else { Then::Commit };
+        let applied = record(tx, begin.take(), &round, then, now).await?;
+        let left = || round.iter().map(|(_, item)| *item).filter(|item| !applied.contains(&uuid(item.id)));
+        let told = cancelled(tx, then, left().filter(|item| !item.cancel_seen)).await?;
+        for (place, item) in &round {
+            if applied.contains(&uuid(item.id)) {
                 answers[*place] = Settled::Applied;
-            } else if told.contains(id) {
+            } else if told.contains(&uuid(item.id)) {
                 answers[*place] = Settled::CancelRequested;
             }
         }
-        // What was applied is held no more, so whoever comes after it has lost its lease.
-        waiting.retain(|place| !applied.contains_key(&batch[*place].id));
     }
-    written.commit(tx, begin, flows).await?;
     Ok(answers)
 }
 
-/// What a settlement has to know of the row that it took from its holder.
-struct Freed {
-    flow: FlowId,
-    lane: Lane,
-    progress: Progress,
+/// The outcomes with their places. Those about one notification come after each other, which is seldom more than one
+/// round; those of a round are in the order of their ids.
+fn rounds(batch: &[Settlement]) -> Vec<Vec<(usize, &Settlement)>> {
+    let mut rounds: Vec<BTreeMap<NotificationId, (usize, &Settlement)>> = vec![];
+    for (place, item) in batch.iter().enumerate() {
+        match rounds.iter_mut().find(|round| !round.contains_key(&item.id)) {
+            Some(round) => drop(round.insert(item.id, (place, item))),
+            None => rounds.push(BTreeMap::from([(item.id, (place, item))])),
+        }
+    }
+    rounds.into_iter().map(|round| round.into_values().collect()).collect()
 }
 
-const END: &str = "
-    delete from queue q
-    using unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[]) as u (id, node, fence, cancel_seen)
-    where q.id = any(array[u.id])
-    and q.node is not distinct from u.node
-    and q.fence is not distinct from u.fence
-    and (not q.cancel or u.cancel_seen)
-    returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation";
+/// Takes the rows from their holder where the lease stands and no request to cancel was overlooked, and writes what became
+/// of them. Answers which they were.
+async fn record(
+    tx: &Tx,
+    begin: Option<Mode>,
+    items: &[(usize, &Settlement)],
+    then: Then,
+    now: Timestamp,
+) -> Result<HashSet<Uuid>> {
+    let (mut ends, mut retries) = (NewEnds::default(), Retries::default());
+    for (_, item) in items {
+        match &item.next {
+            Next::End(ending) => ends.push(item, ending)?,
+            Next::Retry { due, delay } => {
+                retries.of.push(item)?;
+                retries.due.push(due.as_micros());
+                retries.delays.push(micros(*delay));
+            }
+        }
+    }
+    let (at, hour, writer) = (now.as_micros(), now.as_hours(), tx.writer());
+    let end = bind![
+        ends.of.ids => UUID_ARRAY,
+        ends.of.nodes => INT8_ARRAY,
+        ends.of.fences => INT8_ARRAY,
+        ends.of.cancel_seen => BOOL_ARRAY,
+        ends.of.generations => INT4_ARRAY,
+        ends.of.numbers => INT4_ARRAY,
+        ends.of.started_at => INT8_ARRAY,
+        ends.of.durations => INT8_ARRAY,
+        ends.of.failures => INT2_ARRAY,
+        ends.of.status_codes => INT4_ARRAY,
+        ends.of.errors => TEXT_ARRAY,
+        ends.of.quick_tries => TEXT_ARRAY,
+        writer => INT2,
+        ends.states => INT2_ARRAY,
+        ends.reasons => TEXT_ARRAY,
+        ends.texts => TEXT_ARRAY,
+        ends.names => UUID_ARRAY,
+        at => INT8,
+        hour => INT8,
+    ];
+    let retry = bind![
+        retries.of.ids => UUID_ARRAY,
+        retries.of.nodes => INT8_ARRAY,
+        retries.of.fences => INT8_ARRAY,
+        retries.of.cancel_seen => BOOL_ARRAY,
+        retries.of.generations => INT4_ARRAY,
+        retries.of.numbers => INT4_ARRAY,
+        retries.of.started_at => INT8_ARRAY,
+        retries.of.durations => INT8_ARRAY,
+        retries.of.failures => INT2_ARRAY,
+        retries.of.status_codes => INT4_ARRAY,
+        retries.of.errors => TEXT_ARRAY,
+        retries.of.quick_tries => TEXT_ARRAY,
+        writer => INT2,
+        retries.due => INT8_ARRAY,
+        retries.delays => INT8_ARRAY,
+    ];
+    let letters = bind_letters!(ends.buried);
+    let mut steps: Vec<Step<'_>> = vec![];
+    if !ends.states.is_empty() {
+        steps.push(step!(planted(tx, END), end));
+    }
+    if !retries.due.is_empty() {
+        steps.push(step!(planted(tx, RETRY), retry));
+    }
+    if !ends.buried.ids.is_empty() && !tx.bug(Planted::LostDeadLetter) {
+        steps.push(step!(Ends::BURY, letters));
+    }
+    let answers = match (begin, steps.as_slice(), then) {
+        (Some(mode), [only], Then::Commit) => vec![tx.alone(mode, &only.sql, only.bound).await?],
+        _ => tx.send(begin, &steps, then).await?,
+    };
+    answers.iter().flatten().map(|row| Columns::of(row).take()).collect()
+}
 
-/// `old` is the row as it was: what is counted changes with its lane.
-const RETRY: &str = "
-    update queue q
-    set lane = 1, due = u.due, delay = u.delay, node = null, fence = null, attempt = q.attempt + 1,
-        interruptions = 0, cancel = false
-    from unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::bigint[], $6::bigint[])
-        as u (id, node, fence, cancel_seen, due, delay)
-    join queue old on old.id = any(array[u.id])
-    where q.id = any(array[u.id])
-    and q.node is not distinct from u.node
-    and q.fence is not distinct from u.fence
-    and (not q.cancel or u.cancel_seen)
-    returning q.id, q.flow, old.lane, old.attempt, q.base, q.generation";
+/// The columns of an outcome, from the lease to the attempt; the attempt is null where none was made.
+macro_rules! outcomes {
+    ($more_values:literal, $more:literal) => {
+        concat!(
+            "unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::integer[], $6::integer[], $7::bigint[],
+            $8::bigint[], $9::smallint[], $10::integer[], $11::text[], $12::text[], ",
+            $more_values,
+            ") as u (id, node, fence, cancel_seen, made, number, started_at, duration, failure, status_code, error,
+            quick_tries, ",
+            $more,
+            ")"
+        )
+    };
+}
 
-fn fenced(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
+/// Whether the outcome `u` may be recorded of the row `q`.
+macro_rules! stands {
+    () => {
+        "q.id = any(array[u.id])
+        and q.node is not distinct from u.node
+        and q.fence is not distinct from u.fence
+        and (not q.cancel or u.cancel_seen)"
+    };
+}
+
+/// Keeps the attempts that were made of what was `freed`.
+macro_rules! attempts {
+    () => {
+        "insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
+            quick_tries)
+        select id, made, number, started_at, duration, failure, status_code, error, quick_tries
+        from freed
+        where number is not null"
+    };
+}
+
+/// Adds what changed to the kept sums: of each flow and of how many `n`, in the order of their keys.
+macro_rules! count {
+    ($of:literal, $changes:literal) => {
+        concat!(
+            "insert into counter (tenant, hour, kind, channel, writer, n)
+        select whose.tenant, what.hour, what.kind, f.channel, $13::smallint, sum(what.n)
+        from (",
+            $of,
+            ") as c
+        join flow f on f.id = any(array[c.flow])
+        cross join lateral (values (''), (f.tenant)) as whose (tenant)
+        cross join lateral (values ",
+            $changes,
+            ") as what (hour, kind, n)
+        group by whose.tenant, what.hour, what.kind, f.channel
+        having sum(what.n) <> 0
+        order by whose.tenant, what.hour, what.kind, f.channel
+        on conflict (tenant, hour, kind, channel, writer) do update
+        set n = counter.n + excluded.n"
+        )
+    };
+}
+
+/// What ends leaves the queue. The numbers of the kinds are those of `counters::Kind`.
+const END: &str = concat!(
+    "with freed as (
+        delete from queue q
+        using ",
+    outcomes!("$14::smallint[], $15::text[], $16::text[], $17::uuid[]", "state, reason, text, letter"),
+    "
+        where ",
+    stands!(),
+    "
+        returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation, u.made, u.number, u.started_at, u.duration,
+            u.failure, u.status_code, u.error, u.quick_tries, u.state, u.reason, u.text, u.letter),
+    made as (
+        ",
+    attempts!(),
+    "),
+    over as (
+        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
+        select id, state, $18::bigint, generation, base, coalesce(number, attempt - 1), reason, text, letter
+        from freed),
+    counted as (
+        ",
+    count!(
+        "select flow, lane, state, count(*) as n from freed group by flow, lane, state",
+        "(0::bigint, c.lane, -c.n), ($19::bigint, 4::smallint, c.n),
+            ($19::bigint, 3::smallint, case when c.state = 2 then c.n else 0 end),
+            (0::bigint, 2::smallint, case when c.state = 6 then c.n else 0 end)"
+    ),
+    ")
+    select id from freed"
+);
+
+/// What is to be tried again waits for that. `old` is the row as it was: what is counted changes with its lane.
+const RETRY: &str = concat!(
+    "with freed as (
+        update queue q
+        set lane = 1, due = u.due, delay = u.delay, node = null, fence = null, attempt = q.attempt + 1,
+            interruptions = 0, cancel = false
+        from ",
+    outcomes!("$14::bigint[], $15::bigint[]", "due, delay"),
+    "
+        join queue old on old.id = any(array[u.id])
+        where ",
+    stands!(),
+    "
+        returning q.id, q.flow, old.lane, u.made, u.number, u.started_at, u.duration, u.failure, u.status_code, u.error,
+            u.quick_tries),
+    made as (
+        ",
+    attempts!(),
+    "),
+    counted as (
+        ",
+    count!(
+        "select flow, lane, count(*) as n from freed where lane <> 1 group by flow, lane",
+        "(0::bigint, c.lane, -c.n), (0::bigint, 1::smallint, c.n)"
+    ),
+    ")
+    select id from freed"
+);
+
+fn planted(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
     if tx.bug(Planted::SettleWithoutFence) {
-        return sql
-            .replace(
-                "and q.node is not distinct from u.node\n    and q.fence is not distinct from u.fence",
-                "and q.node is not null",
-            )
-            .into();
+        let fence = "and q.node is not distinct from u.node
+        and q.fence is not distinct from u.fence";
+        return sql.replace(fence, "and q.node is not null").into();
+    }
+    if tx.bug(Planted::CounterDrift) {
+        return sql.replace("c.lane, -c.n), ($19", "c.lane, 0), ($19").into();
     }
     sql.into()
 }
 
-/// Takes the rows from their holder where the lease stands and no request to cancel was overlooked. The items are in
-/// the order of their ids.
-async fn free(tx: &Tx, begin: Option<Mode>, items: &[&Settlement]) -> Result<HashMap<NotificationId, Freed>> {
-    let (mut ends, mut retries) = (Leases::default(), Leases::default());
-    let (mut due, mut delays) = (vec![], vec![]);
-    for item in items {
-        match &item.next {
-            Next::End(_) => ends.push(item),
-            Next::Retry { due: at, delay } => {
-                retries.push(item);
-                due.push(at.as_micros());
-                delays.push(micros(*delay));
-            }
-        }
-    }
-    let end = bind![
-        ends.ids => UUID_ARRAY,
-        ends.nodes => INT8_ARRAY,
-        ends.fences => INT8_ARRAY,
-        ends.cancel_seen => BOOL_ARRAY,
-    ];
-    let retry = bind![
-        retries.ids => UUID_ARRAY,
-        retries.nodes => INT8_ARRAY,
-        retries.fences => INT8_ARRAY,
-        retries.cancel_seen => BOOL_ARRAY,
-        due => INT8_ARRAY,
-        delays => INT8_ARRAY,
-    ];
-    let mut steps: Vec<Step<'_>> = vec![];
-    if !ends.ids.is_empty() {
-        steps.push(step!(fenced(tx, END), end));
-    }
-    if !retries.ids.is_empty() {
-        steps.push(step!(fenced(tx, RETRY), retry));
-    }
-    let rows = tx.send(begin, &steps, Then::GoOn).await?;
-    rows.iter().flatten().map(freed).collect()
-}
-
-fn freed(row: &Row) -> Result<(NotificationId, Freed)> {
-    let mut columns = Columns::of(row);
-    let (id, flow, lane) = (columns.notification_id()?, FlowId(columns.take()?), columns.code()?);
-    let lane = Lane::from_code(lane).ok_or_else(|| Fault::nonsense(format!("lane {lane}")))?;
-    let (attempt, base, generation) = (columns.small()?, columns.small()?, columns.small()?);
-    Ok((id, Freed { flow, lane, progress: Progress { generation, attempt, base } }))
-}
-
-/// Which of the items that were not applied overlooked a request to cancel; the others have lost their lease.
-async fn cancelled(
+/// Which of the outcomes that were not recorded overlooked a request to cancel; the others have lost their lease. After the
+/// commit it is as good a question as before: a lease that is lost stays lost, and so does a request.
+async fn cancelled<'s>(
     tx: &Tx,
-    items: &[&Settlement],
-    applied: &HashMap<NotificationId, Freed>,
-) -> Result<HashSet<NotificationId>> {
-    let mut leases = Leases::default();
-    for item in items.iter().filter(|item| !applied.contains_key(&item.id) && !item.cancel_seen) {
-        leases.push(item);
+    then: Then,
+    items: impl Iterator<Item = &'s Settlement>,
+) -> Result<HashSet<Uuid>> {
+    let (mut ids, mut nodes, mut fences) = (vec![], vec![], vec![]);
+    for item in items {
+        ids.push(uuid(item.id));
+        nodes.push(item.lease.node.0);
+        fences.push(item.lease.fence.0);
     }
-    if leases.ids.is_empty() {
+    if ids.is_empty() {
         return Ok(HashSet::new());
     }
     let sql = "
@@ -173,148 +283,85 @@ async fn cancelled(
         where q.node is not distinct from u.node
         and q.fence is not distinct from u.fence
         and q.cancel";
-    let bound = bind![leases.ids => UUID_ARRAY, leases.nodes => INT8_ARRAY, leases.fences => INT8_ARRAY];
-    let rows = tx.rows(sql, bound).await?;
-    rows.iter().map(|row| Columns::of(row).notification_id()).collect()
+    let bound = bind![ids => UUID_ARRAY, nodes => INT8_ARRAY, fences => INT8_ARRAY];
+    let rows = match then {
+        Then::GoOn => tx.rows(sql, bound).await?,
+        Then::Commit => tx.alone(Mode::Read, sql, bound).await?,
+    };
+    rows.iter().map(|row| Columns::of(row).take()).collect()
 }
 
-/// Leases in columns.
+/// Outcomes in columns: the lease and the attempt.
 #[derive(Default)]
-struct Leases {
+struct Outcomes {
     ids: Vec<Uuid>,
     nodes: Vec<i64>,
     fences: Vec<i64>,
     cancel_seen: Vec<bool>,
-}
-
-impl Leases {
-    fn push(&mut self, item: &Settlement) {
-        self.ids.push(uuid(item.id));
-        self.nodes.push(item.lease.node.0);
-        self.fences.push(item.lease.fence.0);
-        self.cancel_seen.push(item.cancel_seen);
-    }
-}
-
-/// What is written beside the queue.
-#[derive(Default)]
-struct Written {
-    attempts: Attempts,
-    ends: Ends,
-    deltas: Deltas,
-}
-
-impl Written {
-    fn add(&mut self, tx: &Tx, item: &Settlement, freed: &Freed, now: Timestamp) -> Result<()> {
-        if let Some(attempt) = &item.attempt {
-            self.attempts.push(item.id, attempt)?;
-        }
-        let ending = match &item.next {
-            Next::Retry { .. } => {
-                self.deltas.live(freed.flow, freed.lane, -1);
-                self.deltas.live(freed.flow, Lane::Retry, 1);
-                return Ok(());
-            }
-            Next::End(ending) => ending,
-        };
-        let before = freed.progress.attempt.saturating_sub(1);
-        let last = item.attempt.as_ref().map_or(before, |made| made.number);
-        let plain = Ended::plain(ending.state(), now, Progress { attempt: last, ..freed.progress });
-        let ended = match ending {
-            Ending::Delivered | Ending::Cancelled | Ending::Expired => plain,
-            Ending::Failed { reason, text } => plain.because(*reason, text, None),
-            Ending::Buried { dead_letter, reason, text } => plain.because(*reason, text, Some(*dead_letter)),
-        };
-        self.ends.push(item.id, &ended);
-        self.deltas.ended(freed.flow, ended.state, now, 1);
-        if !(tx.bug(Planted::CounterDrift) && matches!(ending, Ending::Delivered)) {
-            self.deltas.live(freed.flow, freed.lane, -1);
-        }
-        Ok(())
-    }
-
-    /// Writes what there is and commits. The attempts come before the dead letters, which hold a copy of them.
-    async fn commit(self, tx: &Tx, begin: Option<Mode>, flows: &Flows) -> Result<()> {
-        let Self { attempts, ends, deltas } = self;
-        let sums = deltas.sums(tx, flows).await?;
-        let recorded = bind![
-            attempts.ids => UUID_ARRAY,
-            attempts.generations => INT4_ARRAY,
-            attempts.numbers => INT4_ARRAY,
-            attempts.started_at => INT8_ARRAY,
-            attempts.durations => INT8_ARRAY,
-            attempts.failures => INT2_ARRAY,
-            attempts.status_codes => INT4_ARRAY,
-            attempts.errors => TEXT_ARRAY,
-            attempts.quick_tries => TEXT_ARRAY,
-            ends.ids => UUID_ARRAY,
-            ends.states => INT2_ARRAY,
-            ends.at => INT8_ARRAY,
-            ends.generations => INT4_ARRAY,
-            ends.bases => INT4_ARRAY,
-            ends.attempts => INT4_ARRAY,
-            ends.reasons => TEXT_ARRAY,
-            ends.texts => TEXT_ARRAY,
-            ends.letters => UUID_ARRAY,
-            sums.tenants => TEXT_ARRAY,
-            sums.hours => INT8_ARRAY,
-            sums.kinds => INT2_ARRAY,
-            sums.channels => INT2_ARRAY,
-            sums.by => INT8_ARRAY,
-            sums.writer => INT2,
-        ];
-        let letters = bind_letters!(ends);
-        let mut steps: Vec<Step<'_>> = vec![];
-        if !attempts.ids.is_empty() || !ends.ids.is_empty() || !sums.by.is_empty() {
-            steps.push(step!(RECORD, recorded));
-        }
-        if ends.any_buried() && !tx.bug(Planted::LostDeadLetter) {
-            steps.push(step!(Ends::BURY, letters));
-        }
-        tx.send(begin, &steps, Then::Commit).await?;
-        Ok(())
-    }
-}
-
-/// The attempts, the ends and the counters in one statement, which is one answer and not three.
-const RECORD: &str = concat!(
-    "with made as (
-        insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
-            quick_tries)
-        select *
-        from unnest($1::uuid[], $2::integer[], $3::integer[], $4::bigint[], $5::bigint[], $6::smallint[], $7::integer[],
-            $8::text[], $9::text[])),
-    over as (",
-    insert_ends!("$10", "$11", "$12", "$13", "$14", "$15", "$16", "$17", "$18"),
-    ")",
-    add_sums!("$19", "$20", "$21", "$22", "$23", "$24")
-);
-
-/// Attempts in columns.
-#[derive(Default)]
-struct Attempts {
-    ids: Vec<Uuid>,
-    generations: Vec<i32>,
-    numbers: Vec<i32>,
-    started_at: Vec<i64>,
-    durations: Vec<i64>,
+    generations: Vec<Option<i32>>,
+    numbers: Vec<Option<i32>>,
+    started_at: Vec<Option<i64>>,
+    durations: Vec<Option<i64>>,
     failures: Vec<Option<i16>>,
     status_codes: Vec<Option<i32>>,
     errors: Vec<Option<String>>,
     quick_tries: Vec<Option<String>>,
 }
 
-impl Attempts {
-    fn push(&mut self, id: NotificationId, attempt: &Attempt) -> Result<()> {
-        self.ids.push(uuid(id));
-        self.generations.push(number(attempt.generation));
-        self.numbers.push(number(attempt.number));
-        self.started_at.push(attempt.started_at.as_micros());
-        self.durations.push(micros(attempt.duration));
-        self.failures.push(attempt.outcome.code().map(i16::from));
-        self.status_codes.push(attempt.status_code.map(i32::from));
-        self.errors.push(attempt.error.as_ref().map(|text| clean(text).into_owned()));
-        self.quick_tries.push(quick_text(&attempt.quick_tries)?);
+impl Outcomes {
+    fn push(&mut self, item: &Settlement) -> Result<()> {
+        self.ids.push(uuid(item.id));
+        self.nodes.push(item.lease.node.0);
+        self.fences.push(item.lease.fence.0);
+        self.cancel_seen.push(item.cancel_seen);
+        let attempt = item.attempt.as_ref();
+        self.generations.push(attempt.map(|made| number(made.generation)));
+        self.numbers.push(attempt.map(|made| number(made.number)));
+        self.started_at.push(attempt.map(|made| made.started_at.as_micros()));
+        self.durations.push(attempt.map(|made| micros(made.duration)));
+        self.failures.push(attempt.and_then(|made| made.outcome.code()).map(i16::from));
+        self.status_codes.push(attempt.and_then(|made| made.status_code).map(i32::from));
+        let error = attempt.and_then(|made| made.error.as_ref());
+        self.errors.push(error.map(|text| clean(text).into_owned()));
+        self.quick_tries.push(attempt.map_or(Ok(None), |made: &Attempt| quick_text(&made.quick_tries))?);
         Ok(())
     }
+}
+
+/// Outcomes that end a notification.
+#[derive(Default)]
+struct NewEnds {
+    of: Outcomes,
+    states: Vec<i16>,
+    reasons: Vec<Option<&'static str>>,
+    texts: Vec<Option<String>>,
+    names: Vec<Option<Uuid>>,
+    buried: Letters,
+}
+
+impl NewEnds {
+    fn push(&mut self, item: &Settlement, ending: &Ending) -> Result<()> {
+        self.of.push(item)?;
+        let (reason, text, name) = match ending {
+            Ending::Delivered | Ending::Cancelled | Ending::Expired => (None, None, None),
+            Ending::Failed { reason, text } => (Some(*reason), Some(text), None),
+            Ending::Buried { dead_letter, reason, text } => (Some(*reason), Some(text), Some(*dead_letter)),
+        };
+        self.states.push(i16::from(ending.state().code()));
+        self.reasons.push(reason.map(Reason::code));
+        self.texts.push(text.map(|text| clean(text).into_owned()));
+        self.names.push(name.map(letter_uuid));
+        if let Some(name) = name {
+            self.buried.push(item.id, name);
+        }
+        Ok(())
+    }
+}
+
+/// Outcomes after which it is tried again.
+#[derive(Default)]
+struct Retries {
+    of: Outcomes,
+    due: Vec<i64>,
+    delays: Vec<i64>,
 }
