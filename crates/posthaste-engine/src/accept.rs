@@ -82,28 +82,43 @@ impl Engine {
 /// The loop: gathers, stores, answers. A caller that goes away changes nothing, for its request is already here.
 pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incoming>) {
     let gathers = shared.store.is_shared();
-    let mut took = Duration::ZERO;
+    let mut last = Last::default();
     while let Some(first) = arrivals.recv().await {
-        if gathers && took >= SLOW {
-            tokio::time::sleep(COMPANY).await;
-        }
-        let begun = Instant::now();
+        let wait = (gathers && last.rows >= CROWD).then(|| Instant::now() + last.took.min(LONGEST_WAIT));
         let mut rows = first.notifications.len();
         let mut batch = vec![first];
         while rows < shared.settings.batch {
-            let Ok(more) = arrivals.try_recv() else { break };
+            let more = match (arrivals.try_recv(), wait) {
+                (Ok(more), _) => more,
+                (Err(_), Some(until)) if rows < COMPANY => {
+                    let Ok(Some(more)) = tokio::time::timeout_at(until, arrivals.recv()).await else { break };
+                    more
+                }
+                (Err(_), _) => break,
+            };
             rows += more.notifications.len();
             batch.push(more);
         }
+        let begun = Instant::now();
         take(&shared, batch).await;
-        took = begun.elapsed();
+        last = Last { rows, took: begun.elapsed() };
     }
 }
 
-/// Under load a batch takes at least this long.
-const SLOW: Duration = Duration::from_millis(3);
-/// How long the first of a batch then waits for others: about as long as those who were just answered take to come back.
-const COMPANY: Duration = Duration::from_millis(1);
+/// The batch before.
+#[derive(Default)]
+struct Last {
+    rows: usize,
+    took: Duration,
+}
+
+/// A transaction costs about as much as so many rows in it. Where several nodes share the work of few callers each would
+/// make many small ones: a batch waits until it has so many, but no longer than the one before it took.
+const COMPANY: usize = 32;
+/// Where the batch before had fewer there is no crowd to wait for.
+const CROWD: usize = 8;
+/// However slow the store is.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 async fn take(shared: &Shared, batch: Vec<Incoming>) {
     match store(shared, &batch).await.inspect_err(|_| shared.counts.store_error()) {

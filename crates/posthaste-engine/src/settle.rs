@@ -31,16 +31,16 @@ pub(crate) enum Report {
 
 /// How long after outcomes were recorded the next are gathered where that pays, unless there are many: nobody waits for a
 /// record.
-const GATHER: Duration = Duration::from_millis(10);
+const GATHER: Duration = Duration::from_millis(20);
 /// How many outcomes are recorded without waiting for more.
-const MANY: usize = 64;
+const MANY: usize = 128;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The loop: what was reported while the last batch was recorded makes the next one.
 pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceiver<Report>) {
-    // Far fewer than the places, or those would wait for the record.
-    let many = if shared.store.is_shared() { MANY.min(shared.settings.concurrency as usize / 4) } else { 0 };
+    // Fewer than the places, or those would wait for the record.
+    let many = if shared.store.is_shared() { MANY.min(shared.settings.concurrency as usize / 2) } else { 0 };
     let mut recorded_at = None;
     while let Some(first) = reports.recv().await {
         let mut finished = Vec::new();
