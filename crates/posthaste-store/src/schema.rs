@@ -2,6 +2,25 @@
 
 use posthaste_core::time::Timestamp;
 
+/// The tables that the first step makes, in both kinds of store. A later step that removes one takes it off this list.
+pub(crate) const TABLES: &[&str] = &[
+    "attempt",
+    "audit",
+    "counter",
+    "dead_letter",
+    "ended",
+    "event",
+    "flow",
+    "idempotency_day",
+    "idempotency_even",
+    "idempotency_odd",
+    "node",
+    "notification",
+    "queue",
+    "setting",
+    "setting_version",
+];
+
 /// A step of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {

@@ -17,7 +17,7 @@ use tokio_postgres::types::Type;
 
 use super::connect::{self, PostgresOptions};
 use super::refusal::{ConnectError, chain};
-use crate::schema::{Schema, Step};
+use crate::schema::{Schema, Step, TABLES};
 
 /// A step of the schema.
 struct Migration {
@@ -42,25 +42,6 @@ const MIGRATIONS: &[Migration] = &[
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.
 const LOCK: i64 = 0x706f_7374_6861_7374;
-
-/// The tables that the first step makes. A later step that removes one takes it off this list.
-const TABLES: &[&str] = &[
-    "attempt",
-    "audit",
-    "counter",
-    "dead_letter",
-    "ended",
-    "event",
-    "flow",
-    "idempotency_day",
-    "idempotency_even",
-    "idempotency_odd",
-    "node",
-    "notification",
-    "queue",
-    "setting",
-    "setting_version",
-];
 
 /// How long a step waits for a table that somebody is using.
 const TABLE_WITHIN: &str = "2s";

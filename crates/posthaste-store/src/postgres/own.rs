@@ -34,8 +34,12 @@ const WATCH: &str = r#"
     }
     trap end EXIT
     cd "$DIRECTORY" || exit 1
-    said=$(as "$BIN/initdb" -D data -A trust -U postgres -E UTF8 --locale=C --no-sync 2>&1) || { echo "$said" >&2; exit 1; }
-    as sed -i '1i host all locked 127.0.0.1/32 scram-sha-256' data/pg_hba.conf
+    if [ "$OF" ]; then
+        said=$(as "$BIN/pg_basebackup" -D data -h 127.0.0.1 -p "$OF" -U postgres -R -c fast --no-sync 2>&1)
+    else
+        said=$(as "$BIN/initdb" -D data -A trust -U postgres -E UTF8 --locale=C --no-sync 2>&1) &&
+            as sed -i '1i host all locked 127.0.0.1/32 scram-sha-256' data/pg_hba.conf
+    fi || { echo "$said" >&2; exit 1; }
     as tee -a data/postgresql.conf >/dev/null <<TEXT
 port = $PORT
 listen_addresses = '127.0.0.1'
@@ -53,7 +57,7 @@ TEXT
     echo "up $DIRECTORY"
     while read -r wanted; do
         case $wanted in
-            start) order start ;;
+            start|promote) order "$wanted" ;;
             *) order -m immediate "$wanted" ;;
         esac
         echo done
@@ -63,13 +67,23 @@ TEXT
 impl OwnServer {
     /// A new server below this directory, with these lines in its `postgresql.conf` beside those that it needs.
     pub fn start(below: &Path, settings: &str) -> io::Result<Self> {
+        Self::begin(below, settings, None)
+    }
+
+    /// A standby of another server: it follows what that one does, and only reads until it is told to `promote`.
+    pub fn standby_of(first: &Self, below: &Path) -> io::Result<Self> {
+        Self::begin(below, "", Some(first.port))
+    }
+
+    fn begin(below: &Path, settings: &str, of: Option<u16>) -> io::Result<Self> {
         let (bin, port) = (installed()?, free_port()?);
         let mut watch = Command::new("sh");
         watch
             .args(["-c", WATCH])
             .env("BIN", &bin)
             .env("BELOW", std::path::absolute(below)?)
-            .env("SETTINGS", settings);
+            .env("SETTINGS", settings)
+            .env("OF", of.map(|port| port.to_string()).unwrap_or_default());
         watch.env("PORT", port.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         let mut watch = watch.spawn()?;
         let input = watch.stdin.take().expect("the input was asked for");
@@ -91,7 +105,7 @@ impl OwnServer {
         })
     }
 
-    /// Tells the server to `restart`, `stop` or `start`, without giving it time to end what is under way.
+    /// Tells the server to `restart`, `stop`, `start` or `promote`, without giving it time to end what is under way.
     pub fn order(&mut self, order: &str) -> io::Result<()> {
         let (_, input) = self.watch.as_mut().expect("the shell is there until the drop");
         writeln!(input, "{order}")?;

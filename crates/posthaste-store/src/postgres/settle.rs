@@ -14,7 +14,7 @@ use super::ends::{Ends, Letters, bind_letters};
 use super::fault::Result;
 use super::planted::Planted;
 use super::rows::{Columns, clean, letter_uuid, number, quick_text, uuid};
-use super::tx::{Mode, Step, Then, Tx, bind, step};
+use super::tx::{Bound, Mode, Step, Then, Tx, bind, step};
 
 /// Records each outcome whose lease is still held. Nothing waits for the answer to something else, and a batch of ends is
 /// one statement: each answer by itself costs, and with small batches those are a good part of the whole.
@@ -72,51 +72,24 @@ async fn record(
         }
     }
     let (at, hour, writer) = (now.as_micros(), now.as_hours(), tx.writer());
-    let end = bind![
-        ends.of.ids => UUID_ARRAY,
-        ends.of.nodes => INT8_ARRAY,
-        ends.of.fences => INT8_ARRAY,
-        ends.of.cancel_seen => BOOL_ARRAY,
-        ends.of.generations => INT4_ARRAY,
-        ends.of.numbers => INT4_ARRAY,
-        ends.of.started_at => INT8_ARRAY,
-        ends.of.durations => INT8_ARRAY,
-        ends.of.failures => INT2_ARRAY,
-        ends.of.status_codes => INT4_ARRAY,
-        ends.of.errors => TEXT_ARRAY,
-        ends.of.quick_tries => TEXT_ARRAY,
-        writer => INT2,
+    let mut end = ends.of.bound(&writer);
+    end.extend_from_slice(bind![
         ends.states => INT2_ARRAY,
         ends.reasons => TEXT_ARRAY,
         ends.texts => TEXT_ARRAY,
         ends.names => UUID_ARRAY,
         at => INT8,
         hour => INT8,
-    ];
-    let retry = bind![
-        retries.of.ids => UUID_ARRAY,
-        retries.of.nodes => INT8_ARRAY,
-        retries.of.fences => INT8_ARRAY,
-        retries.of.cancel_seen => BOOL_ARRAY,
-        retries.of.generations => INT4_ARRAY,
-        retries.of.numbers => INT4_ARRAY,
-        retries.of.started_at => INT8_ARRAY,
-        retries.of.durations => INT8_ARRAY,
-        retries.of.failures => INT2_ARRAY,
-        retries.of.status_codes => INT4_ARRAY,
-        retries.of.errors => TEXT_ARRAY,
-        retries.of.quick_tries => TEXT_ARRAY,
-        writer => INT2,
-        retries.due => INT8_ARRAY,
-        retries.delays => INT8_ARRAY,
-    ];
+    ]);
+    let mut retry = retries.of.bound(&writer);
+    retry.extend_from_slice(bind![retries.due => INT8_ARRAY, retries.delays => INT8_ARRAY]);
     let letters = bind_letters!(ends.buried);
     let mut steps: Vec<Step<'_>> = vec![];
     if !ends.states.is_empty() {
-        steps.push(step!(planted(tx, END), end));
+        steps.push(step!(planted(tx, END), &end));
     }
     if !retries.due.is_empty() {
-        steps.push(step!(planted(tx, RETRY), retry));
+        steps.push(step!(planted(tx, RETRY), &retry));
     }
     if !ends.buried.ids.is_empty() && !tx.bug(Planted::LostDeadLetter) {
         steps.push(step!(Ends::BURY, letters));
@@ -325,6 +298,26 @@ impl Outcomes {
         self.errors.push(error.map(|text| clean(text).into_owned()));
         self.quick_tries.push(attempt.map_or(Ok(None), |made: &Attempt| quick_text(&made.quick_tries))?);
         Ok(())
+    }
+
+    /// The values of `outcomes!`, and who counts.
+    fn bound<'v>(&'v self, writer: &'v i16) -> Vec<Bound<'v>> {
+        let bound: &[Bound<'v>] = bind![
+            self.ids => UUID_ARRAY,
+            self.nodes => INT8_ARRAY,
+            self.fences => INT8_ARRAY,
+            self.cancel_seen => BOOL_ARRAY,
+            self.generations => INT4_ARRAY,
+            self.numbers => INT4_ARRAY,
+            self.started_at => INT8_ARRAY,
+            self.durations => INT8_ARRAY,
+            self.failures => INT2_ARRAY,
+            self.status_codes => INT4_ARRAY,
+            self.errors => TEXT_ARRAY,
+            self.quick_tries => TEXT_ARRAY,
+            *writer => INT2,
+        ];
+        bound.to_vec()
     }
 }
 

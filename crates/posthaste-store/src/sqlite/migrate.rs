@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::lock::Lock;
 use super::open::{self, OpenError, Options};
-use crate::schema::{Schema, Step};
+use crate::schema::{Schema, Step, TABLES};
 
 /// Every step that is known, in their order: the name of its file and what is in it.
 const MIGRATIONS: &[(&str, &str)] = &[
@@ -32,7 +32,10 @@ pub fn status(path: impl AsRef<Path>) -> Result<Schema<OpenError>, OpenError> {
             let taken = taken(&conn, path)?;
             Ok(Schema { steps: steps(taken), refused: refused(taken, path) })
         }
-        Err(foreign @ OpenError::Foreign { .. }) => Ok(Schema { steps: steps(0), refused: Some(foreign) }),
+        Err(refused @ OpenError::Foreign { .. }) => Ok(Schema { steps: steps(0), refused: Some(refused) }),
+        Err(refused @ OpenError::HalfMigrated { .. }) => {
+            Ok(Schema { steps: steps(taken(&conn, path)?), refused: Some(refused) })
+        }
         Err(other) => Err(other),
     }
 }
@@ -62,17 +65,31 @@ fn up_alone(path: &Path, options: &Options) -> Result<Vec<Step>, OpenError> {
     Ok(steps)
 }
 
-/// Refuses a file with somebody else's tables before anything in it is changed.
+/// Refuses a file with somebody else's tables, or with other tables than its steps have made, before anything in it is
+/// changed.
 pub(super) fn ours_or_empty(conn: &Connection, path: &Path) -> Result<(), OpenError> {
     let sqlite = |source| OpenError::sqlite(path, source);
+    // All of it at one moment: another process may be taking a step.
+    let moment = conn.unchecked_transaction().map_err(sqlite)?;
     let application: i64 =
-        conn.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
-    let count = "select count(*) from sqlite_schema";
-    let tables: i64 = conn.query_row(count, [], |row| row.get(0)).map_err(sqlite)?;
-    if tables > 0 && application != APPLICATION {
+        moment.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
+    let mut found = moment.prepare("select name from sqlite_schema where type = 'table'").map_err(sqlite)?;
+    let tables = found.query_map([], |row| row.get(0)).map_err(sqlite)?;
+    let tables = tables.collect::<Result<Vec<String>, _>>().map_err(sqlite)?;
+    if !tables.is_empty() && application != APPLICATION {
         return Err(OpenError::Foreign { path: path.to_owned() });
     }
-    Ok(())
+    let half = |what: String| Err(OpenError::HalfMigrated { path: path.to_owned(), what });
+    let missing: Vec<&str> =
+        TABLES.iter().copied().filter(|name| !tables.iter().any(|table| table == name)).collect();
+    match taken(&moment, path)? {
+        0 if missing.len() < TABLES.len() => half("it has taken no step, and has tables".to_owned()),
+        // A newer program may have removed some.
+        steps if steps <= MIGRATIONS.len() && steps > 0 && !missing.is_empty() => {
+            half(format!("it has taken its steps, and these tables are missing: {}", missing.join(", ")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Refuses a file that has not taken every step, or is not there.

@@ -172,6 +172,17 @@ pub enum OpenError {
         /// The first step that is missing.
         step: String,
     },
+    /// The schema is not what its number of steps says.
+    #[error(
+        "{} is half migrated: {what}. Restore a backup; only where nothing in it is needed, name a file that is not there yet",
+        path.display()
+    )]
+    HalfMigrated {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        what: String,
+    },
     /// Another program has written the file.
     #[error("{} is an SQLite file of another program: give Posthaste a file of its own", path.display())]
     Foreign {

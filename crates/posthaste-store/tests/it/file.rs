@@ -201,6 +201,31 @@ fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[test]
+fn a_file_whose_tables_are_not_what_its_steps_have_made_is_refused_and_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let cases = [
+        ("lost.db", "drop table queue; drop table counter", "these tables are missing: counter, queue"),
+        ("forgot.db", "pragma user_version = 0", "it has taken no step, and has tables"),
+        ("made-up.db", "pragma user_version = 2", "these tables are missing: attempt, audit"),
+    ];
+    for (name, harm, what) in cases {
+        let path = directory.path().join(name);
+        if name != "made-up.db" {
+            drop(SqliteStore::open(&path, Options::default()).unwrap());
+        }
+        beside(&path, |conn| conn.execute_batch(harm).unwrap());
+        let before = std::fs::read(&path).unwrap();
+        let refused = SqliteStore::open(&path, Options::default()).err().unwrap();
+        assert!(matches!(refused, OpenError::HalfMigrated { .. }), "{name}: {refused}");
+        let said = refused.to_string();
+        assert!(said.contains(what) && said.contains("Restore a backup"), "{said}");
+        let schema = posthaste_store::sqlite::migrate::status(&path).unwrap();
+        assert!(matches!(schema.refused, Some(OpenError::HalfMigrated { .. })), "{name}");
+        assert!(before == std::fs::read(&path).unwrap(), "{name} was changed");
+    }
+}
+
+#[test]
 fn a_file_of_something_else_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("notes.txt");

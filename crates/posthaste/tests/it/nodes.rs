@@ -4,6 +4,7 @@
 
 mod chaos;
 mod clock;
+mod failover;
 mod leases;
 mod pause;
 mod pooler;
@@ -36,12 +37,18 @@ impl Cluster {
     /// An empty database and so many homes of nodes that send so many at once.
     fn new(nodes: usize, concurrency: u32) -> Self {
         let server = block_in_place(|| OwnServer::start(&std::env::temp_dir(), "")).unwrap();
+        let url = server.url(DATABASE);
+        Self::on(server, &url, nodes, concurrency)
+    }
+
+    /// The same on that server, which the nodes know by that URL.
+    fn on(server: OwnServer, url: &str, nodes: usize, concurrency: u32) -> Self {
         block_in_place(|| server.sql("postgres", &format!("create database {DATABASE}"))).unwrap();
         let doors = free_doors(nodes);
         let home = |(place, door): (usize, &SocketAddr)| {
             let settings = [format!("engine.concurrency={concurrency}"), format!("engine.name=node-{place}")];
             let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-            Home::new(&settings).with_database(server.url(DATABASE), *door)
+            Home::new(&settings).with_database(url.to_owned(), *door)
         };
         let homes = doors.iter().enumerate().map(home).collect();
         Self { server, homes, doors }

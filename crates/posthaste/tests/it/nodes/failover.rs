@@ -1,0 +1,79 @@
+//! The database's machine is lost and its standby takes over: the nodes find it by themselves.
+
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use http::header::RETRY_AFTER;
+use posthaste_store::postgres::own::OwnServer;
+use serde_json::Value;
+use tokio::task::block_in_place;
+use tokio::time::sleep;
+
+use super::super::load::{Aim, Load, Pace};
+use super::super::program::{eventually, sink};
+use super::leases::{Book, Strays};
+use super::{CONCURRENCY, Cluster, DATABASE};
+
+const PATHS: &[&str] = &["/ok", "/ok", "/flaky/20", "/delay/100ms", "/status/400"];
+
+/// A standby that has everything before its first server says that it is done.
+async fn standby(first: &OwnServer) -> OwnServer {
+    let standby = block_in_place(|| OwnServer::standby_of(first, &std::env::temp_dir())).unwrap();
+    let sql = |sql: &str| block_in_place(|| first.sql("postgres", sql)).unwrap();
+    sql("alter system set synchronous_standby_names = '*'");
+    sql("select pg_reload_conf()");
+    let follows =
+        eventually(async || (sql("select sync_state from pg_stat_replication") == "sync").then_some(()));
+    follows.await.expect("the standby follows");
+    standby
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_the_database_is_lost_the_nodes_go_on_with_its_standby() {
+    let mut rng = Rng::new();
+    let first = block_in_place(|| OwnServer::start(&std::env::temp_dir(), "")).unwrap();
+    let mut second = standby(&first).await;
+    // The standby is named first: a server that only reads is passed over.
+    let url =
+        format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/{DATABASE}", second.port(), first.port());
+    let (mut cluster, sink) = (Cluster::on(first, &url, 2, CONCURRENCY), sink().await);
+    let mut nodes = cluster.start().await;
+    Book::open(&cluster);
+    let aim = Aim { sink: sink.url(""), paths: PATHS, bytes: 100 };
+    let pace = Pace { count: 3_000, over: Duration::from_secs(8) };
+    let load = Load::through(&cluster.doors, aim, pace, &mut rng);
+    sleep(Duration::from_secs(2)).await;
+
+    block_in_place(|| cluster.server.order("stop")).unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let promoted = Instant::now();
+    block_in_place(|| second.order("promote")).unwrap();
+    for node in &mut nodes {
+        node.ready().await;
+    }
+    let took = promoted.elapsed();
+    cluster.server = second;
+    let mut ledger = load.ended().await;
+    for refused in &ledger.refused {
+        assert_eq!(refused.json::<Value>().unwrap()["code"], "STORE_UNAVAILABLE");
+        assert!(refused.headers.contains_key(RETRY_AFTER), "{:?}", refused.headers);
+    }
+    assert!(!ledger.refused.is_empty(), "the database was away under load");
+    ledger.repeat(&nodes[0].client(), &mut rng).await;
+    nodes[0].rest().await;
+    for node in nodes {
+        node.stop().await;
+    }
+
+    let (kept, book) = (cluster.kept(), Book::read(&cluster));
+    kept.check(&ledger);
+    eprintln!(
+        "failover: {} acknowledged, {} refusals, {} duplicates, ready {took:?} after the standby was told",
+        ledger.acknowledged.len(),
+        ledger.refused.len(),
+        kept.duplicates(&sink)
+    );
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert_eq!(book.strays(&sink), Strays::default());
+    sink.stop().await;
+}
