@@ -90,12 +90,14 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
     let mut look_at = None;
     loop {
         let news = tokio::select! {
-            news = ear.next() => news,
+            // In an order, so that a simulated run can be replayed; and however much news there is, the look comes.
+            biased;
             () = at(look_at) => {
                 (look_at, looked) = (None, Instant::now());
                 shared.alarm.look();
                 continue;
             }
+            news = ear.next() => news,
         };
         let (look, settings) = match news {
             Ok(News::Due { from, .. }) if from == shared.node.id() => continue,

@@ -55,6 +55,11 @@ fn core_and_engine_never_block_a_thread() {
 }
 
 #[test]
+fn the_engine_leaves_no_wait_to_chance() {
+    each(Tree::read().ending("crates/", ".rs"), source::biased);
+}
+
+#[test]
 fn dependency_arrows_point_one_way() {
     each(Tree::read().ending("crates/", "/Cargo.toml"), manifest::arrows);
 }

@@ -112,6 +112,20 @@ pub(super) fn no_thread_sleep(path: &str, text: &str) -> Vec<Problem> {
     find(path, text.lines(), &["thread::sleep"], "use paused time or a barrier")
 }
 
+/// In the engine no wait is left to chance: of two that are ready the first is taken, so that a simulated run can be replayed.
+pub(super) fn biased(path: &str, text: &str) -> Vec<Problem> {
+    if !path.starts_with("crates/posthaste-engine/") {
+        return vec![];
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let follows = |index: usize| {
+        lines[index + 1..].iter().map(|line| line.trim()).find(|line| !line.starts_with("//"))
+            == Some("biased;")
+    };
+    let random = (0..lines.len()).filter(|index| lines[*index].contains("select! {") && !follows(*index));
+    random.map(|index| Problem::at(path, index + 1, "begin `select!` with `biased;`")).collect()
+}
+
 /// Each migration has its twin of the same name in the other store.
 pub(super) fn twins(sqlite: &[String], postgres: &[String]) -> Vec<Problem> {
     let lonely = |of: &str, names: &[String], others: &[String]| {
@@ -219,6 +233,15 @@ fn a_sleeping_thread_is_found() {
     assert_eq!(no_thread_sleep("crates/posthaste-core/src/a.rs", bad).len(), 1);
     assert_eq!(no_thread_sleep("crates/posthaste/tests/it/a.rs", bad), []);
     assert_eq!(no_thread_sleep("crates/posthaste-engine/src/a.rs", "tokio::time::sleep(second).await;"), []);
+}
+
+#[test]
+fn a_wait_that_is_left_to_chance_is_found() {
+    let engine = "crates/posthaste-engine/src/a.rs";
+    let (good, bad) = ("tokio::select! {\n // Why.\n biased;\n", "//! A.\ntokio::select! {\n a = b => {}\n");
+    assert_eq!(biased(engine, good), []);
+    assert!(biased(engine, bad)[0].to_string().starts_with("crates/posthaste-engine/src/a.rs:2: "));
+    assert_eq!(biased("crates/posthaste-wire/src/a.rs", bad), []);
 }
 
 #[test]
