@@ -84,13 +84,13 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
     let gathers = shared.store.is_shared();
     let mut last = Last::default();
     while let Some(first) = arrivals.recv().await {
-        let wait = (gathers && last.rows >= CROWD).then(|| Instant::now() + last.took.min(LONGEST_WAIT));
+        let wait = if gathers { last.wait(1 + arrivals.len()) } else { None };
         let mut rows = first.notifications.len();
         let mut batch = vec![first];
         while rows < shared.settings.batch {
             let more = match (arrivals.try_recv(), wait) {
                 (Ok(more), _) => more,
-                (Err(_), Some(until)) if rows < COMPANY => {
+                (Err(_), Some((callers, until))) if rows < COMPANY && batch.len() < callers => {
                     let Ok(Some(more)) = tokio::time::timeout_at(until, arrivals.recv()).await else { break };
                     more
                 }
@@ -99,26 +99,34 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
             rows += more.notifications.len();
             batch.push(more);
         }
-        let begun = Instant::now();
+        let (callers, begun) = (batch.len(), Instant::now());
         take(&shared, batch).await;
-        last = Last { rows, took: begun.elapsed() };
+        last = Last { callers, took: begun.elapsed() };
     }
 }
+
+/// A transaction costs about as much as so many rows in it.
+const COMPANY: usize = 32;
+/// Where the batch before had fewer callers there is no crowd to wait for.
+const CROWD: usize = 8;
+/// However slow the store is.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 /// The batch before.
 #[derive(Default)]
 struct Last {
-    rows: usize,
+    callers: usize,
     took: Duration,
 }
 
-/// A transaction costs about as much as so many rows in it. Where several nodes share the work of few callers each would
-/// make many small ones: a batch waits until it has so many, but no longer than the one before it took.
-const COMPANY: usize = 32;
-/// Where the batch before had fewer there is no crowd to wait for.
-const CROWD: usize = 8;
-/// However slow the store is.
-const LONGEST_WAIT: Duration = Duration::from_millis(5);
+impl Last {
+    /// For how many callers a batch waits, and until when. Where several nodes share the work of few callers each would make
+    /// many small transactions; those who were just answered and go on come back in less time than those took.
+    fn wait(&self, there: usize) -> Option<(usize, Instant)> {
+        let until = || Instant::now() + self.took.min(LONGEST_WAIT);
+        (self.callers >= CROWD).then(|| (self.callers + there, until()))
+    }
+}
 
 async fn take(shared: &Shared, batch: Vec<Incoming>) {
     match store(shared, &batch).await.inspect_err(|_| shared.counts.store_error()) {

@@ -54,6 +54,7 @@ mod probe;
 mod reads;
 mod refusal;
 mod rows;
+mod servers;
 mod settings;
 mod settle;
 mod tls;
@@ -63,13 +64,17 @@ mod wake;
 /// How often a transaction that had to give way to another one is tried.
 const TRIES: usize = 5;
 
-/// The connections that whoever only looks leaves to the others: no list that people read may keep a heartbeat or an
-/// outcome waiting.
+/// The connections that whoever only looks leaves to the others: no list that people read may keep an outcome waiting.
 const KEPT_FREE: usize = 3;
+
+/// How long a server may say nothing to a heartbeat: with a connection to another one there is still time for the next.
+const PROMPT: Duration = Duration::from_secs(5);
 
 /// A store in a PostgreSQL database.
 pub struct PostgresStore {
     pool: Pool,
+    /// The one connection that is for heartbeats alone, so that they wait for nothing else.
+    pulse: Pool,
     /// A place for each connection that may be used to look.
     looks: Arc<Semaphore>,
     /// How long to wait for a place or a connection.
@@ -91,15 +96,15 @@ pub struct PostgresStore {
 /// Runs something in a transaction of its own, again where the server chose it to give way.
 macro_rules! transact {
     ($store:expr, $tx:ident => $run:expr) => {
-        transact!($store, tx, $tx => $run)
+        transact!($store, tx, $store.longest, $tx => $run)
     };
-    ($store:expr, $open:ident, $tx:ident => $run:expr) => {{
+    ($store:expr, $open:ident, $limit:expr, $tx:ident => $run:expr) => {{
         let mut tries = 1;
         loop {
             let $tx = $store.$open().await?;
             // The server ends what takes too long; a server that says nothing at all is left alone.
-            let answer = tokio::time::timeout($store.longest, $run).await;
-            let answer = answer.unwrap_or(Err(fault::Fault::Silent));
+            let answer = tokio::time::timeout($limit, $run).await;
+            let answer = answer.unwrap_or_else(|_| Err($store.silent()));
             match $tx.end(answer).await {
                 Err(fault) if fault.gave_way() && tries < TRIES => tries += 1,
                 done => break done,
@@ -108,10 +113,17 @@ macro_rules! transact {
     }};
 }
 
+/// Runs something that a heartbeat waits for: it is not given the time in which the node's leases would end.
+macro_rules! prompt {
+    ($store:expr, $open:ident, $tx:ident => $run:expr) => {
+        transact!($store, $open, $store.longest.min(PROMPT), $tx => $run)
+    };
+}
+
 /// Looks at something, in a transaction of its own, beside those that work.
 macro_rules! look {
     ($store:expr, $tx:ident => $run:expr) => {
-        transact!($store, look_tx, $tx => $run)
+        transact!($store, look_tx, $store.longest, $tx => $run)
     };
 }
 
@@ -130,6 +142,7 @@ impl PostgresStore {
             way: reached.way(&client, options.connect_timeout).await?,
             sessions: options.prepared,
             pool: reached.pool,
+            pulse: reached.pulse,
             looks: Arc::new(Semaphore::new(options.connections.saturating_sub(KEPT_FREE).max(1))),
             patience: options.connect_timeout,
             longest: options.statement_timeout + options.connect_timeout,
@@ -151,6 +164,19 @@ impl PostgresStore {
     async fn tx(&self) -> fault::Result<Tx> {
         let client = self.pool.get().await?;
         Ok(Tx::on(client, self.manner.clone(), Some(self.writers.take()), None))
+    }
+
+    /// The connection for one heartbeat.
+    async fn pulse_tx(&self) -> fault::Result<Tx> {
+        Ok(Tx::on(self.pulse.get().await?, self.manner.clone(), None, None))
+    }
+
+    /// The server does not answer: the other connections to it are of no use either, and perhaps another server is there.
+    fn silent(&self) -> fault::Fault {
+        for pool in [&self.pool, &self.pulse] {
+            pool.retain(|_, _| false);
+        }
+        fault::Fault::Silent
     }
 
     /// A connection for one transaction that only looks.
@@ -191,7 +217,7 @@ impl Store for PostgresStore {
     }
 
     async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
-        Ok(transact!(self, tx => nodes::heartbeat(&tx, node, hold, self.time(now)))?)
+        Ok(prompt!(self, pulse_tx, tx => nodes::heartbeat(&tx, node, hold, self.time(now)))?)
     }
 
     async fn leave(&self, node: NodeId) -> Result<()> {
@@ -199,7 +225,7 @@ impl Store for PostgresStore {
     }
 
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
-        Ok(transact!(self, tx => nodes::reclaim(&tx, node, limit, self.time(now)))?)
+        Ok(prompt!(self, tx, tx => nodes::reclaim(&tx, node, limit, self.time(now)))?)
     }
 
     async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
@@ -309,7 +335,7 @@ impl Store for PostgresStore {
     }
 
     async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>> {
-        Ok(transact!(self, tx => settings::settings(&tx, known))?)
+        Ok(prompt!(self, tx, tx => settings::settings(&tx, known))?)
     }
 
     async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {

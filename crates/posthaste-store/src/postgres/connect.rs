@@ -7,11 +7,11 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::news::Way;
 use super::planted::Planted;
 use super::refusal::{ConnectError, chain, refused};
+use super::servers::Servers;
 use super::tls;
 use super::tx::Manner;
 
@@ -122,9 +122,10 @@ impl PostgresOptions {
 pub(super) struct Reached {
     /// The connections.
     pub(super) pool: Pool,
+    /// One more, for heartbeats.
+    pub(super) pulse: Pool,
     /// How one more connection is made.
-    pub(super) config: Config,
-    pub(super) tls: MakeRustlsConnect,
+    pub(super) servers: Servers,
     /// Where they lead, for people; without the password.
     pub(super) tried: String,
 }
@@ -136,7 +137,7 @@ impl Reached {
         let rows = client.query_typed(sql, &[]).await?;
         let channel: String =
             rows.first().map_or_else(|| Ok("posthaste".to_owned()), |row| row.try_get(0))?;
-        Ok(Way { config: self.config.clone(), tls: self.tls.clone(), channel: channel.into(), patience })
+        Ok(Way { servers: self.servers.clone(), channel: channel.into(), patience })
     }
 }
 
@@ -145,18 +146,23 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
     let config = config(url, options)?;
     let (tried, database) = (shown(&config), config.get_dbname().unwrap_or_default().to_owned());
     let tls = tls::connector(config.get_ssl_mode(), options.root_certificates.as_deref())?;
-    let recycling_method = RecyclingMethod::Fast;
-    let manager = Manager::from_config(config.clone(), tls.clone(), ManagerConfig { recycling_method });
-    let pool = Pool::builder(manager)
-        .max_size(options.connections.max(1))
-        .wait_timeout(Some(options.connect_timeout))
-        .create_timeout(Some(options.connect_timeout))
-        .recycle_timeout(Some(options.connect_timeout))
-        .runtime(Runtime::Tokio1)
-        .build()
-        .map_err(|error| ConnectError::Tls { what: error.to_string() })?;
+    let servers = Servers::of(&config, tls, options.connect_timeout);
+    let pool = |size: usize| {
+        let recycling_method = RecyclingMethod::Fast;
+        let manager =
+            Manager::from_connect(config.clone(), servers.clone(), ManagerConfig { recycling_method });
+        Pool::builder(manager)
+            .max_size(size)
+            .wait_timeout(Some(options.connect_timeout))
+            .create_timeout(Some(options.connect_timeout))
+            .recycle_timeout(Some(options.connect_timeout))
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|error| ConnectError::Tls { what: error.to_string() })
+    };
+    let (pool, pulse) = (pool(options.connections.max(1))?, pool(1)?);
     match pool.get().await {
-        Ok(client) => Ok((Reached { pool, config, tls, tried }, client)),
+        Ok(client) => Ok((Reached { pool, pulse, servers, tried }, client)),
         Err(error) => Err(refused(&error, tried, database)),
     }
 }

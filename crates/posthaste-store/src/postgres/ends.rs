@@ -139,8 +139,12 @@ impl Ends {
             from attempt
             where attempt.notification = u.id
             and attempt.generation = e.generation) as made on true
-        where e.dead_letter = u.letter
-        and not exists (select from dead_letter d where d.id = u.letter and d.notification = u.id)";
+        where e.dead_letter is not distinct from u.letter
+        and not exists (
+            select
+            from dead_letter d
+            where d.id = any(array[u.letter])
+            and d.notification is not distinct from u.id)";
 }
 
 /// The values of `Ends::INSERT`.

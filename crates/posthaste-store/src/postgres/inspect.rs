@@ -84,8 +84,7 @@ impl Inspection {
     /// Whether what one connection announces reaches another one that listens. It does not where a pooler gives each
     /// transaction another connection.
     pub async fn hears(&self, patience: Duration) -> Result<bool, ConnectError> {
-        let connecting = self.reached.config.connect(self.reached.tls.clone());
-        let connected = tokio::time::timeout(self.options.connect_timeout, connecting).await;
+        let connected = tokio::time::timeout(self.options.connect_timeout, self.reached.servers.open()).await;
         let silent = |_| ConnectError::Unreachable {
             tried: self.reached.tried.clone(),
             what: "no answer in time".to_owned(),

@@ -13,10 +13,10 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
 use posthaste_engine::store::{self, Listener, News};
-use tokio_postgres::{AsyncMessage, Client, Config};
-use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_postgres::{AsyncMessage, Client};
 
 use super::fault::{Fault, Result};
+use super::servers::Servers;
 use super::tx::{Mode, Tx, bind};
 
 /// The most buckets that are named in one notice, which may have 8,000 bytes. Beyond it whoever hears looks everywhere.
@@ -31,8 +31,7 @@ pub(super) const NOTIFY: &str = "select pg_notify($1, $2)";
 /// Where one listens.
 #[derive(Clone)]
 pub(super) struct Way {
-    pub(super) config: Config,
-    pub(super) tls: MakeRustlsConnect,
+    pub(super) servers: Servers,
     pub(super) channel: Arc<str>,
     /// How long to wait for a connection.
     pub(super) patience: Duration,
@@ -125,7 +124,7 @@ impl Ear {
 
 impl Way {
     async fn open(&self) -> Result<Open> {
-        let (client, mut connection) = self.config.connect(self.tls.clone()).await?;
+        let (client, mut connection) = self.servers.open().await?;
         let mut messages: Messages = stream::poll_fn(move |context| connection.poll_message(context)).boxed();
         let listen = format!("listen {}", self.channel);
         {

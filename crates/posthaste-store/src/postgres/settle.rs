@@ -14,10 +14,10 @@ use super::ends::{Ends, Letters, bind_letters};
 use super::fault::Result;
 use super::planted::Planted;
 use super::rows::{Columns, clean, letter_uuid, number, quick_text, uuid};
-use super::tx::{Bound, Mode, Step, Then, Tx, bind, step};
+use super::tx::{Bound, Mode, Then, Tx, bind, step};
 
-/// Records each outcome whose lease is still held. Nothing waits for the answer to something else, and a batch of ends is
-/// one statement: each answer by itself costs, and with small batches those are a good part of the whole.
+/// Records each outcome whose lease is still held: one statement, and one more where there are dead letters. Each answer by
+/// itself costs, and with small batches those are a good part of the whole.
 pub(super) async fn settle(tx: &Tx, batch: &[Settlement], now: Timestamp) -> Result<Vec<Settled>> {
     let mut answers = vec![Settled::LeaseLost; batch.len()];
     let mut begin = Some(Mode::Write);
@@ -72,25 +72,24 @@ async fn record(
         }
     }
     let (at, hour, writer) = (now.as_micros(), now.as_hours(), tx.writer());
-    let mut end = ends.of.bound(&writer);
-    end.extend_from_slice(bind![
+    let mut bound = ends.of.bound();
+    bound.extend_from_slice(bind![
         ends.states => INT2_ARRAY,
         ends.reasons => TEXT_ARRAY,
         ends.texts => TEXT_ARRAY,
         ends.names => UUID_ARRAY,
         at => INT8,
         hour => INT8,
+        writer => INT2,
     ]);
-    let mut retry = retries.of.bound(&writer);
-    retry.extend_from_slice(bind![retries.due => INT8_ARRAY, retries.delays => INT8_ARRAY]);
-    let letters = bind_letters!(ends.buried);
-    let mut steps: Vec<Step<'_>> = vec![];
-    if !ends.states.is_empty() {
-        steps.push(step!(planted(tx, END), &end));
-    }
+    let mut sql = END;
     if !retries.due.is_empty() {
-        steps.push(step!(planted(tx, RETRY), &retry));
+        sql = SETTLE;
+        bound.extend(retries.of.bound());
+        bound.extend_from_slice(bind![retries.due => INT8_ARRAY, retries.delays => INT8_ARRAY]);
     }
+    let letters = bind_letters!(ends.buried);
+    let mut steps = vec![step!(planted(tx, sql), &bound)];
     if !ends.buried.ids.is_empty() && !tx.bug(Planted::LostDeadLetter) {
         steps.push(step!(Ends::BURY, letters));
     }
@@ -101,15 +100,15 @@ async fn record(
     answers.iter().flatten().map(|row| Columns::of(row).take()).collect()
 }
 
-/// The columns of an outcome, from the lease to the attempt; the attempt is null where none was made.
+/// The outcomes `u` in columns, from the lease to the attempt, which is null where none was made.
 macro_rules! outcomes {
-    ($more_values:literal, $more:literal) => {
+    ($values:literal, $more:literal) => {
         concat!(
-            "unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::integer[], $6::integer[], $7::bigint[],
-            $8::bigint[], $9::smallint[], $10::integer[], $11::text[], $12::text[], ",
-            $more_values,
-            ") as u (id, node, fence, cancel_seen, made, number, started_at, duration, failure, status_code, error,
-            quick_tries, ",
+            "unnest(",
+            $values,
+            ")
+            as u (id, node, fence, cancel_seen, made, number, started_at, duration, failure, status_code, error,
+                quick_tries, ",
             $more,
             ")"
         )
@@ -126,99 +125,141 @@ macro_rules! stands {
     };
 }
 
-/// Keeps the attempts that were made of what was `freed`.
-macro_rules! attempts {
+/// What of an outcome goes to its attempt.
+macro_rules! attempt {
     () => {
-        "insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
-            quick_tries)
-        select id, made, number, started_at, duration, failure, status_code, error, quick_tries
-        from freed
-        where number is not null"
+        "u.made, u.number, u.started_at, u.duration, u.failure, u.status_code, u.error, u.quick_tries"
     };
 }
 
-/// Adds what changed to the kept sums: of each flow and of how many `n`, in the order of their keys.
-macro_rules! count {
-    ($of:literal, $changes:literal) => {
+/// What ends leaves the queue.
+macro_rules! gone {
+    () => {
         concat!(
-            "insert into counter (tenant, hour, kind, channel, writer, n)
-        select whose.tenant, what.hour, what.kind, f.channel, $13::smallint, sum(what.n)
-        from (",
-            $of,
-            ") as c
-        join flow f on f.id = any(array[c.flow])
-        cross join lateral (values (''), (f.tenant)) as whose (tenant)
-        cross join lateral (values ",
-            $changes,
-            ") as what (hour, kind, n)
-        group by whose.tenant, what.hour, what.kind, f.channel
-        having sum(what.n) <> 0
-        order by whose.tenant, what.hour, what.kind, f.channel
-        on conflict (tenant, hour, kind, channel, writer) do update
-        set n = counter.n + excluded.n"
+            "gone as (
+        delete from queue q
+        using ",
+            outcomes!(
+                "$1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::integer[], $6::integer[], $7::bigint[],
+            $8::bigint[], $9::smallint[], $10::integer[], $11::text[], $12::text[], $13::smallint[], $14::text[],
+            $15::text[], $16::uuid[]",
+                "state, reason, text, letter"
+            ),
+            "
+        where ",
+            stands!(),
+            "
+        returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation, ",
+            attempt!(),
+            ", u.state, u.reason, u.text, u.letter)"
         )
     };
 }
 
-/// What ends leaves the queue. The numbers of the kinds are those of `counters::Kind`.
-const END: &str = concat!(
-    "with freed as (
-        delete from queue q
-        using ",
-    outcomes!("$14::smallint[], $15::text[], $16::text[], $17::uuid[]", "state, reason, text, letter"),
-    "
-        where ",
-    stands!(),
-    "
-        returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation, u.made, u.number, u.started_at, u.duration,
-            u.failure, u.status_code, u.error, u.quick_tries, u.state, u.reason, u.text, u.letter),
-    made as (
-        ",
-    attempts!(),
-    "),
-    over as (
-        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
-        select id, state, $18::bigint, generation, base, coalesce(number, attempt - 1), reason, text, letter
-        from freed),
-    counted as (
-        ",
-    count!(
-        "select flow, lane, state, count(*) as n from freed group by flow, lane, state",
-        "(0::bigint, c.lane, -c.n), ($19::bigint, 4::smallint, c.n),
-            ($19::bigint, 3::smallint, case when c.state = 2 then c.n else 0 end),
-            (0::bigint, 2::smallint, case when c.state = 6 then c.n else 0 end)"
-    ),
-    ")
-    select id from freed"
-);
-
 /// What is to be tried again waits for that. `old` is the row as it was: what is counted changes with its lane.
-const RETRY: &str = concat!(
-    "with freed as (
+macro_rules! put_off {
+    () => {
+        concat!(
+            "put_off as (
         update queue q
         set lane = 1, due = u.due, delay = u.delay, node = null, fence = null, attempt = q.attempt + 1,
             interruptions = 0, cancel = false
         from ",
-    outcomes!("$14::bigint[], $15::bigint[]", "due, delay"),
-    "
+            outcomes!(
+                "$20::uuid[], $21::bigint[], $22::bigint[], $23::boolean[], $24::integer[], $25::integer[],
+            $26::bigint[], $27::bigint[], $28::smallint[], $29::integer[], $30::text[], $31::text[], $32::bigint[],
+            $33::bigint[]",
+                "due, delay"
+            ),
+            "
         join queue old on old.id = any(array[u.id])
         where ",
-    stands!(),
-    "
-        returning q.id, q.flow, old.lane, u.made, u.number, u.started_at, u.duration, u.failure, u.status_code, u.error,
-            u.quick_tries),
-    made as (
-        ",
-    attempts!(),
-    "),
+            stands!(),
+            "
+        returning q.id, q.flow, old.lane, ",
+            attempt!(),
+            ")"
+        )
+    };
+}
+
+/// Keeps the attempts, the ends and the sums of what was recorded. In the sums, of each flow `n` have left that lane for that
+/// state, or for the retry lane where there is none; the numbers of the kinds are those of `counters::Kind`.
+macro_rules! keep {
+    ($recorded:literal, $moved:literal) => {
+        concat!(
+            "made as (
+        insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
+            quick_tries)
+        select u.id, ",
+            attempt!(),
+            "
+        from (",
+            $recorded,
+            ") as u
+        where u.number is not null),
+    over as (
+        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
+        select id, state, $17::bigint, generation, base, coalesce(number, attempt - 1), reason, text, letter
+        from gone),
     counted as (
-        ",
-    count!(
-        "select flow, lane, count(*) as n from freed where lane <> 1 group by flow, lane",
-        "(0::bigint, c.lane, -c.n), (0::bigint, 1::smallint, c.n)"
+        insert into counter (tenant, hour, kind, channel, writer, n)
+        select whose.tenant, what.hour, what.kind, f.channel, $19::smallint, sum(what.n)
+        from (",
+            $moved,
+            ") as c
+        join flow f on f.id = any(array[c.flow])
+        cross join lateral (values (''), (f.tenant)) as whose (tenant)
+        cross join lateral (values
+            (0::bigint, c.lane, -c.n),
+            (0, 1::smallint, case when c.state is null then c.n else 0 end),
+            (0, 2::smallint, case when c.state = 6 then c.n else 0 end),
+            ($18::bigint, 3::smallint, case when c.state = 2 then c.n else 0 end),
+            ($18::bigint, 4::smallint, case when c.state is null then 0 else c.n end)) as what (hour, kind, n)
+        group by whose.tenant, what.hour, what.kind, f.channel
+        having sum(what.n) <> 0
+        order by whose.tenant, what.hour, what.kind, f.channel
+        on conflict (tenant, hour, kind, channel, writer) do update
+        set n = counter.n + excluded.n)"
+        )
+    };
+}
+
+/// Every outcome is an end.
+const END: &str = concat!(
+    "with ",
+    gone!(),
+    ",
+    ",
+    keep!(
+        "select * from gone",
+        "select flow, lane, state, count(*) as n from gone group by flow, lane, state"
     ),
-    ")
-    select id from freed"
+    "
+    select id from gone"
+);
+
+/// Some are tried again. One statement for both, so that every transaction comes to the sums in the same order.
+const SETTLE: &str = concat!(
+    "with ",
+    gone!(),
+    ",
+    ",
+    put_off!(),
+    ",
+    ",
+    keep!(
+        "select id, made, number, started_at, duration, failure, status_code, error, quick_tries from gone
+            union all
+            select id, made, number, started_at, duration, failure, status_code, error, quick_tries from put_off",
+        "select flow, lane, state, count(*) as n from gone group by flow, lane, state
+            union all
+            select flow, lane, null, count(*) from put_off group by flow, lane"
+    ),
+    "
+    select id from gone
+    union all
+    select id from put_off"
 );
 
 fn planted(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
@@ -228,7 +269,9 @@ fn planted(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
         return sql.replace(fence, "and q.node is not null").into();
     }
     if tx.bug(Planted::CounterDrift) {
-        return sql.replace("c.lane, -c.n), ($19", "c.lane, 0), ($19").into();
+        return sql
+            .replace("c.lane, -c.n)", "c.lane, case when c.state is null then -c.n else 0 end)")
+            .into();
     }
     sql.into()
 }
@@ -300,9 +343,9 @@ impl Outcomes {
         Ok(())
     }
 
-    /// The values of `outcomes!`, and who counts.
-    fn bound<'v>(&'v self, writer: &'v i16) -> Vec<Bound<'v>> {
-        let bound: &[Bound<'v>] = bind![
+    /// The values of `outcomes!`.
+    fn bound(&self) -> Vec<Bound<'_>> {
+        let bound: &[Bound<'_>] = bind![
             self.ids => UUID_ARRAY,
             self.nodes => INT8_ARRAY,
             self.fences => INT8_ARRAY,
@@ -315,7 +358,6 @@ impl Outcomes {
             self.status_codes => INT4_ARRAY,
             self.errors => TEXT_ARRAY,
             self.quick_tries => TEXT_ARRAY,
-            *writer => INT2,
         ];
         bound.to_vec()
     }

@@ -73,15 +73,15 @@ pub(super) fn ours_or_empty(conn: &Connection, path: &Path) -> Result<(), OpenEr
     let moment = conn.unchecked_transaction().map_err(sqlite)?;
     let application: i64 =
         moment.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(sqlite)?;
-    let mut found = moment.prepare("select name from sqlite_schema where type = 'table'").map_err(sqlite)?;
-    let tables = found.query_map([], |row| row.get(0)).map_err(sqlite)?;
-    let tables = tables.collect::<Result<Vec<String>, _>>().map_err(sqlite)?;
-    if !tables.is_empty() && application != APPLICATION {
+    let mut names = moment.prepare("select name from sqlite_schema").map_err(sqlite)?;
+    let names = names.query_map([], |row| row.get(0)).map_err(sqlite)?;
+    let names = names.collect::<Result<Vec<String>, _>>().map_err(sqlite)?;
+    if !names.is_empty() && application != APPLICATION {
         return Err(OpenError::Foreign { path: path.to_owned() });
     }
     let half = |what: String| Err(OpenError::HalfMigrated { path: path.to_owned(), what });
     let missing: Vec<&str> =
-        TABLES.iter().copied().filter(|name| !tables.iter().any(|table| table == name)).collect();
+        TABLES.iter().copied().filter(|name| !names.iter().any(|found| found == name)).collect();
     match taken(&moment, path)? {
         0 if missing.len() < TABLES.len() => half("it has taken no step, and has tables".to_owned()),
         // A newer program may have removed some.

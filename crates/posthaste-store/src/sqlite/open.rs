@@ -174,7 +174,8 @@ pub enum OpenError {
     },
     /// The schema is not what its number of steps says.
     #[error(
-        "{} is half migrated: {what}. Restore a backup; only where nothing in it is needed, name a file that is not there yet",
+        "{} is half migrated: {what}. Restore a backup; only where nothing in it is needed, run \
+         `posthaste migrate up` with the name of a file that is not there yet",
         path.display()
     )]
     HalfMigrated {

@@ -10,6 +10,7 @@ mod config;
 mod connections;
 mod crash;
 mod drain;
+mod frozen;
 mod full_disk;
 mod kept;
 mod load;

@@ -106,8 +106,8 @@ async fn fit(config: &Store, inspection: &Inspection) -> Vec<Finding> {
 }
 
 fn connections(config: &Store, room: &Room) -> Finding {
-    // One more listens, where connections are sessions.
-    let (mine, most) = (config.connections + u32::from(config.prepared), room.connections);
+    // One more is for heartbeats, and one listens, where connections are sessions.
+    let (mine, most) = (config.connections + 1 + u32::from(config.prepared), room.connections);
     if mine > most {
         let text = format!(
             "a node may open {mine}, and the server takes {most} in all: raise its max_connections, or lower \

@@ -1,7 +1,6 @@
 //! PostgreSQL goes away and comes back: callers are told to come back, nothing is lost, and all goes on by itself.
 
 use std::collections::BTreeSet;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -11,6 +10,7 @@ use posthaste_store::postgres::own::OwnServer;
 use posthaste_wire::sink::Sink;
 use serde_json::{Value, json};
 
+use crate::frozen::Frozen;
 use crate::kept::Kept;
 use crate::load::{Aim, Ledger, Load};
 use crate::program::{Home, Program, eventually, get, json as read, sink};
@@ -132,30 +132,6 @@ async fn a_node_that_is_stopped_while_the_database_is_away_ends_and_another_take
     sink.stop().await;
 }
 
-/// Stops every process of the server where it stands, so that it neither answers nor hangs up; answers with their numbers.
-fn freeze(server: &OwnServer) -> Vec<String> {
-    let first = std::fs::read_to_string(server.directory().join("data/postmaster.pid")).unwrap();
-    let mut processes = vec![first.lines().next().unwrap().trim().to_owned()];
-    tell(&processes, "-STOP");
-    // From here on there are no new ones.
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        // The name may hold anything but ends with the last parenthesis; then come the state and the parent.
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1));
-        if parent == Some(processes[0].as_str()) {
-            processes.push(entry.file_name().into_string().unwrap());
-        }
-    }
-    assert!(processes.len() > 1, "{processes:?}");
-    tell(&processes[1..], "-STOP");
-    processes
-}
-
-fn tell(processes: &[String], signal: &str) {
-    let told = Command::new("kill").arg(signal).args(processes).status().unwrap();
-    assert!(told.success(), "{signal} {processes:?}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_the_database_says_nothing_callers_are_told_within_its_timeouts() {
     let server = OwnServer::start(&std::env::temp_dir(), "").unwrap();
@@ -165,12 +141,12 @@ async fn while_the_database_says_nothing_callers_are_told_within_its_timeouts() 
     let (mut program, sink, mut rng) = (home.start().await, sink().await, Rng::new());
     let load = Load::start(&program, Aim { sink: sink.url(""), paths: PATHS, bytes: 100 }, &mut rng);
     eventually(async || (sink.received() > 100).then_some(())).await.expect("it is delivered");
-    let processes = freeze(&server);
+    let frozen = Frozen::of(&server);
     let silent = Instant::now();
     let mut ledger = load.ended().await;
     assert!(silent.elapsed() < TOLD_WITHIN, "callers were told after {:?}", silent.elapsed());
     refuses(&mut program, &sink).await;
-    tell(&processes, "-CONT");
+    drop(frozen);
     program.ready().await;
     ledger.repeat(&program.client(), &mut rng).await;
     program.rest().await;

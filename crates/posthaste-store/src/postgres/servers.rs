@@ -1,0 +1,159 @@
+//! The servers that a URL names, tried in turn: one of them takes writes.
+//!
+//! Each gets its share of the time that a connection may take, with all that is said until it can be used. A machine that is
+//! gone, or that takes connections and says nothing, does not keep the others from being tried.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use deadpool_postgres::Connect;
+use futures_util::future::BoxFuture;
+use tokio::task::JoinHandle;
+use tokio_postgres::config::Host;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, Config, Connection, Error, Socket};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// A connection that nobody runs yet.
+type Open = (Client, Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>);
+
+/// The servers, and how they are spoken to.
+#[derive(Clone)]
+pub(super) struct Servers(Arc<Each>);
+
+struct Each {
+    configs: Vec<Config>,
+    tls: MakeRustlsConnect,
+    /// How long one of them may take while there are others.
+    share: Duration,
+    /// The one that was good the last time, which is tried first.
+    good: AtomicUsize,
+}
+
+impl Servers {
+    /// Those of a configuration, which together may take so long.
+    pub(super) fn of(config: &Config, tls: MakeRustlsConnect, patience: Duration) -> Self {
+        let configs: Vec<Config> = match config.get_hosts() {
+            [_] => vec![config.clone()],
+            hosts => (0..hosts.len()).map(|index| alone(config, index)).collect(),
+        };
+        let share = patience / u32::try_from(configs.len().max(1)).unwrap_or(u32::MAX);
+        Self(Arc::new(Each { configs, tls, share, good: AtomicUsize::new(0) }))
+    }
+
+    /// Connects to the first that can be used. Whoever calls has a limit of their own; the last server is given until then.
+    pub(super) async fn open(&self) -> Result<Open, Error> {
+        let Each { configs, tls, share, good } = &*self.0;
+        let first = good.load(Ordering::Relaxed);
+        let mut told = None;
+        for turn in 1..=configs.len() {
+            let index = (first + turn - 1) % configs.len();
+            let opening = configs[index].connect(tls.clone());
+            let opened = if turn == configs.len() {
+                opening.await
+            } else {
+                let Ok(opened) = tokio::time::timeout(*share, opening).await else { continue };
+                opened
+            };
+            match opened {
+                Ok(open) => {
+                    good.store(index, Ordering::Relaxed);
+                    return Ok(open);
+                }
+                // What a server says about itself helps more than that another one is not there.
+                Err(error) if error.code().is_some() || told.is_none() => told = Some(error),
+                Err(_) => {}
+            }
+        }
+        Err(told.expect("the last server is not passed over"))
+    }
+}
+
+/// The same configuration for one of its servers.
+fn alone(config: &Config, index: usize) -> Config {
+    let mut one = Config::new();
+    match &config.get_hosts()[index] {
+        Host::Tcp(name) => one.host(name),
+        Host::Unix(path) => one.host_path(path),
+    };
+    if let Some(address) = config.get_hostaddrs().get(index) {
+        one.hostaddr(*address);
+    }
+    if let Some(port) = config.get_ports().get(index).or(config.get_ports().first()) {
+        one.port(*port);
+    }
+    if let Some(user) = config.get_user() {
+        one.user(user);
+    }
+    if let Some(password) = config.get_password() {
+        one.password(password);
+    }
+    if let Some(database) = config.get_dbname() {
+        one.dbname(database);
+    }
+    if let Some(options) = config.get_options() {
+        one.options(options);
+    }
+    if let Some(name) = config.get_application_name() {
+        one.application_name(name);
+    }
+    if let Some(timeout) = config.get_connect_timeout() {
+        one.connect_timeout(*timeout);
+    }
+    if let Some(timeout) = config.get_tcp_user_timeout() {
+        one.tcp_user_timeout(*timeout);
+    }
+    if let Some(interval) = config.get_keepalives_interval() {
+        one.keepalives_interval(interval);
+    }
+    if let Some(retries) = config.get_keepalives_retries() {
+        one.keepalives_retries(retries);
+    }
+    one.keepalives(config.get_keepalives())
+        .keepalives_idle(config.get_keepalives_idle())
+        .ssl_mode(config.get_ssl_mode())
+        .ssl_negotiation(config.get_ssl_negotiation())
+        .channel_binding(config.get_channel_binding())
+        .target_session_attrs(config.get_target_session_attrs());
+    one
+}
+
+impl Connect for Servers {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the pool asks for the task, and ends it with its connection"
+    )]
+    fn connect(&self, _config: &Config) -> BoxFuture<'_, Result<(Client, JoinHandle<()>), Error>> {
+        Box::pin(async {
+            let (client, connection) = self.open().await?;
+            let running = tokio::spawn(async {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to PostgreSQL has ended");
+                }
+            });
+            Ok((client, running))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_server_is_asked_for_in_the_same_way() {
+        let url = "postgres://ada:secret@one:1,two:2,three:3/d?application_name=a&keepalives_retries=4&sslmode=require\
+            &target_session_attrs=read-write&connect_timeout=7&tcp_user_timeout=9&keepalives_interval=3&options=-c%20a%3Db";
+        let config: Config = url.parse().unwrap();
+        for (index, name) in ["one", "two", "three"].into_iter().enumerate() {
+            let only = url.replace("one:1,two:2,three:3", &format!("{name}:{}", index + 1));
+            assert_eq!(alone(&config, index), only.parse().unwrap(), "{name}");
+        }
+        let config: Config = "postgres://one,two:5433/d".parse().unwrap();
+        assert_eq!(alone(&config, 0).get_ports(), [5432]);
+        assert_eq!(alone(&config, 1).get_ports(), [5433]);
+        let config: Config = "host=one,two port=7 dbname=d".parse().unwrap();
+        assert_eq!(alone(&config, 1).get_ports(), [7]);
+    }
+}
