@@ -84,7 +84,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
     let gathers = shared.store.is_shared();
     let mut last = Last::default();
     while let Some(first) = arrivals.recv().await {
-        let wait = if gathers { last.wait(1 + arrivals.len()) } else { None };
+        let wait = if gathers { last.wait() } else { None };
         let mut rows = first.notifications.len();
         let mut batch = vec![first];
         while rows < shared.settings.batch {
@@ -99,9 +99,9 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
             rows += more.notifications.len();
             batch.push(more);
         }
-        let (callers, begun) = (batch.len(), Instant::now());
+        let (answered, begun) = (batch.len(), Instant::now());
         take(&shared, batch).await;
-        last = Last { callers, took: begun.elapsed() };
+        last = Last { answered, waiting: arrivals.len(), took: begun.elapsed() };
     }
 }
 
@@ -115,16 +115,19 @@ const LONGEST_WAIT: Duration = Duration::from_millis(5);
 /// The batch before.
 #[derive(Default)]
 struct Last {
-    callers: usize,
+    /// How many callers were answered.
+    answered: usize,
+    /// How many had come meanwhile.
+    waiting: usize,
     took: Duration,
 }
 
 impl Last {
     /// For how many callers a batch waits, and until when. Where several nodes share the work of few callers each would make
-    /// many small transactions; those who were just answered and go on come back in less time than those took.
-    fn wait(&self, there: usize) -> Option<(usize, Instant)> {
+    /// many small transactions; those who were just answered and go on come back in less time than those take.
+    fn wait(&self) -> Option<(usize, Instant)> {
         let until = || Instant::now() + self.took.min(LONGEST_WAIT);
-        (self.callers >= CROWD).then(|| (self.callers + there, until()))
+        (self.answered >= CROWD).then(|| (self.answered + self.waiting, until()))
     }
 }
 

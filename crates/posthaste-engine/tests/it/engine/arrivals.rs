@@ -1,11 +1,13 @@
 //! Taking in: what an answer means, repeats, and when the first attempt is made.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::state::State;
 use posthaste_engine::accept::AcceptError;
 use posthaste_engine::engine::Engine;
 use posthaste_engine::store::{Accepted, Idempotency};
+use tokio::task::JoinSet;
 
 use super::PLAIN;
 use crate::rig::{
@@ -260,5 +262,47 @@ async fn whoever_uses_an_id_twice_is_refused_alone() {
     pass(ms(100)).await;
     for id in ids {
         assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
+    }
+}
+
+/// So many callers send ten each, one after the other, and come back a millisecond after each answer; half of them begin while
+/// the others are stored, for which the store takes three milliseconds. Answers with the number of its calls and the time that everything took.
+async fn callers(shared: bool, callers: usize) -> (usize, Duration) {
+    let rig = Rig::new();
+    let store = FaultyStore::on(&rig.model);
+    let store = Arc::new(if shared { store.shared() } else { store });
+    let engine = Arc::new(rig.start_on(store.clone()).await);
+    store.next("accept", vec![Trouble::DoneLate(ms(3)); 1_000]);
+    let begun = rig.elapsed();
+    let mut tasks = JoinSet::new();
+    for caller in 0..callers {
+        let engine = engine.clone();
+        tasks.spawn(async move {
+            tokio::time::sleep(if caller < callers / 2 { ms(0) } else { ms(2) }).await;
+            for _ in 0..10 {
+                engine.accept(None, vec![notification(&engine, "a", PLAIN)]).await.unwrap();
+                tokio::time::sleep(ms(1)).await;
+            }
+        });
+    }
+    tasks.join_all().await;
+    (store.calls("accept"), rig.elapsed() - begun)
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_the_store_is_shared_those_who_come_together_are_stored_together() {
+    // Each half comes while the other is stored, and so it goes on.
+    let (calls, alone) = callers(false, 16).await;
+    assert_eq!(calls, 20);
+    // They are waited for, and nobody waits once all are there: four milliseconds for each of ten.
+    let (calls, took) = callers(true, 16).await;
+    assert!(calls <= 12, "{calls}");
+    assert!(took < ms(50) && took < alone, "{took:?}, {alone:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_callers_wait_for_nobody() {
+    for count in [1, 4] {
+        assert_eq!(callers(true, count).await, callers(false, count).await, "{count}");
     }
 }

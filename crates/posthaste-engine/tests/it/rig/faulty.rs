@@ -42,6 +42,7 @@ pub(crate) struct FaultyStore {
     outage: Mutex<Vec<&'static str>>,
     calls: Mutex<BTreeMap<&'static str, usize>>,
     deaf: bool,
+    shared: bool,
 }
 
 impl FaultyStore {
@@ -52,12 +53,18 @@ impl FaultyStore {
             outage: Mutex::default(),
             calls: Mutex::default(),
             deaf: false,
+            shared: false,
         }
     }
 
     /// The same, for a node that does not hear what others tell.
     pub(crate) fn deaf(self) -> Self {
         Self { deaf: true, ..self }
+    }
+
+    /// The same, as one that several processes know to be theirs.
+    pub(crate) fn shared(self) -> Self {
+        Self { shared: true, ..self }
     }
 
     /// The next calls of a method meet these troubles, one each.
@@ -114,6 +121,10 @@ macro_rules! store {
     ($(fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
         #[async_trait]
         impl Store for FaultyStore {
+            fn is_shared(&self) -> bool {
+                self.shared
+            }
+
             fn listen(&self) -> Box<dyn Listener> {
                 if self.deaf { Box::new(Alone) } else { self.model.listen() }
             }

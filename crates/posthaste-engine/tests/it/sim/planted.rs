@@ -27,7 +27,7 @@ const WITHIN_ENGINE: [(InEngine, u64); 5] = [
     (InEngine::ForgetUnclearClaim, 60),
     (InEngine::ForgetUnclearAccept, 60),
     (InEngine::DropOutcome, 20),
-    (InEngine::LeaveWhileSending, 400),
+    (InEngine::LeaveWhileSending, 100),
 ];
 
 fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {

@@ -94,6 +94,10 @@ macro_rules! through {
 
 #[async_trait]
 impl Store for SimStore {
+    fn is_shared(&self) -> bool {
+        self.world.shared
+    }
+
     async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
         let joined = through!(self, join(name, hold, now))?;
         self.life.joined(joined.0);

@@ -35,6 +35,8 @@ pub(super) struct World {
     pub(super) ledger: Mutex<Ledger>,
     pub(super) faults: Mutex<Faults>,
     shadow: Mutex<Shadow>,
+    /// Whether processes know that they share the store, and gather what they ask of it.
+    pub(super) shared: bool,
     chance: Mutex<fastrand::Rng>,
     broken: Mutex<Option<String>>,
     steps: AtomicU64,
@@ -51,6 +53,7 @@ impl World {
             faults: Mutex::new(faults),
             shadow: Mutex::default(),
             chance: Mutex::new(fastrand::Rng::with_seed(seed)),
+            shared: seed % 2 == 1,
             broken: Mutex::new(None),
             steps: AtomicU64::new(0),
             trace: Mutex::default(),
