@@ -214,7 +214,10 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
         for (name, value) in options.settings() {
             given.push_str(&format!("-c {name}={value} "));
         }
-        config.options(given.trim_end());
+        // Of statements that are a transaction by themselves; the others say it. A server may be set to something stricter,
+        // under which those that meet at a row would fail instead of waiting.
+        given.push_str("-c default_transaction_isolation=read\\ committed");
+        config.options(given);
     }
     Ok(config)
 }

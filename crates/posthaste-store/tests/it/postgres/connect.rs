@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
 use posthaste_engine::store::Store;
-use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore, migrate};
+use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore, Probe, migrate};
 use posthaste_store::schema::Step;
 use tokio::task::JoinSet;
 
@@ -207,4 +207,20 @@ async fn sessions_have_their_time_limits() {
         holding.await.unwrap();
         assert_eq!(store.settings(None).await.unwrap().unwrap().0, 0);
     }
+}
+
+#[tokio::test]
+async fn a_stricter_default_of_the_database_is_not_ours() {
+    let server = Server::shared();
+    let database = server.empty_database();
+    server.sql(
+        "postgres",
+        &format!("alter database {database} set default_transaction_isolation = 'serializable'"),
+    );
+    let probe = Probe::connect(&server.url(&database)).await.unwrap();
+    assert_eq!(probe.rows("show transaction_isolation").await.unwrap(), [["read committed"]]);
+    let probe =
+        Probe::connect(&format!("{}?options=-c%20work_mem%3D8MB", server.url(&database))).await.unwrap();
+    assert_eq!(probe.rows("show work_mem").await.unwrap(), [["8MB"]]);
+    assert_eq!(probe.rows("show transaction_isolation").await.unwrap(), [["read committed"]]);
 }
