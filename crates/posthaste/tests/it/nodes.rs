@@ -14,10 +14,13 @@ mod takeover;
 
 use std::net::{SocketAddr, TcpListener};
 
+use fastrand::Rng;
 use posthaste_store::postgres::own::OwnServer;
 use tokio::task::block_in_place;
 
+use self::leases::Book;
 use super::kept::Kept;
+use super::load::Ledger;
 use super::program::{Home, Program};
 
 /// The database that the nodes share.
@@ -61,6 +64,18 @@ impl Cluster {
             nodes.push(home.start().await);
         }
         nodes
+    }
+
+    /// Hands in again what was left without an answer, lets everything end, stops the nodes, and checks what is kept.
+    async fn end(&self, nodes: Vec<Program>, ledger: &mut Ledger, rng: &mut Rng) -> (Kept, Book) {
+        ledger.repeat(&nodes[0].client(), rng).await;
+        nodes[0].rest().await;
+        for node in nodes {
+            node.stop().await;
+        }
+        let (kept, book) = (self.kept(), Book::read(self));
+        kept.check(ledger);
+        (kept, book)
     }
 
     /// Runs statements in the database.

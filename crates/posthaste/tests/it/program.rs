@@ -231,16 +231,22 @@ impl Program {
         assert!(status.success(), "{status}:\n{}", self.log());
     }
 
-    /// Waits until nothing waits and nothing is under way.
+    /// Waits until nothing waits and nothing is under way, as long as that becomes less.
     pub(crate) async fn rest(&self) {
         let client = self.client();
-        let mut last = Value::Null;
-        let rested = eventually(async || {
-            last = client.get("/v1/stats").await.ok()?.json().ok()?;
-            ["queued", "sending", "inRetry"].iter().all(|kind| last[kind] == 0).then_some(())
-        });
-        let rested = rested.await;
-        assert!(rested.is_some(), "work is left: {last}\n{}", self.log());
+        let (mut least, mut until) = (u64::MAX, Instant::now() + PATIENCE);
+        loop {
+            let stats = client.get("/v1/stats").await.ok().and_then(|answer| answer.json::<Value>().ok());
+            let count = |stats: &Value| {
+                ["queued", "sending", "inRetry"].iter().map(|kind| stats[kind].as_u64().unwrap_or(1)).sum()
+            };
+            match stats.as_ref().map(count) {
+                Some(0) => return,
+                Some(left) if left < least => (least, until) = (left, Instant::now() + PATIENCE),
+                _ => assert!(Instant::now() < until, "work is left: {stats:?}\n{}", self.log()),
+            }
+            sleep(LOOK).await;
+        }
     }
 }
 

@@ -76,14 +76,7 @@ async fn the_nodes_go_on_with_the_standby(loss: Loss) {
         assert!(refused.headers.contains_key(RETRY_AFTER), "{:?}", refused.headers);
     }
     assert!(ledger.refused.len() + usize::try_from(ledger.unanswered).unwrap() > 0, "it was away under load");
-    ledger.repeat(&nodes[0].client(), &mut rng).await;
-    nodes[0].rest().await;
-    for node in nodes {
-        node.stop().await;
-    }
-
-    let (kept, book) = (cluster.kept(), Book::read(&cluster));
-    kept.check(&ledger);
+    let (kept, book) = cluster.end(nodes, &mut ledger, &mut rng).await;
     let (duplicates, interruptions) = (kept.duplicates(&sink), kept.interruptions());
     eprintln!(
         "failover, the first {loss:?}: {} acknowledged, {} refusals, {} unanswered, {duplicates} duplicates, ready {took:?} \

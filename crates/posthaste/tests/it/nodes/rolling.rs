@@ -35,14 +35,7 @@ async fn a_rolling_restart_loses_nothing_sends_nothing_twice_and_fails_nobody() 
         assert!(refused.headers.contains_key(RETRY_AFTER));
         assert_eq!(refused.json::<Value>().unwrap()["code"], "STOPPING");
     }
-    ledger.repeat(&nodes[0].client(), &mut rng).await;
-    nodes[0].rest().await;
-    for node in nodes {
-        node.stop().await;
-    }
-
-    let (kept, book) = (cluster.kept(), Book::read(&cluster));
-    kept.check(&ledger);
+    let (kept, book) = cluster.end(nodes, &mut ledger, &mut rng).await;
     eprintln!(
         "rolling: {} acknowledged, {} refusals, {} unanswered",
         ledger.acknowledged.len(),
