@@ -1,6 +1,5 @@
 //! What is said while the store does not serve: a line a second at most, and one when it serves again.
 
-use std::error::Error;
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
@@ -36,7 +35,7 @@ impl Shared {
     pub(crate) fn store_failed(&self, what: &'static str, error: &StoreError) {
         self.counts.store_error();
         if let Some(calls) = self.outage.note() {
-            tracing::warn!(what, calls, error = %causes(error), "the store does not serve; it is asked again");
+            tracing::warn!(what, calls, error = %error.causes(), "the store does not serve; it is asked again");
         }
     }
 
@@ -47,21 +46,6 @@ impl Shared {
             tracing::info!(seconds, "the store serves again");
         }
     }
-}
-
-/// An error with everything beneath it, in one line. Only the first line of each: what follows may quote what is kept.
-fn causes(error: &StoreError) -> String {
-    let mut text = error.to_string();
-    let mut beneath = error.source();
-    while let Some(error) = beneath {
-        let more = error.to_string();
-        let more = more.lines().next().unwrap_or_default();
-        if !text.contains(more) {
-            text = format!("{text}: {more}");
-        }
-        beneath = error.source();
-    }
-    text
 }
 
 #[cfg(test)]
@@ -79,12 +63,5 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         assert_eq!(said, [1, 10, 10]);
-    }
-
-    #[test]
-    fn a_cause_is_told_once_and_without_what_it_quotes() {
-        let beneath = std::io::Error::other("relation is missing\nDETAIL: Key (a)=(secret)");
-        let error = StoreError::Unavailable { what: "refused".to_owned(), source: Some(Box::new(beneath)) };
-        assert_eq!(causes(&error), "the store cannot serve now: refused: relation is missing");
     }
 }

@@ -47,6 +47,23 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// The error with everything beneath it, in one line. Only the first line of each: what follows may quote what is kept.
+    pub fn causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut beneath = std::error::Error::source(self);
+        while let Some(error) = beneath {
+            let more = error.to_string();
+            let more = more.lines().next().unwrap_or_default();
+            if !text.contains(more) {
+                text = format!("{text}: {more}");
+            }
+            beneath = error.source();
+        }
+        text
+    }
+}
+
 /// What a store answers.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
@@ -213,4 +230,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// The kept counters, for one tenant or for all.
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_and_without_what_it_quotes() {
+        let beneath = std::io::Error::other("relation is missing\nDETAIL: Key (a)=(secret)");
+        let error = StoreError::Unavailable { what: "refused".to_owned(), source: Some(Box::new(beneath)) };
+        assert_eq!(error.causes(), "the store cannot serve now: refused: relation is missing");
+    }
 }

@@ -153,6 +153,15 @@ pub(super) struct Sums {
     pub(super) writer: i16,
 }
 
+/// What a new sum does where one is kept already.
+macro_rules! or_add {
+    () => {
+        "on conflict (tenant, hour, kind, channel, writer) do update
+    set n = counter.n + excluded.n"
+    };
+}
+pub(super) use or_add;
+
 /// Adds sums to what is kept; the parameters of their columns are named.
 macro_rules! add_sums {
     ($tenants:literal, $hours:literal, $kinds:literal, $channels:literal, $by:literal, $writer:literal) => {
@@ -174,8 +183,8 @@ macro_rules! add_sums {
             $by,
             "::bigint[])
         as u (tenant, hour, kind, channel, n)
-    on conflict (tenant, hour, kind, channel, writer) do update
-    set n = counter.n + excluded.n"
+    ",
+            $crate::postgres::counters::or_add!()
         )
     };
 }

@@ -10,6 +10,7 @@ use posthaste_core::time::{Timestamp, micros};
 use posthaste_engine::store::{Ending, Next, Settled, Settlement};
 use uuid::Uuid;
 
+use super::counters::or_add;
 use super::ends::{Ends, Letters, bind_letters};
 use super::fault::Result;
 use super::planted::Planted;
@@ -25,8 +26,8 @@ pub(super) async fn settle(tx: &Tx, batch: &[Settlement], now: Timestamp) -> Res
     while let Some(round) = rounds.next() {
         let then = if rounds.peek().is_some() { Then::GoOn } else { Then::Commit };
         let applied = record(tx, begin.take(), &round, then, now).await?;
-        let left = || round.iter().map(|(_, item)| *item).filter(|item| !applied.contains(&uuid(item.id)));
-        let told = cancelled(tx, then, left().filter(|item| !item.cancel_seen)).await?;
+        let left = round.iter().map(|(_, item)| *item).filter(|item| !applied.contains(&uuid(item.id)));
+        let told = cancelled(tx, then, left.filter(|item| !item.cancel_seen)).await?;
         for (place, item) in &round {
             if applied.contains(&uuid(item.id)) {
                 answers[*place] = Settled::Applied;
@@ -219,8 +220,9 @@ macro_rules! keep {
         group by whose.tenant, what.hour, what.kind, f.channel
         having sum(what.n) <> 0
         order by whose.tenant, what.hour, what.kind, f.channel
-        on conflict (tenant, hour, kind, channel, writer) do update
-        set n = counter.n + excluded.n)"
+        ",
+            or_add!(),
+            ")"
         )
     };
 }

@@ -290,7 +290,7 @@ impl Problem {
             StoreError::Corrupt { .. } => &CORRUPT,
         };
         if let Some(requests) = sparing.count(Instant::now()) {
-            tracing::error!(error = %chain(error), requests, "the store could not serve requests");
+            tracing::error!(error = %error.causes(), requests, "the store could not serve requests");
         }
         match error {
             StoreError::Unavailable { .. } => Self::new(
@@ -358,15 +358,4 @@ pub fn pointer(path: &str) -> String {
         }
         pointer
     })
-}
-
-/// An error with what lies beneath it, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut beneath = error.source();
-    while let Some(source) = beneath {
-        let _ = write!(text, ": {source}");
-        beneath = source.source();
-    }
-    text
 }
