@@ -70,8 +70,8 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// The place where notifications, attempts and dead letters are kept.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Whether other nodes may use it at the same time. Such a store is a server, and a transaction there costs about as much
-    /// for one row as for twenty, so that it pays to gather for a moment; a file gathers by itself.
+    /// Whether other nodes may use it at the same time. Such a store is a server, and a transaction there costs by itself as
+    /// much as some thirty rows in it, so that it pays to gather for a moment; a file gathers by itself.
     fn is_shared(&self) -> bool {
         false
     }
