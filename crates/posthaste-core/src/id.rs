@@ -85,6 +85,12 @@ macro_rules! id {
             /// What every shown id of this kind starts with.
             pub const PREFIX: &'static str = $prefix;
 
+            /// Sorts before every id that is made.
+            pub const FIRST: Self = Self(0);
+
+            /// Sorts after every id that is made.
+            pub const LAST: Self = Self(u128::MAX);
+
             /// A new id. The same `now` and `random` give the same id.
             pub fn new(now: Timestamp, random: u128) -> Self {
                 Self(uuid_v7(now, random))
@@ -193,6 +199,7 @@ mod tests {
             prop_assert_eq!(id.to_string().parse(), Ok(id));
             prop_assert_eq!(NotificationId::from_bytes(id.to_bytes()), id);
             prop_assert_eq!(id.made_at(), Timestamp::from_millis(millis));
+            prop_assert!(NotificationId::FIRST < id && id < NotificationId::LAST);
         }
 
         #[test]

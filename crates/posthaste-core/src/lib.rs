@@ -18,6 +18,7 @@ pub mod lease;
 pub mod notification;
 pub mod policy;
 pub mod reason;
+pub mod recent;
 pub mod reply;
 pub mod retry_after;
 pub mod state;
