@@ -18,7 +18,7 @@ use crate::floor::Hold;
 use crate::journal;
 use crate::planted::Planted;
 use crate::settle::Report;
-use crate::store::{Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
+use crate::store::{Acceptance, Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
 
 /// Why a request was not taken in.
 #[derive(Debug, thiserror::Error)]
@@ -170,7 +170,7 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
         held.push(arrivals);
     }
     match shared.store.accept(requests, now).await {
-        Ok(accepted) => {
+        Ok(Acceptance { answers: accepted, .. }) => {
             let new = held.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
             shared.counts.accepted(new.map(|(arrivals, _)| arrivals.len()).sum());
             for (arrivals, accepted) in held.iter().zip(&accepted) {

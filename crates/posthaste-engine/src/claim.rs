@@ -44,8 +44,8 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
     let lease = shared.node.grant();
     let quotas = claims.iter().map(|claim| claim.quota()).collect();
     match shared.store.claim(quotas, lease, shared.node.now()).await {
-        Ok(jobs) => {
-            let mut by_bucket = sorted(jobs);
+        Ok(claimed) => {
+            let mut by_bucket = sorted(claimed.jobs);
             for claim in claims {
                 let jobs = by_bucket.remove(&claim.bucket).unwrap_or_default();
                 for job in shared.floor.claimed(*claim, jobs) {

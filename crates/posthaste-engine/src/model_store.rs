@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use tokio::sync::broadcast;
@@ -18,9 +18,9 @@ pub use self::counters::{Counters, Ends, Standing};
 pub use self::planted::Planted;
 pub use self::tables::{Ended, Kept, Node, Row, Tables};
 use crate::store::{
-    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Listener, News, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store,
-    View, Wakes,
+    Acceptance, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
+    History, Listener, News, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, View, Waiting, Wakes,
 };
 
 mod acts;
@@ -143,11 +143,11 @@ impl Store for ModelStore {
         Ok(self.lock().intern(flows))
     }
 
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
         self.lock().accept(requests, now)
     }
 
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
         self.lock().claim(quotas, lease, now)
     }
 
@@ -159,6 +159,15 @@ impl Store for ModelStore {
         self.lock().release(lease, only)
     }
 
+    async fn held(
+        &self,
+        node: NodeId,
+        after: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Vec<(NotificationId, Fence)>> {
+        Ok(self.lock().held(node, after, limit))
+    }
+
     async fn idempotent(
         &self,
         tenant: Tenant,
@@ -168,20 +177,25 @@ impl Store for ModelStore {
         Ok(self.lock().idempotent(tenant, key, now))
     }
 
-    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
-        Ok(self.lock().wakes(after, until))
+    async fn wakes(
+        &self,
+        after: (Timestamp, NotificationId),
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Wakes> {
+        Ok(self.lock().wakes(after, until, limit))
     }
 
     async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
         Ok(self.lock().expiring(until, limit))
     }
 
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>> {
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
         Ok(self.lock().buckets(after, limit))
     }
 
-    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>> {
-        Ok(self.lock().flows.get(&flow).cloned())
+    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
+        Ok(self.lock().flows(flows))
     }
 
     async fn overdue(

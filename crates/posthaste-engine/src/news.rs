@@ -102,7 +102,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
         let (look, settings) = match news {
             Ok(News::Due { from, .. }) if from == shared.node.id() => continue,
             Ok(News::Due { buckets, .. }) if !buckets.is_empty() => {
-                (ready(&shared, buckets).await.is_err(), false)
+                (wake::ready(&shared, buckets).await.is_err(), false)
             }
             Ok(News::Due { .. }) => (true, false),
             Ok(News::Setting) => (false, true),
@@ -128,11 +128,4 @@ async fn at(time: Option<Instant>) {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
-}
-
-async fn ready(shared: &Shared, buckets: Vec<Bucket>) -> Result<()> {
-    for bucket in buckets {
-        wake::ready(shared, bucket).await?;
-    }
-    Ok(())
 }

@@ -1,22 +1,24 @@
 //! The seam to what is kept. Every decision comes in as a value, every answer is a fact.
 //!
-//! Each method is one transaction: when it answers `Ok`, what it says is durable; when it answers `Err`, it may or may
-//! not have happened, and the caller must be able to ask again. A store never reads a clock and never weighs a reply.
+//! Each method is one transaction. `Ok`: what it says is durable. `Err`: it may have happened, **or may still happen
+//! later**: a commit that was given up may complete at any time after the answer. So the caller must be able to ask again,
+//! and must not take one look at the store, or one release, for the last word on what it holds. A store never reads a clock
+//! and never weighs a reply.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 
 pub use self::acts::{Act, Audit, AuditRow, Change, Facts, Seen};
 pub use self::nodes::{Alone, Listener, News, NodeView, Pulse};
 pub use self::queue::{
-    Accepted, Arrival, Ending, Expiring, Idempotency, Job, Next, Overdue, Progress, Request, Settled,
-    Settlement, Wakes,
+    Acceptance, Accepted, Arrival, Claimed, Ending, Expiring, Idempotency, Job, Next, Overdue, Progress,
+    Request, Settled, Settlement, Waiting, Wakes,
 };
 pub use self::views::{
     ChannelStats, DeadLetterFilter, DeadLetterView, End, Filter, History, HistoryEvent, Page, Stats, View,
@@ -30,7 +32,8 @@ mod views;
 /// Why the store could not do as it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot serve now (full disk, lost connection, shutting down). The call may have happened; ask again.
+    /// It cannot serve now (full disk, lost connection, shutting down). The call may have happened, or may still happen;
+    /// ask again.
     #[error("the store cannot serve now: {what}")]
     Unavailable {
         /// What went wrong, for people.
@@ -109,13 +112,15 @@ pub trait Store: Send + Sync + 'static {
     async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>>;
 
     /// Takes in everything that arrived together. A request is taken whole or not at all. A lease of a node that is dead
-    /// or gone is not granted: its row waits for whoever claims it.
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>>;
+    /// or gone is not granted: its rows are stored unleased and wait for a claim. The answer names the nodes whose leases
+    /// were granted.
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance>;
 
     /// Leases up to each quota's limit of rows that are due at `now`, the longest due first, and hands them out.
-    /// A node that is dead or gone is given nothing, for nobody would ever take it back. A row that cannot be read any more
-    /// is leased and not handed out, so that it is in nobody's way until the node is gone; lists leave it out as well.
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>>;
+    /// A node that is dead or gone is given nothing, for nobody would ever take it back. A row that cannot be read is
+    /// leased as well and named in `set_aside`, so that it is in nobody's way while the node holds it; it takes no place
+    /// of the quota, and lists leave it out.
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed>;
 
     /// Records outcomes: attempt row, next state, dead letter and counters of each, where its lease still stands.
     async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>>;
@@ -123,6 +128,15 @@ pub trait Store: Send + Sync + 'static {
     /// Gives back, unsent, the rows of these leases: only the named ids where some are named, else every row that the
     /// grant holds. What is no longer held is passed over.
     async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize>;
+
+    /// The rows that are leased to a node, with the grant of each, in the order of ids after `after`. Fewer than `limit`
+    /// rows mean that there are no more. A row that cannot be read is among them.
+    async fn held(
+        &self,
+        node: NodeId,
+        after: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Vec<(NotificationId, Fence)>>;
 
     /// The hash and the answer of the first request under a key, for a repeat that would not be taken in today. None where
     /// `accept` at `now` would not know the key.
@@ -135,19 +149,28 @@ pub trait Store: Send + Sync + 'static {
 
     // ---- waking ----
 
-    /// Where rows that nobody holds become due after `after` and up to `until`.
-    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes>;
+    /// Reads rows that nobody holds in the order of (due, id): those after the cursor `after` that are due at `until` or
+    /// before, at most `limit` of them, and tells their buckets. `(t, NotificationId::LAST)` as a cursor means that
+    /// everything due at `t` was read. A row whose flow is not known is read and not told.
+    async fn wakes(
+        &self,
+        after: (Timestamp, NotificationId),
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Wakes>;
 
     /// Rows that nobody holds and that expire up to `until`, at most `limit`, the earliest first. `next` is the first
     /// expiry among the rows that are not told.
     async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring>;
 
-    /// The buckets that hold rows nobody holds, with the earliest due time of each, in the order of the buckets, after
-    /// `after`: what a node asks at its start, and now and then as a safety net.
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>>;
+    /// The buckets with rows that nobody holds, with the tenant and the earliest due time of each, in the order of the
+    /// buckets after `after`: what a node asks at its start, and now and then as a safety net. Fewer than `limit` mean that
+    /// there are no more. A bucket whose flow is not known is left out. The cost of a bucket does not depend on how many
+    /// rows wait in it.
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>>;
 
-    /// Who and what a flow is.
-    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>>;
+    /// What these flows are: those that are known, each once, in the order of their numbers.
+    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>>;
 
     /// Rows that nobody holds, that are due before `due_before` and were first due before `first_due_before`, in the order
     /// of (due, id) after `after`: what may have been parked for too long.

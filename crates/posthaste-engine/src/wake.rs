@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use posthaste_core::flow::Bucket;
+use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::policy::{BeforeSend, Decision, decide_before_send};
 use posthaste_core::reason::Reason;
@@ -80,14 +80,18 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// How far the loop has looked, and when the wider looks are due.
 struct Rounds {
-    after: Timestamp,
+    after: (Timestamp, NotificationId),
     sweep_at: Instant,
     ages_at: Instant,
 }
 
 impl Rounds {
     fn start(shared: &Shared) -> Self {
-        Self { after: shared.node.now(), sweep_at: Instant::now(), ages_at: Instant::now() }
+        Self {
+            after: (shared.node.now(), NotificationId::LAST),
+            sweep_at: Instant::now(),
+            ages_at: Instant::now(),
+        }
     }
 
     /// One look; answers when the next one is due.
@@ -101,13 +105,24 @@ impl Rounds {
             bury_the_old(shared).await?;
         }
         let now = shared.node.now();
-        let wakes = shared.store.wakes(self.after, now).await?;
-        for bucket in wakes.buckets {
-            ready(shared, bucket).await?;
-        }
-        self.after = now;
+        let next = self.wake(shared, now).await?;
         let expiry = expire(shared, now).await?;
-        Ok([wakes.next, expiry].into_iter().flatten().min())
+        Ok([next, expiry].into_iter().flatten().min())
+    }
+
+    /// Announces what became due up to `now`; returns when the next row is due.
+    async fn wake(&mut self, shared: &Shared, now: Timestamp) -> Result<Option<Timestamp>> {
+        loop {
+            let wakes = shared.store.wakes(self.after, now, shared.settings.batch).await?;
+            ready(shared, wakes.buckets.iter().map(|(bucket, _)| *bucket).collect()).await?;
+            match wakes.more {
+                Some(last) => self.after = last,
+                None => {
+                    self.after = self.after.max((now, NotificationId::LAST));
+                    return Ok(wakes.next);
+                }
+            }
+        }
     }
 
     async fn sleep(&self, shared: &Shared, next: Option<Timestamp>) {
@@ -126,27 +141,28 @@ async fn sweep(shared: &Shared) -> Result<()> {
     loop {
         let page = shared.store.buckets(after, shared.settings.batch).await?;
         let now = shared.node.now();
-        for (bucket, due) in &page {
-            if *due <= now {
-                ready(shared, *bucket).await?;
-            }
-        }
+        let due = page.iter().filter(|waiting| waiting.due <= now);
+        ready(shared, due.map(|waiting| waiting.bucket).collect()).await?;
         if page.len() < shared.settings.batch {
             return Ok(());
         }
-        after = page.last().map(|(bucket, _)| *bucket);
+        after = page.last().map(|waiting| waiting.bucket);
     }
 }
 
-/// Notes that a bucket may hold due rows.
-pub(crate) async fn ready(shared: &Shared, bucket: Bucket) -> Result<()> {
-    if shared.floor.tenant(bucket.flow).is_none()
-        && let Some(key) = shared.store.flow(bucket.flow).await?
-    {
-        shared.floor.remember(bucket.flow, key);
+/// Notes that these buckets may hold due rows.
+pub(crate) async fn ready(shared: &Shared, buckets: Vec<Bucket>) -> Result<()> {
+    let flows = buckets.iter().map(|bucket| bucket.flow);
+    let unknown: Vec<FlowId> = flows.filter(|flow| shared.floor.tenant(*flow).is_none()).collect();
+    if !unknown.is_empty() {
+        for (flow, key) in shared.store.flows(unknown).await? {
+            shared.floor.remember(flow, key);
+        }
     }
-    if let Some(tenant) = shared.floor.tenant(bucket.flow) {
-        shared.floor.ready(&tenant, bucket);
+    for bucket in buckets {
+        if let Some(tenant) = shared.floor.tenant(bucket.flow) {
+            shared.floor.ready(&tenant, bucket);
+        }
     }
     Ok(())
 }

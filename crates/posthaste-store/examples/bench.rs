@@ -272,7 +272,7 @@ impl Side {
                 let lease = Lease { node: self.node, fence: Fence(self.fence) };
                 let quotas = self.quotas();
                 let start = self.watch.start();
-                let claimed = self.store.claim(quotas, lease, clock(self.made)).await?;
+                let claimed = self.store.claim(quotas, lease, clock(self.made)).await?.jobs;
                 *self.took.entry("claim").or_default() += self.watch.since(start);
                 jobs.extend(claimed);
             }

@@ -11,13 +11,13 @@ use async_trait::async_trait;
 use deadpool_postgres::Pool;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Accepted, Alone, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
-    History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
-    Store, View, Wakes,
+    Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts,
+    Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, View, Waiting, Wakes,
 };
 use tokio::sync::Semaphore;
 
@@ -247,7 +247,7 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => self.flows.intern(&tx, &flows))?)
     }
 
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
         let keyed = requests.iter().any(|request| request.idempotency.is_some());
         if keyed && !self.days.ready(now) {
             transact!(self, tx => self.days.turn(&tx, now))?;
@@ -255,13 +255,14 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => accept::accept(&tx, &self.flows, &self.days, &requests, now))?)
     }
 
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
-        let (mut all, mut quotas) = (vec![], quotas);
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
+        let (mut all, mut quotas) = (Claimed::default(), quotas);
         // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
         // rows are leased by then, so each turn has fewer of them.
         while !quotas.is_empty() {
-            let (jobs, lost) = transact!(self, tx => claim::claim(&tx, &self.flows, &quotas, lease, now))?;
-            all.extend(jobs);
+            let (claimed, lost) = transact!(self, tx => claim::claim(&tx, &self.flows, &quotas, lease, now))?;
+            all.jobs.extend(claimed.jobs);
+            all.set_aside.extend(claimed.set_aside);
             quotas = lost;
         }
         Ok(all)
@@ -275,6 +276,15 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => claim::release(&tx, lease, only.as_deref()))?)
     }
 
+    async fn held(
+        &self,
+        node: NodeId,
+        after: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Vec<(NotificationId, Fence)>> {
+        Ok(transact!(self, tx => claim::held(&tx, node, after, limit))?)
+    }
+
     async fn idempotent(
         &self,
         tenant: Tenant,
@@ -284,24 +294,32 @@ impl Store for PostgresStore {
         Ok(look!(self, tx => idempotency::known(&tx, tenant.as_str(), &key, now))?)
     }
 
-    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
-        Ok(transact!(self, tx => wake::wakes(&tx, after, until))?)
+    async fn wakes(
+        &self,
+        after: (Timestamp, NotificationId),
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Wakes> {
+        Ok(transact!(self, tx => wake::wakes(&tx, after, until, limit))?)
     }
 
     async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
         Ok(transact!(self, tx => wake::expiring(&tx, until, limit))?)
     }
 
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>> {
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
         Ok(transact!(self, tx => wake::buckets(&tx, after, limit))?)
     }
 
-    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>> {
-        if let Some(known) = self.flows.remembered(flow) {
-            return Ok(Some((*known).clone()));
+    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
+        if let Some(known) = self.flows.remembered(&flows) {
+            return Ok(known);
         }
-        let found = transact!(self, tx => self.flows.keys(&tx, [flow]))?;
-        Ok(found.get(&flow).map(|key| (**key).clone()))
+        let found = transact!(self, tx => self.flows.keys(&tx, flows.iter().copied()))?;
+        let mut found: Vec<(FlowId, FlowKey)> =
+            found.into_iter().map(|(flow, key)| (flow, (*key).clone())).collect();
+        found.sort_unstable_by_key(|(flow, _)| *flow);
+        Ok(found)
     }
 
     async fn overdue(

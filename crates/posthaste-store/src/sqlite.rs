@@ -12,13 +12,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Accepted, Alone, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
-    History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
-    Store, StoreError, View, Wakes,
+    Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts,
+    Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, StoreError, View, Waiting, Wakes,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -239,22 +239,20 @@ impl Store for SqliteStore {
         self.write(1, intern).await
     }
 
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
         let requests = requests.into_iter().map(Incoming::new).collect::<fault::Result<Vec<_>>>()?;
         let rows = requests.iter().map(Incoming::rows).sum();
         self.write(rows, move |tx| accept::accept(tx, &requests, now)).await
     }
 
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
-        let (mut all, mut quotas) = (vec![], quotas);
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
+        let (mut all, mut quotas) = (Claimed::default(), quotas);
         // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
         // rows are leased by then, so each turn has fewer of them.
         while !quotas.is_empty() {
             let rows = quotas.iter().fold(0, |rows: usize, quota| rows.saturating_add(quota.limit as usize));
             let leased = self.write(rows, move |tx| claim::claim(tx, &quotas, lease, now)).await?;
-            let (jobs, lost) = claim::jobs(leased)?;
-            all.extend(jobs);
-            quotas = lost;
+            quotas = claim::jobs(leased, &mut all)?;
         }
         Ok(all)
     }
@@ -268,6 +266,15 @@ impl Store for SqliteStore {
         self.write(rows, move |tx| claim::release(tx, lease, only.as_deref())).await
     }
 
+    async fn held(
+        &self,
+        node: NodeId,
+        after: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Vec<(NotificationId, Fence)>> {
+        self.read(move |reader| claim::held(&reader.conn, node, after, limit)).await
+    }
+
     async fn idempotent(
         &self,
         tenant: Tenant,
@@ -277,21 +284,25 @@ impl Store for SqliteStore {
         self.read(move |reader| accept::idempotent(&reader.conn, &tenant, &key, now)).await
     }
 
-    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
-        self.read(move |reader| wake::wakes(&reader.conn, after, until)).await
+    async fn wakes(
+        &self,
+        after: (Timestamp, NotificationId),
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Wakes> {
+        self.read(move |reader| wake::wakes(&reader.conn, after, until, limit)).await
     }
 
     async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
         self.read(move |reader| wake::expiring(&reader.conn, until, limit)).await
     }
 
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>> {
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
         self.read(move |reader| wake::buckets(&reader.conn, after, limit)).await
     }
 
-    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>> {
-        let found = self.read(move |reader| reader.flows.get(&reader.conn, flow)).await?;
-        Ok(found.map(|key| (*key).clone()))
+    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
+        self.read(move |reader| reader.flows.known(&reader.conn, flows)).await
     }
 
     async fn overdue(

@@ -1,12 +1,17 @@
 //! What is taken in: whole, readable as it came, leased where that is said.
 
-use posthaste_core::flow::FlowKey;
+use std::time::Duration;
+
+use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::id::NotificationId;
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::state::{Lane, State};
 
-use super::scene::{Scene, TICK, at, good_attempt, tenant};
-use super::{Kept, Promise, list, refused, same};
-use crate::store::{Accepted, Ending, History, Next, Progress, Request, Settled, View};
+use super::scene::{MONTH, Scene, TICK, at, good_attempt, tenant};
+use super::{Broken, Kept, Promise, list, refused, same};
+use crate::store::{
+    Acceptance, Accepted, Ending, History, Idempotency, Next, Progress, Request, Settled, View,
+};
 
 pub(super) const PROMISES: &[Promise] = list![
     what_is_accepted_is_read_back_as_it_came,
@@ -18,6 +23,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_leased_arrival_is_held_from_the_start,
     a_later_arrival_is_not_due_before_its_time,
     a_flow_keeps_its_number,
+    an_accept_names_the_nodes_whose_leases_were_granted,
 ];
 
 async fn what_is_accepted_is_read_back_as_it_came(mut scene: Scene) -> Kept {
@@ -91,7 +97,7 @@ async fn many_requests_are_answered_in_their_order(mut scene: Scene) -> Kept {
         call.push(Request { idempotency: None, arrivals });
     }
     let wanted = [Accepted::New, Accepted::New, Accepted::New];
-    same("accept", scene.store.accept(call, at(0)).await?, wanted)?;
+    same("accept", scene.store.accept(call, at(0)).await?.answers, wanted)?;
     same("facts", scene.store.facts(ids.clone()).await?.len(), ids.len())?;
     let flipped: Vec<NotificationId> = ids.into_iter().rev().collect();
     let told: Vec<NotificationId> =
@@ -101,8 +107,8 @@ async fn many_requests_are_answered_in_their_order(mut scene: Scene) -> Kept {
 
 async fn a_request_without_notifications_is_taken(scene: Scene) -> Kept {
     let call = vec![Request { idempotency: None, arrivals: vec![] }];
-    same("accept", scene.store.accept(call, at(0)).await?, [Accepted::New])?;
-    same("accept of nothing", scene.store.accept(vec![], at(0)).await?, [])
+    same("accept", scene.store.accept(call, at(0)).await?.answers, [Accepted::New])?;
+    same("accept of nothing", scene.store.accept(vec![], at(0)).await?.answers, [])
 }
 
 async fn a_leased_arrival_is_held_from_the_start(mut scene: Scene) -> Kept {
@@ -133,10 +139,61 @@ async fn a_flow_keeps_its_number(mut scene: Scene) -> Kept {
     same("one flow named twice", first[2], first[0])?;
     same("another flow has the number", first[1] == first[0] || first[3] == first[0], false)?;
     same("two others share a number", first[1] == first[3], false)?;
-    let again = scene.store.intern(vec![theirs, one.clone(), two.clone()]).await?;
+    let again = scene.store.intern(vec![theirs.clone(), one.clone(), two.clone()]).await?;
     same("the numbers later", again, [first[3], first[0], first[1]])?;
-    same("the flow of a number", scene.store.flow(first[0]).await?, Some(one))?;
-    same("the flow of another number", scene.store.flow(first[1]).await?, Some(two))?;
-    let unknown = posthaste_core::flow::FlowId(1 << 40);
-    same("an unknown number", scene.store.flow(unknown).await?, None)
+    let unknown = FlowId(1 << 40);
+    let asked = vec![first[3], unknown, first[1], first[0], first[1]];
+    let mut wanted = vec![(first[0], one), (first[1], two), (first[3], theirs)];
+    wanted.sort();
+    same("the flows of numbers, each once and in their order", scene.store.flows(asked).await?, wanted)?;
+    same("an unknown number", scene.store.flows(vec![unknown]).await?, [])?;
+    same("no number", scene.store.flows(vec![]).await?, [])
+}
+
+impl Scene {
+    /// A node that is dead and not forgotten yet, because it still holds a row.
+    async fn dead_node(&mut self) -> Result<NodeId, Broken> {
+        let (node, _) = self.store.join("dead", Duration::from_secs(30), at(0)).await?;
+        for _ in 0..2 {
+            let notification = self.draft();
+            self.accept(&notification, at(0), Some(Lease { node, fence: Fence(1) })).await?;
+        }
+        same("taken back", self.store.reclaim(node, 1, at(30)).await?, 1)?;
+        Ok(node)
+    }
+}
+
+async fn an_accept_names_the_nodes_whose_leases_were_granted(mut scene: Scene) -> Kept {
+    let (one, other) = (scene.lease().await?.node, scene.store.join("other", MONTH, at(0)).await?.0);
+    let (dead, left) = (scene.dead_node().await?, scene.store.join("left", MONTH, at(0)).await?.0);
+    scene.store.leave(left).await?;
+    let mut arrivals = vec![];
+    for node in [Some(other), Some(left), None, Some(one), Some(dead), Some(other), Some(NodeId(9_999))] {
+        let (notification, lease) = (scene.draft(), node.map(|node| Lease { node, fence: Fence(50) }));
+        arrivals.push(scene.arrival(&notification, at(0), lease).await?);
+    }
+    let call = vec![Request { idempotency: None, arrivals: arrivals.clone() }];
+    let taken = scene.store.accept(call, at(0)).await?;
+    let mut granted = vec![one, other];
+    granted.sort();
+    same("accept", taken, Acceptance { answers: vec![Accepted::New], granted: granted.clone() })?;
+    for arrival in &arrivals {
+        let held = arrival.lease.is_some_and(|lease| granted.contains(&lease.node));
+        let wanted = if held { State::Processing } else { State::Pending };
+        same("the state of each", scene.state(&arrival.notification).await?, wanted)?;
+    }
+    let key = |answer: &[u8]| Idempotency {
+        tenant: tenant("acme"),
+        key: "k".to_owned(),
+        hash: [1; 32],
+        answer: answer.to_vec(),
+    };
+    for (answer, granted) in [(Accepted::New, vec![other]), (Accepted::Twin(b"one".to_vec()), vec![])] {
+        let (notification, lease) = (scene.draft(), Lease { node: other, fence: Fence(51) });
+        let arrivals = vec![scene.arrival(&notification, at(0), Some(lease)).await?];
+        let call = vec![Request { idempotency: Some(key(b"one")), arrivals }];
+        let wanted = Acceptance { answers: vec![answer], granted };
+        same("with a key: only rows that were stored count", scene.store.accept(call, at(0)).await?, wanted)?;
+    }
+    Ok(())
 }

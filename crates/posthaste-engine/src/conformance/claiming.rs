@@ -53,9 +53,9 @@ async fn only_what_is_due_is_handed_out(mut scene: Scene) -> Kept {
     let (flow, all) = scene.flow_with(&[10, 20, 30]).await?;
     let lease = scene.lease().await?;
     let quotas = || vec![quota(bucket(flow, Lane::Main), 10)];
-    let early = scene.store.claim(quotas(), lease, at(10).earlier(TICK)).await?;
+    let early = scene.store.claim(quotas(), lease, at(10).earlier(TICK)).await?.jobs;
     same("before anything is due", names(&early), wanted(&[]))?;
-    let due = scene.store.claim(quotas(), lease, at(20)).await?;
+    let due = scene.store.claim(quotas(), lease, at(20)).await?.jobs;
     same("at second 20", names(&due), wanted(&[&all[0], &all[1]]))?;
     same("what was handed out", scene.state(&all[1]).await?, State::Processing)?;
     same("what was not due", scene.state(&all[2]).await?, State::Pending)
@@ -64,7 +64,7 @@ async fn only_what_is_due_is_handed_out(mut scene: Scene) -> Kept {
 async fn the_longest_due_comes_first(mut scene: Scene) -> Kept {
     let (flow, all) = scene.flow_with(&[30, 10, 20, 10]).await?;
     let lease = scene.lease().await?;
-    let jobs = scene.store.claim(vec![quota(bucket(flow, Lane::Main), 10)], lease, at(60)).await?;
+    let jobs = scene.store.claim(vec![quota(bucket(flow, Lane::Main), 10)], lease, at(60)).await?.jobs;
     same("the jobs", names(&jobs), wanted(&[&all[1], &all[3], &all[2], &all[0]]))
 }
 
@@ -73,10 +73,10 @@ async fn no_more_is_handed_out_than_the_quota_says(mut scene: Scene) -> Kept {
     let lease = scene.lease().await?;
     let claim =
         async |limit| scene.store.claim(vec![quota(bucket(flow, Lane::Main), limit)], lease, at(9)).await;
-    same("a quota of 0", names(&claim(0).await?), wanted(&[]))?;
-    same("a quota of 2", names(&claim(2).await?), wanted(&[&all[2], &all[1]]))?;
-    same("the largest quota", names(&claim(u32::MAX).await?), wanted(&[&all[0]]))?;
-    same("no quota", names(&scene.store.claim(vec![], lease, at(9)).await?), wanted(&[]))
+    same("a quota of 0", names(&claim(0).await?.jobs), wanted(&[]))?;
+    same("a quota of 2", names(&claim(2).await?.jobs), wanted(&[&all[2], &all[1]]))?;
+    same("the largest quota", names(&claim(u32::MAX).await?.jobs), wanted(&[&all[0]]))?;
+    same("no quota", names(&scene.store.claim(vec![], lease, at(9)).await?.jobs), wanted(&[]))
 }
 
 async fn quotas_are_served_in_their_order(mut scene: Scene) -> Kept {
@@ -85,7 +85,7 @@ async fn quotas_are_served_in_their_order(mut scene: Scene) -> Kept {
     let lease = scene.lease().await?;
     let (first, second) = (bucket(two, Lane::Main), bucket(one, Lane::Main));
     let quotas = vec![quota(first, 1), quota(second, 5), quota(first, 5), quota(second, 5)];
-    let jobs = scene.store.claim(quotas, lease, at(9)).await?;
+    let jobs = scene.store.claim(quotas, lease, at(9)).await?.jobs;
     same("the jobs", names(&jobs), wanted(&[&of_two[0], &of_one[0], &of_one[1], &of_two[1]]))
 }
 
@@ -95,7 +95,7 @@ async fn a_flow_without_a_quota_is_left_alone(mut scene: Scene) -> Kept {
     let lease = scene.lease().await?;
     let before = scene.all_of(of_parked[0].id).await?;
     let quotas = vec![quota(bucket(parked, Lane::Main), 0), quota(bucket(free, Lane::Main), 9)];
-    same("the jobs", names(&scene.store.claim(quotas, lease, at(9)).await?), wanted(&[&of_free[0]]))?;
+    same("the jobs", names(&scene.store.claim(quotas, lease, at(9)).await?.jobs), wanted(&[&of_free[0]]))?;
     let after = scene.all_of(of_parked[0].id).await?;
     same("what is shown of the parked one", (after.0, after.1, after.2), (before.0, before.1, before.2))
 }
@@ -118,7 +118,7 @@ async fn lanes_and_priorities_are_told_apart(mut scene: Scene) -> Kept {
     for priority in Priority::ALL {
         for lane in Lane::ALL {
             let wanted = quota(Bucket { flow, lane, priority }, 10);
-            let jobs = scene.store.claim(vec![wanted], lease, at(60)).await?;
+            let jobs = scene.store.claim(vec![wanted], lease, at(60)).await?.jobs;
             same("how many", jobs.len(), 1)?;
             same("the lane", jobs[0].lane, lane)?;
             same("the priority", jobs[0].notification.priority, priority)?;
@@ -133,11 +133,11 @@ async fn nothing_is_handed_out_twice(mut scene: Scene) -> Kept {
     let (other, _) = scene.store.join("other", MONTH, at(0)).await?;
     let theirs = Lease { node: other, fence: Fence(1) };
     let all = || vec![quota(bucket(flow, Lane::Main), 2)];
-    same("the first two", scene.store.claim(all(), lease, at(9)).await?.len(), 2)?;
-    same("what another node gets", scene.store.claim(all(), theirs, at(9)).await?.len(), 1)?;
+    same("the first two", scene.store.claim(all(), lease, at(9)).await?.jobs.len(), 2)?;
+    same("what another node gets", scene.store.claim(all(), theirs, at(9)).await?.jobs.len(), 1)?;
     let again = scene.lease().await?;
-    same("what is left for the same node", scene.store.claim(all(), again, at(9)).await?, [])?;
-    same("what is left for another node", scene.store.claim(all(), theirs, at(9)).await?, [])
+    same("what is left for the same node", scene.store.claim(all(), again, at(9)).await?.jobs, [])?;
+    same("what is left for another node", scene.store.claim(all(), theirs, at(9)).await?.jobs, [])
 }
 
 async fn claims_at_the_same_time_share_nothing(mut scene: Scene) -> Kept {
@@ -146,7 +146,8 @@ async fn claims_at_the_same_time_share_nothing(mut scene: Scene) -> Kept {
     let claim = |lease| scene.store.claim(vec![quota(bucket(flow, Lane::Main), 7)], lease, at(9));
     let (one, two, three, four) =
         tokio::join!(claim(leases[0]), claim(leases[1]), claim(leases[2]), claim(leases[3]));
-    let mut handed_out = [one?, two?, three?, four?].iter().flat_map(|jobs| names(jobs)).collect::<Vec<_>>();
+    let mut handed_out =
+        [one?, two?, three?, four?].iter().flat_map(|claimed| names(&claimed.jobs)).collect::<Vec<_>>();
     handed_out.sort();
     let mut each_once = wanted(&all.iter().collect::<Vec<_>>());
     each_once.sort();

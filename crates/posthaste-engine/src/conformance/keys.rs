@@ -39,7 +39,7 @@ impl Scene {
     async fn send(&mut self, key: Idempotency, now: Timestamp) -> Result<Accepted, Broken> {
         let notification = self.draft();
         let request = self.keyed(key, &notification).await?;
-        let mut answers = self.store.accept(vec![request], now).await?;
+        let mut answers = self.store.accept(vec![request], now).await?.answers;
         same("how many answers", answers.len(), 1)?;
         let stored = self.store.get(notification.id).await?.is_some();
         same("whether it is stored", stored, answers[0] == Accepted::New)?;
@@ -70,7 +70,7 @@ async fn twins_in_one_call_are_known_too(mut scene: Scene) -> Kept {
         scene.keyed(key("k", 2, b"third"), &third).await?,
     ];
     let wanted = [Accepted::New, Accepted::Twin(b"first".to_vec()), Accepted::Conflict];
-    same("accept", scene.store.accept(call, at(0)).await?, wanted)?;
+    same("accept", scene.store.accept(call, at(0)).await?.answers, wanted)?;
     let ids = vec![first.id, second.id, third.id];
     let stored: Vec<_> = scene.store.facts(ids).await?.iter().map(|facts| facts.id).collect();
     same("what is stored", stored, [first.id])
@@ -86,7 +86,7 @@ async fn twins_at_the_same_time_are_stored_once(mut scene: Scene) -> Kept {
     }
     let mut send = || scene.store.accept(calls.pop().unwrap_or_default(), at(0));
     let (one, two, three, four) = tokio::join!(send(), send(), send(), send());
-    let answers = [one?, two?, three?, four?].concat();
+    let answers = [one?.answers, two?.answers, three?.answers, four?.answers].concat();
     let new = answers.iter().filter(|answer| **answer == Accepted::New).count();
     same("how many were stored", new, 1)?;
     same("how many are there", scene.store.facts(ids).await?.len(), 1)?;
@@ -147,9 +147,9 @@ async fn a_key_is_not_kept_where_its_call_was_refused(mut scene: Scene) -> Kept 
 
 async fn a_request_with_a_key_and_no_notifications_is_remembered(scene: Scene) -> Kept {
     let request = || Request { idempotency: Some(key("k", 1, b"none")), arrivals: vec![] };
-    same("the first", scene.store.accept(vec![request()], at(0)).await?, [Accepted::New])?;
+    same("the first", scene.store.accept(vec![request()], at(0)).await?.answers, [Accepted::New])?;
     let twin = [Accepted::Twin(b"none".to_vec())];
-    same("the second", scene.store.accept(vec![request()], at(0)).await?, twin)
+    same("the second", scene.store.accept(vec![request()], at(0)).await?.answers, twin)
 }
 
 async fn a_key_can_be_looked_up_without_being_used(mut scene: Scene) -> Kept {

@@ -15,6 +15,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_heartbeat_tells_the_time_and_who_is_dead,
     a_heartbeat_never_shortens_a_hold,
     the_nodes_are_told_with_what_each_holds,
+    what_a_node_holds_is_listed_in_pages,
     a_late_node_that_nobody_touched_lives_on,
     a_living_node_loses_nothing,
     the_leases_of_a_dead_node_come_back,
@@ -108,6 +109,43 @@ async fn the_nodes_are_told_with_what_each_holds(mut scene: Scene) -> Kept {
     scene.store.reclaim(one, 10, at(30)).await?;
     scene.store.leave(two).await?;
     same("when they are gone", scene.store.nodes(at(30)).await?, before)
+}
+
+async fn what_a_node_holds_is_listed_in_pages(mut scene: Scene) -> Kept {
+    let (node, other) = (scene.node().await?, scene.node().await?);
+    // The higher grant holds the lower ids.
+    let mut all = scene.held_by(node, 9, 2).await?;
+    scene.held_by(other, 5, 1).await?;
+    let claimed = scene.waiting().await?;
+    scene.waiting().await?;
+    all.extend(scene.held_by(node, 1, 2).await?);
+    let fences = [9, 9, 1, 1].map(Fence);
+    let mut wanted: Vec<_> = all.iter().map(|one| one.id).zip(fences).collect();
+    same("what it was given at arrival", scene.store.held(node, None, 99).await?, wanted.clone())?;
+    scene.claim(&claimed, Lane::Main, Lease { node, fence: Fence(4) }, at(1)).await?;
+    wanted.insert(2, (claimed.id, Fence(4)));
+    same("and what it claimed", scene.store.held(node, None, 99).await?, wanted.clone())?;
+    for limit in 1..7 {
+        let (mut after, mut told) = (None, vec![]);
+        loop {
+            let page = scene.store.held(node, after, limit).await?;
+            same("the size of a page", page.len() <= limit, true)?;
+            told.extend(page.iter().copied());
+            after = page.last().map(|(id, _)| *id);
+            if page.len() < limit {
+                break;
+            }
+        }
+        same("all pages", told, wanted.clone())?;
+    }
+    let last = Lease { node, fence: Fence(1) };
+    scene.fail(&all[3], last, retry_at(at(60))).await?;
+    scene.store.release(Lease { node, fence: Fence(9) }, Some(vec![all[0].id])).await?;
+    let rest = [wanted[1], wanted[2], wanted[3]];
+    same("what was settled or given back is not held", scene.store.held(node, None, 9).await?, rest)?;
+    scene.store.reclaim(node, 99, at(30)).await?;
+    same("a node that is forgotten", scene.store.held(node, None, 9).await?, [])?;
+    same("a node that never was", scene.store.held(NodeId(9_999), None, 9).await?, [])
 }
 
 async fn a_late_node_that_nobody_touched_lives_on(mut scene: Scene) -> Kept {

@@ -200,7 +200,7 @@ async fn a_page_looks_at_a_bounded_number_of_rows(mut scene: Scene) -> Kept {
     }
     let ids: Vec<NotificationId> = arrivals.iter().rev().map(|arrival| arrival.notification.id).collect();
     let request = Request { idempotency: None, arrivals };
-    same("accept", scene.store.accept(vec![request], at(0)).await?, [Accepted::New])?;
+    same("accept", scene.store.accept(vec![request], at(0)).await?.answers, [Accepted::New])?;
     let rare = || Filter { text: Some(first.to.clone()), ..Filter::default() };
     let is = |what, page, rows: &[NotificationId], next| {
         page_is(what, page, |row: &View| row.notification.id, rows, next)

@@ -206,7 +206,7 @@ impl Scene {
     ) -> Kept {
         let arrival = self.arrival(notification, due, lease).await?;
         let request = Request { idempotency: None, arrivals: vec![arrival] };
-        same("accept", self.store.accept(vec![request], at(0)).await?, [Accepted::New])
+        same("accept", self.store.accept(vec![request], at(0)).await?.answers, [Accepted::New])
     }
 
     /// A notification that waits for its first attempt and is due at the start.
@@ -233,7 +233,7 @@ impl Scene {
     ) -> Result<Vec<Job>, Broken> {
         let flow = self.flow_of(notification).await?;
         let bucket = Bucket { flow, lane, priority: notification.priority };
-        Ok(self.store.claim(vec![Quota { bucket, limit: 100 }], lease, now).await?)
+        Ok(self.store.claim(vec![Quota { bucket, limit: 100 }], lease, now).await?.jobs)
     }
 
     /// Settles one notification.

@@ -2,25 +2,32 @@
 
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
-use posthaste_core::notification::{Notification, Priority};
+use posthaste_core::notification::{Notification, Priority, Tenant};
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
-use super::scene::{Scene, TICK, at, bucket};
+use super::scene::{Scene, TICK, at, bucket, tenant};
 use super::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, Expiring, Overdue, Seen, Wakes};
+use crate::store::{Act, Expiring, Overdue, Seen, Waiting, Wakes};
 
 pub(super) const PROMISES: &[Promise] = list![
     a_stretch_of_time_wakes_the_buckets_that_become_due_in_it,
+    wakes_come_in_pages_that_lose_no_row_and_tell_none_twice,
+    a_bucket_is_told_once_in_a_page,
     what_somebody_holds_wakes_nobody,
     retries_and_new_generations_wake_too,
     waiting_rows_that_expire_are_told_the_earliest_first,
     what_is_held_or_ended_does_not_expire,
-    buckets_are_listed_with_their_earliest_due_time,
+    buckets_are_listed_with_their_tenant_and_earliest_due_time,
     what_is_long_overdue_is_told_in_its_order,
 ];
 
 impl Scene {
+    /// What becomes due after everything that is due at `after`.
+    async fn woken(&self, after: Timestamp, until: Timestamp) -> Result<Wakes, Broken> {
+        Ok(self.store.wakes((after, NotificationId::LAST), until, 99).await?)
+    }
+
     async fn due(&mut self, second: i64) -> Result<Notification, Broken> {
         let notification = self.draft();
         self.accept(&notification, at(second), None).await?;
@@ -40,8 +47,18 @@ impl Scene {
 
 const FRESH: Seen = Seen { state: State::Pending, generation: 1, attempt: 1 };
 
+/// Buckets of acme, in their order.
+fn of_acme(mut buckets: Vec<Bucket>) -> Vec<(Bucket, Tenant)> {
+    buckets.sort();
+    buckets.into_iter().map(|bucket| (bucket, tenant("acme"))).collect()
+}
+
+fn woken(buckets: Vec<Bucket>, next: Option<Timestamp>) -> Wakes {
+    Wakes { buckets: of_acme(buckets), more: None, next }
+}
+
 async fn a_stretch_of_time_wakes_the_buckets_that_become_due_in_it(mut scene: Scene) -> Kept {
-    same("an empty store", scene.store.wakes(at(0), at(9)).await?, Wakes::default())?;
+    same("an empty store", scene.woken(at(0), at(9)).await?, Wakes::default())?;
     let (one, two, three) = (scene.due(30).await?, scene.due(20).await?, scene.due(10).await?);
     let urgent = Notification { destination: one.destination.clone(), ..scene.draft() };
     let urgent = Notification { priority: Priority::Critical, ..urgent };
@@ -52,31 +69,85 @@ async fn a_stretch_of_time_wakes_the_buckets_that_become_due_in_it(mut scene: Sc
     let first = scene.main_of(&one).await?;
     let (second, third) = (scene.main_of(&two).await?, scene.main_of(&three).await?);
     let critical = Bucket { priority: Priority::Critical, ..first };
-    let sorted = |mut buckets: Vec<Bucket>| {
-        buckets.sort();
-        buckets
-    };
-    let wakes = scene.store.wakes(at(10), at(30)).await?;
-    same("after 10 up to 30", wakes.buckets, sorted(vec![first, critical, second]))?;
-    same("nothing comes later", wakes.next, None)?;
-    let wakes = scene.store.wakes(at(10).earlier(TICK), at(20)).await?;
-    let wanted = Wakes { buckets: sorted(vec![third, second]), next: Some(at(25)) };
-    same("up to 20", wakes, wanted)?;
-    let wakes = scene.store.wakes(at(10), at(20).earlier(TICK)).await?;
-    same("in between", wakes, Wakes { buckets: vec![], next: Some(at(20)) })?;
-    let wakes = scene.store.wakes(Timestamp::MIN, Timestamp::MAX).await?;
-    same("all of time", wakes.buckets, sorted(vec![first, critical, second, third]))?;
-    same("the end of time", wakes.next, None)
+    let wakes = scene.woken(at(10), at(30)).await?;
+    same("after 10 up to 30", wakes, woken(vec![first, critical, second], None))?;
+    let wakes = scene.woken(at(10).earlier(TICK), at(20)).await?;
+    same("up to 20", wakes, woken(vec![third, second], Some(at(25))))?;
+    let wakes = scene.woken(at(10), at(20).earlier(TICK)).await?;
+    same("in between", wakes, woken(vec![], Some(at(20))))?;
+    let wakes = scene.woken(Timestamp::MIN, Timestamp::MAX).await?;
+    same("all of time", wakes, woken(vec![first, critical, second, third], None))?;
+    let wakes = scene.woken(at(20), at(5)).await?;
+    same("a stretch that ends before it begins", wakes, woken(vec![], Some(at(25))))?;
+    let theirs = scene.full_draft();
+    scene.accept(&theirs, at(50), None).await?;
+    let bucket = Bucket { priority: theirs.priority, ..scene.main_of(&theirs).await? };
+    let wanted = Wakes { buckets: vec![(bucket, theirs.tenant)], ..Wakes::default() };
+    same("of another tenant", scene.woken(at(40), at(60)).await?, wanted)
+}
+
+async fn wakes_come_in_pages_that_lose_no_row_and_tell_none_twice(mut scene: Scene) -> Kept {
+    let mut rows = vec![];
+    // Each row has a bucket of its own, so that buckets tell the rows. Most are due at the same time.
+    for second in [20, 10, 20, 20, 30, 20, 10, 20] {
+        let notification = scene.due(second).await?;
+        rows.push(((at(second), notification.id), scene.main_of(&notification).await?));
+    }
+    scene.due(40).await?;
+    rows.sort();
+    for limit in 1..=9 {
+        let mut after = (at(0), NotificationId::LAST);
+        for page in rows.chunks(limit) {
+            let wakes = scene.store.wakes(after, at(30), limit).await?;
+            let buckets = of_acme(page.iter().map(|(_, bucket)| *bucket).collect());
+            let last = page.last().map(|(place, _)| *place);
+            let more = last.filter(|_| page.len() == limit);
+            let next = more.is_none().then_some(at(40));
+            same("a page", wakes, Wakes { buckets, more, next })?;
+            after = more.unwrap_or(after);
+        }
+        if rows.len() % limit == 0 {
+            let wakes = scene.store.wakes(after, at(30), limit).await?;
+            same("after the last row", wakes, woken(vec![], Some(at(40))))?;
+        }
+    }
+    let (place, bucket) = rows[4];
+    let before =
+        (place.0, NotificationId::from_bytes((u128::from_be_bytes(place.1.to_bytes()) - 1).to_be_bytes()));
+    let wakes = scene.store.wakes(before, at(30), 1).await?;
+    same(
+        "a cursor right before a row",
+        wakes,
+        Wakes { buckets: of_acme(vec![bucket]), more: Some(place), next: None },
+    )?;
+    let wakes = scene.store.wakes(place, at(19), 9).await?;
+    same("a stretch that ends before the cursor", wakes, woken(vec![], Some(at(20))))
+}
+
+async fn a_bucket_is_told_once_in_a_page(mut scene: Scene) -> Kept {
+    let first = scene.due(10).await?;
+    let mut ids = vec![];
+    for second in [10, 10, 11, 12] {
+        let again = Notification { destination: first.destination.clone(), ..scene.draft() };
+        scene.accept(&again, at(second), None).await?;
+        ids.push(again.id);
+    }
+    let bucket = scene.main_of(&first).await?;
+    let wakes = scene.store.wakes((at(0), NotificationId::LAST), at(20), 3).await?;
+    let wanted = Wakes { buckets: of_acme(vec![bucket]), more: Some((at(10), ids[1])), next: None };
+    same("three rows of one bucket", wakes, wanted)?;
+    let wakes = scene.store.wakes((at(10), ids[1]), at(20), 3).await?;
+    same("the other two", wakes, woken(vec![bucket], None))
 }
 
 async fn what_somebody_holds_wakes_nobody(mut scene: Scene) -> Kept {
     let (notification, lease) = scene.held().await?;
-    let all = async |scene: &Scene| scene.store.wakes(at(-9), at(9)).await;
+    let all = async |scene: &Scene| scene.woken(at(-9), at(9)).await;
     same("while it is held", all(&scene).await?, Wakes::default())?;
     same("buckets while it is held", scene.store.buckets(None, 9).await?, [])?;
     scene.store.release(lease, None).await?;
     let wanted = scene.main_of(&notification).await?;
-    same("when it was given back", all(&scene).await?.buckets, [wanted])?;
+    same("when it was given back", all(&scene).await?, woken(vec![wanted], None))?;
     scene.does(&notification, Act::Cancel, None, at(5)).await?;
     same("when it has ended", all(&scene).await?, Wakes::default())?;
     same("buckets when it has ended", scene.store.buckets(None, 9).await?, [])
@@ -85,15 +156,15 @@ async fn what_somebody_holds_wakes_nobody(mut scene: Scene) -> Kept {
 async fn retries_and_new_generations_wake_too(mut scene: Scene) -> Kept {
     let retry = scene.in_state(State::RetryScheduled).await?;
     let retry_bucket = bucket(scene.flow_of(&retry).await?, Lane::Retry);
-    let wakes = scene.store.wakes(at(0), at(60)).await?;
-    same("a retry", wakes, Wakes { buckets: vec![retry_bucket], next: None })?;
+    let wakes = scene.woken(at(0), at(60)).await?;
+    same("a retry", wakes, woken(vec![retry_bucket], None))?;
     scene.does(&retry, Act::RetryNow, None, at(40)).await?;
-    let wakes = scene.store.wakes(at(39), at(40)).await?;
-    same("a retry made due", wakes, Wakes { buckets: vec![retry_bucket], next: None })?;
+    let wakes = scene.woken(at(39), at(40)).await?;
+    same("a retry made due", wakes, woken(vec![retry_bucket], None))?;
     let dead = scene.in_state(State::DeadLetter).await?;
     scene.does(&dead, Act::Requeue, None, at(50)).await?;
-    let wakes = scene.store.wakes(at(49), at(50)).await?;
-    same("a requeued one", wakes, Wakes { buckets: vec![scene.main_of(&dead).await?], next: None })
+    let wakes = scene.woken(at(49), at(50)).await?;
+    same("a requeued one", wakes, woken(vec![scene.main_of(&dead).await?], None))
 }
 
 async fn waiting_rows_that_expire_are_told_the_earliest_first(mut scene: Scene) -> Kept {
@@ -128,7 +199,7 @@ async fn what_is_held_or_ended_does_not_expire(mut scene: Scene) -> Kept {
     same("its state", scene.state(&notification).await?, State::Expired)
 }
 
-async fn buckets_are_listed_with_their_earliest_due_time(mut scene: Scene) -> Kept {
+async fn buckets_are_listed_with_their_tenant_and_earliest_due_time(mut scene: Scene) -> Kept {
     let one = scene.due(30).await?;
     let urgent = Notification { destination: one.destination.clone(), ..scene.draft() };
     let urgent = Notification { priority: Priority::High, ..urgent };
@@ -136,18 +207,34 @@ async fn buckets_are_listed_with_their_earliest_due_time(mut scene: Scene) -> Ke
     let sooner = Notification { destination: one.destination.clone(), ..scene.draft() };
     scene.accept(&sooner, at(20), None).await?;
     let retry = scene.in_state(State::RetryScheduled).await?;
+    let theirs = scene.full_draft();
+    scene.accept(&theirs, at(50), None).await?;
     scene.held().await?;
-    let first = scene.main_of(&one).await?;
+    // A retry of the first flow, and one that has the same flow and priority in the other lane.
+    let (again, lease) =
+        (Notification { destination: one.destination.clone(), ..scene.draft() }, scene.lease().await?);
+    scene.accept(&again, at(0), Some(lease)).await?;
+    scene.fail(&again, lease, super::scene::retry_at(at(70))).await?;
+    let (first, retries) = (scene.main_of(&one).await?, bucket(scene.flow_of(&retry).await?, Lane::Retry));
+    let other = Bucket { priority: theirs.priority, ..scene.main_of(&theirs).await? };
+    let waiting = |bucket, second| Waiting { bucket, tenant: tenant("acme"), due: at(second) };
     let mut wanted = vec![
-        (first, at(20)),
-        (Bucket { priority: Priority::High, ..first }, at(40)),
-        (bucket(scene.flow_of(&retry).await?, Lane::Retry), at(60)),
+        waiting(first, 20),
+        waiting(Bucket { priority: Priority::High, ..first }, 40),
+        waiting(Bucket { lane: Lane::Retry, ..first }, 70),
+        waiting(retries, 60),
+        Waiting { tenant: theirs.tenant, ..waiting(other, 50) },
     ];
-    wanted.sort();
+    wanted.sort_by_key(|waiting| waiting.bucket);
     same("all", scene.store.buckets(None, 9).await?, wanted.clone())?;
-    same("the first two", scene.store.buckets(None, 2).await?, &wanted[..2])?;
-    same("after the first", scene.store.buckets(Some(wanted[0].0), 9).await?, &wanted[1..])?;
-    same("after the last", scene.store.buckets(Some(wanted[2].0), 9).await?, [])
+    for (place, one) in wanted.iter().enumerate() {
+        let (before, rest) = wanted.split_at(place + 1);
+        same("the first of them", scene.store.buckets(None, place + 1).await?, before)?;
+        same("after one of them", scene.store.buckets(Some(one.bucket), 9).await?, rest)?;
+    }
+    let between = Bucket { priority: Priority::Low, lane: Lane::Main, ..first };
+    let rest: Vec<Waiting> = wanted.iter().filter(|waiting| waiting.bucket > between).cloned().collect();
+    same("after a bucket without rows", scene.store.buckets(Some(between), 9).await?, rest)
 }
 
 async fn what_is_long_overdue_is_told_in_its_order(mut scene: Scene) -> Kept {

@@ -6,18 +6,17 @@ use std::time::Duration;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::{FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::Lease;
+use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Event, Lane};
 use posthaste_core::time::Timestamp;
 
-use super::nodes::{FIRST, LAST};
 use super::planted::Planted;
 use super::tables::{Ended, Key, Row, Tables, corrupt};
 use crate::store::{
-    Accepted, Arrival, DeadLetterView, Ending, Idempotency, Job, Next, Progress, Request, Result, Settled,
-    Settlement,
+    Acceptance, Accepted, Arrival, Claimed, DeadLetterView, Ending, Idempotency, Next, Progress, Request,
+    Result, Settled, Settlement,
 };
 
 impl Tables {
@@ -31,15 +30,29 @@ impl Tables {
         keys.into_iter().map(number).collect()
     }
 
-    pub(super) fn accept(&mut self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+    pub(super) fn flows(&self, flows: Vec<FlowId>) -> Vec<(FlowId, FlowKey)> {
+        let wanted: BTreeSet<FlowId> = flows.into_iter().collect();
+        wanted.into_iter().filter_map(|flow| Some((flow, self.flows.get(&flow)?.clone()))).collect()
+    }
+
+    pub(super) fn accept(&mut self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
         let mut given = BTreeSet::new();
         let mut ids = requests.iter().flat_map(|request| &request.arrivals).map(|new| new.notification.id);
         let may_fail = ids.any(|id| self.notifications.contains_key(&id) || !given.insert(id));
-        let run = |tables: &mut Self| requests.into_iter().map(|new| tables.take_in(new, now)).collect();
-        if may_fail { self.whole_or_nothing(run) } else { run(self) }
+        let mut granted = BTreeSet::new();
+        let run = |tables: &mut Self| {
+            requests.into_iter().map(|new| tables.take_in(new, now, &mut granted)).collect::<Result<_>>()
+        };
+        let answers = if may_fail { self.whole_or_nothing(run) } else { run(self) }?;
+        Ok(Acceptance { answers, granted: granted.into_iter().collect() })
     }
 
-    fn take_in(&mut self, request: Request, now: Timestamp) -> Result<Accepted> {
+    fn take_in(
+        &mut self,
+        request: Request,
+        now: Timestamp,
+        granted: &mut BTreeSet<NodeId>,
+    ) -> Result<Accepted> {
         if let Some(idempotency) = request.idempotency {
             let name = (idempotency.tenant, idempotency.key);
             let known = self.keys.get(&name).filter(|key| now.since(key.first_used) < Idempotency::LIFE);
@@ -55,6 +68,7 @@ impl Tables {
         }
         for mut arrival in request.arrivals {
             arrival.lease = arrival.lease.filter(|lease| self.may_hold(*lease));
+            granted.extend(arrival.lease.map(|lease| lease.node));
             self.enter(first_row(arrival))?;
         }
         Ok(Accepted::New)
@@ -71,16 +85,17 @@ impl Tables {
         Some((known.hash, known.answer.clone()))
     }
 
-    pub(super) fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
-        let mut jobs = vec![];
+    pub(super) fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
+        // The model has no damaged rows, so nothing is ever set aside.
+        let mut claimed = Claimed::default();
         if !self.may_hold(lease) {
-            return Ok(jobs);
+            return Ok(claimed);
         }
         for quota in quotas {
             for id in self.claimable(quota, now) {
                 let mut row = self.queue[&id].clone();
                 row.lease = Some(lease);
-                jobs.push(row.job(lease));
+                claimed.jobs.push(row.job(lease));
                 if self.has(Planted::ClaimIgnoresLease) {
                     self.replace(row);
                 } else {
@@ -88,7 +103,7 @@ impl Tables {
                 }
             }
         }
-        Ok(jobs)
+        Ok(claimed)
     }
 
     /// Whether a lease can be granted: to a node that is gone it could not, for nobody would ever take it back.
@@ -106,7 +121,8 @@ impl Tables {
             rows.sort_by_key(|row| (row.due, row.notification.id));
             return rows.into_iter().take(limit).map(|row| row.notification.id).collect();
         }
-        let due = (quota.bucket, Timestamp::MIN, FIRST)..=(quota.bucket, until, LAST);
+        let due = (quota.bucket, Timestamp::MIN, NotificationId::FIRST)
+            ..=(quota.bucket, until, NotificationId::LAST);
         self.waiting.range(due).take(limit).map(|(_, _, id)| *id).collect()
     }
 

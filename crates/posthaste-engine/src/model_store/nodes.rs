@@ -74,7 +74,10 @@ impl Tables {
 
     pub(super) fn release(&mut self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
         let is_named = |id: &NotificationId| only.as_ref().is_none_or(|only| only.contains(id));
-        let grant = self.held.range((lease, FIRST)..=(lease, LAST)).map(|(_, id)| *id);
+        let grant = self
+            .held
+            .range((lease, NotificationId::FIRST)..=(lease, NotificationId::LAST))
+            .map(|(_, id)| *id);
         let ids: Vec<NotificationId> = grant.filter(is_named).collect();
         for id in &ids {
             self.give_back(*id)?;
@@ -105,14 +108,24 @@ impl Tables {
         self.change(Event::Release, row)
     }
 
+    /// What a node holds, in the order of ids.
+    pub(super) fn held(
+        &self,
+        node: NodeId,
+        after: Option<NotificationId>,
+        limit: usize,
+    ) -> Vec<(NotificationId, Fence)> {
+        let mut held: Vec<(NotificationId, Fence)> =
+            self.held_by(node).into_iter().map(|(lease, id)| (id, lease.fence)).collect();
+        held.retain(|(id, _)| after.is_none_or(|after| *id > after));
+        held.sort_unstable();
+        held.truncate(limit);
+        held
+    }
+
     fn held_by(&self, node: NodeId) -> Vec<(Lease, NotificationId)> {
         let first = Lease { node, fence: Fence(i64::MIN) };
         let last = Lease { node, fence: Fence(i64::MAX) };
-        self.held.range((first, FIRST)..=(last, LAST)).copied().collect()
+        self.held.range((first, NotificationId::FIRST)..=(last, NotificationId::LAST)).copied().collect()
     }
 }
-
-/// Before every id there is.
-pub(super) const FIRST: NotificationId = NotificationId::from_bytes([0; 16]);
-/// After every id there is.
-pub(super) const LAST: NotificationId = NotificationId::from_bytes([0xff; 16]);

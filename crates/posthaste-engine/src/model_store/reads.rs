@@ -8,7 +8,6 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::time::Timestamp;
 
-use super::nodes::LAST;
 use super::tables::Tables;
 use crate::store::{AuditRow, DeadLetterFilter, DeadLetterView, End, Filter, History, Page, Stats, View};
 
@@ -119,7 +118,7 @@ impl Tables {
     }
 
     pub(super) fn stats(&self, tenant: Option<&Tenant>, now: Timestamp) -> Stats {
-        let mut due = self.due.range(..=(now, LAST));
+        let mut due = self.due.range(..=(now, NotificationId::LAST));
         let oldest = due.find(|(_, id)| matches(tenant, Some(&self.queue[id].notification.tenant)));
         Stats { channels: self.counters.stats(tenant, now), oldest_due: oldest.map(|(due, _)| *due) }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use posthaste_core::attempt::Attempt;
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::Lease;
+use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, Leased, State};
@@ -54,6 +54,16 @@ pub struct Arrival {
     pub lease: Option<Lease>,
 }
 
+/// What became of everything that arrived together.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Acceptance {
+    /// What became of each request, in their order.
+    pub answers: Vec<Accepted>,
+    /// The nodes whose leases were granted to rows that this call stored, sorted. A row whose lease names another node is
+    /// stored unleased.
+    pub granted: Vec<NodeId>,
+}
+
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Accepted {
@@ -63,6 +73,15 @@ pub enum Accepted {
     Twin(Vec<u8>),
     /// The key was used before with another body. Nothing is stored.
     Conflict,
+}
+
+/// What a claim leased.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Claimed {
+    /// What can be sent, in the order of the quotas.
+    pub jobs: Vec<Job>,
+    /// Rows that are leased by the same grant and cannot be read.
+    pub set_aside: Vec<NotificationId>,
 }
 
 /// Where a notification stands in its attempts.
@@ -206,10 +225,23 @@ pub enum Settled {
 /// What became due in a stretch of time.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Wakes {
-    /// Where it waits, each bucket once, in their order.
-    pub buckets: Vec<Bucket>,
-    /// When the next row becomes due after that, if there is one.
+    /// Where the rows wait that were read, with the tenant of the flow: each bucket once, in their order.
+    pub buckets: Vec<(Bucket, Tenant)>,
+    /// The cursor of the last row that was read, if the limit was reached: there may be more.
+    pub more: Option<(Timestamp, NotificationId)>,
+    /// If the limit was not reached: when the first row after `until` (and after the cursor) is due, if there is one.
     pub next: Option<Timestamp>,
+}
+
+/// A bucket with rows that nobody holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// Where they wait.
+    pub bucket: Bucket,
+    /// The tenant of the flow.
+    pub tenant: Tenant,
+    /// When the first of them is due.
+    pub due: Timestamp,
 }
 
 /// Waiting rows whose time ran out.

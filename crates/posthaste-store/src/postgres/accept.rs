@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use posthaste_core::lease::NodeId;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Accepted, Arrival, Request};
+use posthaste_engine::store::{Acceptance, Accepted, Arrival, Request};
 use uuid::Uuid;
 
 use super::counters::{Deltas, add_sums};
@@ -13,8 +14,8 @@ use super::fault::Result;
 use super::flows::Flows;
 use super::idempotency::{self, Days};
 use super::planted::Planted;
-use super::rows::{clean, content_text, maybe_clean, maybe_micros, uuid};
-use super::tx::{Mode, Then, Tx, bind, step};
+use super::rows::{Columns, clean, content_text, maybe_clean, maybe_micros, uuid};
+use super::tx::{Mode, Then, Tx, bind, only, step};
 
 /// Stores each request that is not known yet.
 pub(super) async fn accept(
@@ -23,7 +24,7 @@ pub(super) async fn accept(
     days: &Days,
     requests: &[Request],
     now: Timestamp,
-) -> Result<Vec<Accepted>> {
+) -> Result<Acceptance> {
     let keyed = requests.iter().any(|request| request.idempotency.is_some());
     let answers = if keyed {
         idempotency::answers(tx, days, requests, now).await?
@@ -37,7 +38,7 @@ pub(super) async fn accept(
         if keyed {
             tx.send(None, &[], Then::Commit).await?;
         }
-        return Ok(answers);
+        return Ok(Acceptance { answers, granted: vec![] });
     }
     let mut deltas = Deltas::default();
     for arrival in &arrivals {
@@ -68,19 +69,20 @@ pub(super) async fn accept(
         sums.by => INT8_ARRAY,
         sums.writer => INT2,
     ];
-    if keyed {
-        tx.send(None, &[step!(sql(tx), bound)], Then::Commit).await?;
+    let told = if keyed {
+        tx.send(None, &[step!(sql(tx), bound)], Then::Commit).await?.pop().unwrap_or_default()
     } else {
-        tx.alone(Mode::Write, &sql(tx), bound).await?;
-    }
-    Ok(answers)
+        tx.alone(Mode::Write, &sql(tx), bound).await?
+    };
+    let granted: Vec<i64> = Columns::of(&only(told)?).take()?;
+    Ok(Acceptance { answers, granted: granted.into_iter().map(NodeId).collect() })
 }
 
 /// The wide rows, the narrow rows and the counters in one statement: each statement by itself costs an answer, and with
 /// small batches those are a good part of the whole.
 ///
 /// A lease is granted only to a node that is not dead. Its row is locked until the commit, so that whoever declares it
-/// dead waits and then sees the lease; a heartbeat does not wait.
+/// dead waits and then sees the lease; a heartbeat does not wait. The one row that is answered names who was granted any.
 const ACCEPT: &str = concat!(
     "with holder as materialized (
         select id
@@ -102,8 +104,11 @@ const ACCEPT: &str = concat!(
             case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false
         from unnest($1::uuid[], $2::bigint[], $3::smallint[], $12::bigint[], $5::bigint[], $13::bigint[],
             $14::bigint[]) as u (id, flow, priority, due, expires, node, fence)
-        left join holder on holder.id = u.node)",
-    add_sums!("$16", "$17", "$18", "$19", "$20", "$21")
+        left join holder on holder.id = u.node),
+    counted as (",
+    add_sums!("$16", "$17", "$18", "$19", "$20", "$21"),
+    ")
+    select array(select id from holder order by id)"
 );
 
 fn sql(tx: &Tx) -> Cow<'static, str> {

@@ -5,27 +5,27 @@ use std::collections::{BTreeMap, VecDeque};
 
 use posthaste_core::flow::{Bucket, FlowId, Quota};
 use posthaste_core::id::NotificationId;
-use posthaste_core::lease::Lease;
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::Job;
+use posthaste_engine::store::{Claimed, Job};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::planted::Planted;
-use super::rows::{Columns, Keys, Queued, queue_columns, uuid, wide, wide_columns};
+use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide, wide_columns};
 use super::tx::{Mode, Tx, bind};
 
-/// Leases up to each quota's limit of rows that are due, and answers with the jobs and with a quota for each place that
-/// went to a row that cannot be read. One statement, which is a transaction by itself.
+/// Leases up to each quota's limit of rows that are due. Returns what was leased, and a quota for each place that went to
+/// a row that cannot be read. One statement, which is a transaction by itself.
 pub(super) async fn claim(
     tx: &Tx,
     flows: &Flows,
     quotas: &[Quota],
     lease: Lease,
     now: Timestamp,
-) -> Result<(Vec<Job>, Vec<Quota>)> {
+) -> Result<(Claimed, Vec<Quota>)> {
     // A bucket that is named twice would be walked twice at the same moment and give the same rows.
     let mut limits: BTreeMap<Bucket, i64> = BTreeMap::new();
     for quota in quotas.iter().filter(|quota| quota.limit > 0) {
@@ -51,7 +51,8 @@ pub(super) async fn claim(
         let place = |column| row.try_get::<_, i16>(column).map_err(Fault::from);
         leased.entry((FlowId(row.try_get(1)?), place(2)?, place(3)?)).or_default().push_back(row);
     }
-    let (mut jobs, mut lost) = (Vec::with_capacity(rows.len()), vec![]);
+    let mut claimed = Claimed { jobs: Vec::with_capacity(rows.len()), set_aside: vec![] };
+    let mut lost = vec![];
     for Quota { bucket, limit } in quotas {
         let code = (bucket.flow, i16::from(bucket.lane.code()), i16::from(bucket.priority.code()));
         let Some(rows) = leased.get_mut(&code) else { continue };
@@ -59,12 +60,15 @@ pub(super) async fn claim(
         for row in rows.drain(..count) {
             let id = Columns::of(row).notification_id()?;
             match unless_damaged(&id, job(id, row, &keys, lease))? {
-                Some(job) => jobs.push(job),
-                None => lost.push(Quota { bucket: *bucket, limit: 1 }),
+                Some(job) => claimed.jobs.push(job),
+                None => {
+                    claimed.set_aside.push(id);
+                    lost.push(Quota { bucket: *bucket, limit: 1 });
+                }
             }
         }
     }
-    Ok((jobs, lost))
+    Ok((claimed, lost))
 }
 
 /// The node's row is locked until the commit, so that whoever declares it dead waits and then sees the leases. Rows that
@@ -138,6 +142,31 @@ fn job(id: NotificationId, row: &Row, keys: &Keys, lease: Lease) -> Result<Job> 
         cancel_requested: queued.cancel,
         lease,
     })
+}
+
+/// What a node holds, in the order of ids.
+pub(super) async fn held(
+    tx: &Tx,
+    node: NodeId,
+    after: Option<NotificationId>,
+    limit: usize,
+) -> Result<Vec<(NotificationId, Fence)>> {
+    let sql = "
+        select id, fence
+        from queue
+        where node = $1
+        and id > $2
+        and fence is not null
+        order by id
+        limit $3";
+    let after = uuid(after.unwrap_or(NotificationId::FIRST));
+    let bound = bind![node.0 => INT8, after => UUID, whole(limit) => INT8];
+    let rows = tx.alone(Mode::Read, sql, bound).await?;
+    let read = |row: &Row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.notification_id()?, Fence(columns.take()?)))
+    };
+    rows.iter().map(read).collect()
 }
 
 /// Gives back what the grant holds, or only the named ids of it, in the order of ids, as everybody takes rows for whom

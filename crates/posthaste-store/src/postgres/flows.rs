@@ -5,12 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use posthaste_core::channel::Channel;
 use posthaste_core::flow::{FlowId, FlowKey};
+use posthaste_core::recent::Recent;
 
-use super::fault::{Fault, Result};
+use super::fault::{Fault, Result, unless_damaged};
 use super::rows::{Columns, Keys};
 use super::tx::{Mode, Tx, bind};
 
-/// The most flows that are remembered; when they are more, all are forgotten and learned anew.
+/// The most flows that are remembered.
 const MOST: usize = 100_000;
 
 /// A bounded memory of flows. A flow never changes, so what is remembered stays true; it is remembered only once the
@@ -18,10 +19,15 @@ const MOST: usize = 100_000;
 #[derive(Default)]
 pub(super) struct Flows(Mutex<Known>);
 
-#[derive(Default)]
 struct Known {
-    keys: Keys,
-    numbers: HashMap<Arc<FlowKey>, FlowId>,
+    keys: Recent<FlowId, Arc<FlowKey>>,
+    numbers: Recent<Arc<FlowKey>, FlowId>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { keys: Recent::new(MOST), numbers: Recent::new(MOST) }
+    }
 }
 
 impl Flows {
@@ -29,16 +35,15 @@ impl Flows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The flow with that number, if it is remembered.
-    pub(super) fn remembered(&self, flow: FlowId) -> Option<Arc<FlowKey>> {
-        self.lock().keys.get(&flow).cloned()
+    /// The flows with these numbers, each once and in their order, if all of them are remembered.
+    pub(super) fn remembered(&self, flows: &[FlowId]) -> Option<Vec<(FlowId, FlowKey)>> {
+        let wanted: BTreeSet<FlowId> = flows.iter().copied().collect();
+        let mut known = self.lock();
+        wanted.into_iter().map(|flow| Some((flow, FlowKey::clone(known.keys.get(&flow)?)))).collect()
     }
 
     fn remember(&self, found: Vec<(FlowId, FlowKey)>) -> Vec<(FlowId, Arc<FlowKey>)> {
         let mut known = self.lock();
-        if known.keys.len() + found.len() > MOST {
-            *known = Known::default();
-        }
         let mut remembered = Vec::with_capacity(found.len());
         for (flow, key) in found {
             let key = Arc::new(key);
@@ -49,14 +54,14 @@ impl Flows {
         remembered
     }
 
-    /// The flows with these numbers, as far as they exist. Asks the server only for those that are new here; inside of a
+    /// The flows with these numbers, as far as they exist and can be read. Asks the server only for those that are new here; inside of a
     /// transaction this is a statement of it.
     pub(super) async fn keys(&self, tx: &Tx, flows: impl IntoIterator<Item = FlowId>) -> Result<Keys> {
         let flows: BTreeSet<FlowId> = flows.into_iter().collect();
         let mut found = Keys::with_capacity(flows.len());
         let mut missing = vec![];
         {
-            let known = self.lock();
+            let mut known = self.lock();
             for flow in flows {
                 match known.keys.get(&flow) {
                     Some(key) => {
@@ -69,7 +74,11 @@ impl Flows {
         if !missing.is_empty() {
             let sql = "select id, tenant, channel, destination from flow where id = any($1)";
             let rows = tx.rows(sql, bind![missing => INT8_ARRAY]).await?;
-            let read = rows.iter().map(|row| numbered(&mut Columns::of(row))).collect::<Result<Vec<_>>>()?;
+            let mut read = Vec::with_capacity(rows.len());
+            for row in &rows {
+                let flow = FlowId(row.try_get(0)?);
+                read.extend(unless_damaged(&flow, numbered(&mut Columns::of(row)))?);
+            }
             found.extend(self.remember(read));
         }
         Ok(found)
@@ -77,7 +86,7 @@ impl Flows {
 
     /// The numbers that are remembered, in the order of the keys.
     pub(super) fn numbers(&self, keys: &[FlowKey]) -> Option<Vec<FlowId>> {
-        let known = self.lock();
+        let mut known = self.lock();
         keys.iter().map(|key| known.numbers.get(key).copied()).collect()
     }
 

@@ -2,45 +2,84 @@
 
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::NotificationId;
+use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Expiring, Overdue, Wakes};
+use posthaste_engine::store::{Expiring, Overdue, Waiting, Wakes};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::fault::{Result, unless_damaged};
+use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, only, step};
 
-/// Where rows become due in a stretch of time, and when the next one does. Everything it reads is in the index.
-pub(super) async fn wakes(tx: &Tx, after: Timestamp, until: Timestamp) -> Result<Wakes> {
-    let sql = "
-        select flow, lane, priority, null::bigint as due
-        from (
-            select distinct flow, lane, priority
-            from queue
-            where node is null
-            and due > $1
-            and due <= $2) as woken
-        union all
-        select null, null, null, min(due)
-        from queue
-        where node is null
-        and due > $2";
-    let until = until.max(after);
-    let bound = bind![after.as_micros() => INT8, until.as_micros() => INT8];
+/// Where rows become due in a stretch of time, and when the next one does. Everything that it reads of the rows is in the
+/// index. The tenants come from the table and not from the memory of flows: a look at everything that waits would push out
+/// of it what is used.
+pub(super) async fn wakes(
+    tx: &Tx,
+    after: (Timestamp, NotificationId),
+    until: Timestamp,
+    limit: usize,
+) -> Result<Wakes> {
+    let beyond = after.max((until, NotificationId::LAST));
+    let bound = bind![
+        after.0.as_micros() => INT8,
+        uuid(after.1) => UUID,
+        until.as_micros() => INT8,
+        whole(limit.max(1)) => INT8,
+        beyond.0.as_micros() => INT8,
+        uuid(beyond.1) => UUID,
+    ];
     let mut found = Wakes::default();
-    for row in &tx.alone(Mode::Read, sql, bound).await? {
+    for row in &tx.alone(Mode::Read, WAKES, bound).await? {
         let mut columns = Columns::of(row);
-        if row.try_get::<_, Option<i64>>(0)?.is_some() {
-            found.buckets.push(columns.bucket()?);
-        } else {
-            columns.skip(3);
-            found.next = columns.maybe_time()?;
+        match columns.take::<&str>()? {
+            "bucket" => {
+                columns.skip(2);
+                let read = columns.bucket().and_then(|bucket| Ok((bucket, tenant(&mut columns)?)));
+                let flow = FlowId(row.try_get(3)?);
+                found.buckets.extend(unless_damaged(&flow, read)?);
+            }
+            "more" => found.more = Some((columns.time()?, columns.notification_id()?)),
+            _ => found.next = columns.maybe_time()?,
         }
+    }
+    if found.more.is_some() {
+        found.next = None;
     }
     found.buckets.sort_unstable();
     Ok(found)
+}
+
+const WAKES: &str = "
+    with woken as materialized (
+        select due, id, flow, lane, priority
+        from queue
+        where node is null
+        and (due, id) > ($1, $2)
+        and due <= $3
+        order by due, id
+        limit $4)
+    select 'bucket' as what, null::bigint as due, null::uuid as id, b.flow, b.lane, b.priority, f.tenant
+    from (select distinct flow, lane, priority from woken) as b
+    left join flow f on f.id = any(array[b.flow])
+    union all
+    (select 'more', due, id, null, null, null, null
+     from woken
+     order by due, id
+     offset $4 - 1
+     limit 1)
+    union all
+    (select 'next', due, null, null, null, null, null
+     from queue
+     where node is null
+     and (due, id) > ($5, $6)
+     order by due, id
+     limit 1)";
+
+fn tenant(columns: &mut Columns<'_>) -> Result<Tenant> {
+    columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("its flow is not known"))
 }
 
 /// Rows whose time runs out up to `until`.
@@ -52,73 +91,89 @@ pub(super) async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<
          from queue q
          where q.node is null
          and q.expires <= $1
+         and (q.expires, q.id) > ($2, $3)
          order by q.expires, q.id
-         limit $2"
+         limit $4"
     );
     let later = "
         select min(expires)
         from queue
         where node is null
         and expires > $1";
-    let until = until.as_micros();
-    // One more than is told: where there is one, it is `next`.
-    let steps = [
-        step!(expired, bind![until => INT8, whole(limit).saturating_add(1) => INT8]),
-        step!(later, bind![until => INT8]),
-    ];
-    let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?;
-    let next = only(answers.pop().unwrap_or_default())?;
-    let mut found = Expiring { rows: vec![], next: Columns::of(&next).maybe_time()? };
-    for row in answers.iter().flatten() {
-        let mut columns = Columns::of(row);
-        let (id, expires) = (columns.notification_id()?, columns.time()?);
-        if found.rows.len() == limit {
-            found.next = Some(expires);
+    let (mut found, mut at) = (Expiring::default(), (i64::MIN, Uuid::nil()));
+    // A damaged row takes no place: a short answer would mean that there are no more.
+    loop {
+        // One more than is told: where there is one, it is `next`.
+        let wanted = (limit - found.rows.len()).saturating_add(1);
+        let bound = bind![until.as_micros() => INT8, at.0 => INT8, at.1 => UUID, whole(wanted) => INT8];
+        let steps = [step!(expired, bound), step!(later, bind![until.as_micros() => INT8])];
+        let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?;
+        found.next = Columns::of(&only(answers.pop().unwrap_or_default())?).maybe_time()?;
+        let rows = answers.pop().unwrap_or_default();
+        for row in &rows {
+            let mut columns = Columns::of(row);
+            let (id, expires) = (columns.notification_id()?, columns.time()?);
+            if found.rows.len() == limit {
+                found.next = Some(expires);
+                return Ok(found);
+            }
+            at = (expires.as_micros(), uuid(id));
+            let read = Queued::read(&mut columns).map(|queued| (id, queued.seen()));
+            found.rows.extend(unless_damaged(&id, read)?);
+        }
+        if rows.len() < wanted {
+            return Ok(found);
+        }
+    }
+}
+
+/// The buckets with rows that nobody holds: one look at the index for each, however many rows it has.
+pub(super) async fn buckets(tx: &Tx, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
+    let code =
+        |bucket: Bucket| (bucket.flow.0, i16::from(bucket.lane.code()), i16::from(bucket.priority.code()));
+    let mut at = after.map_or((i64::MIN, 0, 0), code);
+    let mut found = vec![];
+    // What is damaged takes no place: a short answer would mean that there are no more.
+    while found.len() < limit {
+        let wanted = limit - found.len();
+        let bound = bind![at.0 => INT8, at.1 => INT2, at.2 => INT2, whole(wanted) => INT8];
+        let rows = tx.alone(Mode::Read, BUCKETS, bound).await?;
+        for row in &rows {
+            at = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+            found.extend(unless_damaged(&at, waiting_in(&mut Columns::of(row)))?);
+        }
+        if rows.len() < wanted {
             break;
         }
-        found.rows.push((id, Queued::read(&mut columns)?.seen()));
     }
     Ok(found)
 }
 
-/// The buckets that hold rows nobody holds: one look at the index for each, however many rows it has.
-pub(super) async fn buckets(
-    tx: &Tx,
-    after: Option<Bucket>,
-    limit: usize,
-) -> Result<Vec<(Bucket, Timestamp)>> {
-    let sql = "
-        with recursive skip as (
-            (select flow, lane, priority, due
-             from queue
-             where node is null
-             and (flow, lane, priority) > ($1, $2, $3)
-             order by flow, lane, priority, due
-             limit 1)
-            union all
-            select next.flow, next.lane, next.priority, next.due
-            from skip
-            cross join lateral (
-                select q.flow, q.lane, q.priority, q.due
-                from queue q
-                where q.node is null
-                and (q.flow, q.lane, q.priority) > (skip.flow, skip.lane, skip.priority)
-                order by q.flow, q.lane, q.priority, q.due
-                limit 1) as next)
-        select flow, lane, priority, due
-        from skip
-        limit $4";
-    let code =
-        |bucket: Bucket| (bucket.flow.0, i16::from(bucket.lane.code()), i16::from(bucket.priority.code()));
-    let at = after.map_or((i64::MIN, 0, 0), code);
-    let bound = bind![at.0 => INT8, at.1 => INT2, at.2 => INT2, whole(limit) => INT8];
-    let rows = tx.alone(Mode::Read, sql, bound).await?;
-    let read = |row: &Row| {
-        let mut columns = Columns::of(row);
-        Ok((columns.bucket()?, columns.time()?))
-    };
-    rows.iter().map(read).collect()
+fn waiting_in(columns: &mut Columns<'_>) -> Result<Waiting> {
+    Ok(Waiting { bucket: columns.bucket()?, due: columns.time()?, tenant: tenant(columns)? })
 }
+
+const BUCKETS: &str = "
+    with recursive skip as (
+        (select flow, lane, priority, due
+         from queue
+         where node is null
+         and (flow, lane, priority) > ($1, $2, $3)
+         order by flow, lane, priority, due
+         limit 1)
+        union all
+        select next.flow, next.lane, next.priority, next.due
+        from skip
+        cross join lateral (
+            select q.flow, q.lane, q.priority, q.due
+            from queue q
+            where q.node is null
+            and (q.flow, q.lane, q.priority) > (skip.flow, skip.lane, skip.priority)
+            order by q.flow, q.lane, q.priority, q.due
+            limit 1) as next)
+    select skip.flow, skip.lane, skip.priority, skip.due, (select f.tenant from flow f where f.id = skip.flow)
+    from skip
+    limit $4";
 
 /// Rows that have been due for long, the longest due first.
 pub(super) async fn overdue(

@@ -1,10 +1,12 @@
 //! What arrives: the wide row, the narrow row, and the keys under which repeats are known.
 
+use std::collections::BTreeSet;
+
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Accepted, Arrival, Idempotency, Progress, Request};
+use posthaste_engine::store::{Acceptance, Accepted, Arrival, Idempotency, Progress, Request};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
 use super::fault::Result;
@@ -34,11 +36,12 @@ impl Incoming {
 }
 
 /// Stores each request that is not known yet.
-pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> Result<Vec<Accepted>> {
+pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> Result<Acceptance> {
     let mut keys = None;
     let holders = Holders::of(tx, requests)?;
     let mut insert = Inserts::prepare(tx.conn)?;
     let mut answers = Vec::with_capacity(requests.len());
+    let mut granted = BTreeSet::new();
     for Incoming { request, contents } in requests {
         if let Some(idempotency) = &request.idempotency {
             let keys = match &mut keys {
@@ -54,11 +57,12 @@ pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> 
         for (arrival, content) in request.arrivals.iter().zip(contents) {
             let lease = arrival.lease.filter(|lease| holders.may_hold(lease.node));
             insert.arrival(arrival, content, lease)?;
+            granted.extend(lease.map(|lease| lease.node));
             tx.deltas.live(arrival.flow, Lane::Main, 1);
         }
         answers.push(Accepted::New);
     }
-    Ok(answers)
+    Ok(Acceptance { answers, granted: granted.into_iter().collect() })
 }
 
 /// Which of the nodes that would hold an arrival may: each is looked up once, and there is seldom more than one.

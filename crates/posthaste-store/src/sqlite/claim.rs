@@ -2,9 +2,9 @@
 
 use posthaste_core::flow::{Bucket, Quota};
 use posthaste_core::id::NotificationId;
-use posthaste_core::lease::Lease;
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::Job;
+use posthaste_engine::store::{Claimed, Job};
 use rusqlite::{Connection, params};
 
 use super::fault::{Result, unless_damaged};
@@ -22,17 +22,20 @@ pub(super) struct Leased {
     lease: Lease,
 }
 
-/// What a node works on, and a quota for each place that went to a row that cannot be read.
-pub(super) fn jobs(leased: Vec<Leased>) -> Result<(Vec<Job>, Vec<Quota>)> {
-    let (mut jobs, mut lost) = (Vec::with_capacity(leased.len()), vec![]);
+/// Adds what was leased to what a claim hands out. Returns a quota for each place that went to a row that cannot be read.
+pub(super) fn jobs(leased: Vec<Leased>, claimed: &mut Claimed) -> Result<Vec<Quota>> {
+    let mut lost = vec![];
     for one in leased {
         let (id, bucket) = (one.id, one.bucket);
         match unless_damaged(&id, one.job())? {
-            Some(job) => jobs.push(job),
-            None => lost.push(Quota { bucket, limit: 1 }),
+            Some(job) => claimed.jobs.push(job),
+            None => {
+                claimed.set_aside.push(id);
+                lost.push(Quota { bucket, limit: 1 });
+            }
         }
     }
-    Ok((jobs, lost))
+    Ok(lost)
 }
 
 impl Leased {
@@ -100,6 +103,31 @@ const DUE: &str = "
     and due <= ?4
     order by due, id
     limit ?5";
+
+/// What a node holds, in the order of ids. Everything it reads but the grant is in the index.
+pub(super) fn held(
+    conn: &Connection,
+    node: NodeId,
+    after: Option<NotificationId>,
+    limit: usize,
+) -> Result<Vec<(NotificationId, Fence)>> {
+    let mut select = conn.prepare_cached(
+        "select id, fence
+         from queue indexed by queue_held
+         where node = ?1
+         and id > ?2
+         and fence is not null
+         order by id
+         limit ?3",
+    )?;
+    let after = after.unwrap_or(NotificationId::FIRST).to_bytes();
+    let mut rows = select.query(params![node.0, after, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut found = vec![];
+    while let Some(row) = rows.next()? {
+        found.push((notification_id(row, 0)?, Fence(row.get(1)?)));
+    }
+    Ok(found)
+}
 
 /// Gives back what the grant holds, or only the named ids of it.
 pub(super) fn release(tx: &mut Tx<'_>, lease: Lease, only: Option<&[NotificationId]>) -> Result<usize> {

@@ -1,23 +1,29 @@
 //! Flows and their numbers, remembered by each thread that needs them.
 
-use std::collections::HashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthaste_core::channel::Channel;
 use posthaste_core::flow::{FlowId, FlowKey};
+use posthaste_core::recent::Recent;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::fault::{Fault, Result};
+use super::fault::{Fault, Result, unless_damaged};
 
-/// The most flows that a thread remembers; when they are more, it forgets all and starts anew.
+/// The most flows that a thread remembers.
 const MOST: usize = 50_000;
 
 /// A bounded memory of flows. A flow never changes, so what is remembered stays true, unless the transaction that made
 /// it is rolled back.
-#[derive(Default)]
 pub(super) struct Flows {
-    keys: HashMap<FlowId, Arc<FlowKey>>,
-    numbers: HashMap<Arc<FlowKey>, FlowId>,
+    keys: Recent<FlowId, Arc<FlowKey>>,
+    numbers: Recent<Arc<FlowKey>, FlowId>,
+}
+
+impl Default for Flows {
+    fn default() -> Self {
+        Self { keys: Recent::new(MOST), numbers: Recent::new(MOST) }
+    }
 }
 
 impl Flows {
@@ -40,6 +46,17 @@ impl Flows {
         let found = select.query_row([flow.0], |row| Ok(key(row))).optional()?;
         let Some(key) = found else { return Ok(None) };
         Ok(Some(self.remember(flow, key?)))
+    }
+
+    /// The flows with these numbers, as far as they are known and can be read: each once, in the order of the numbers.
+    pub(super) fn known(&mut self, conn: &Connection, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
+        let wanted: BTreeSet<FlowId> = flows.into_iter().collect();
+        let mut found = Vec::with_capacity(wanted.len());
+        for flow in wanted {
+            let key = unless_damaged(&flow, self.get(conn, flow))?.flatten();
+            found.extend(key.map(|key| (flow, (*key).clone())));
+        }
+        Ok(found)
     }
 
     /// The flow with that number, which must exist because a row names it.
@@ -76,9 +93,6 @@ impl Flows {
     }
 
     fn remember(&mut self, flow: FlowId, key: FlowKey) -> Arc<FlowKey> {
-        if self.keys.len() >= MOST {
-            self.clear();
-        }
         let key = Arc::new(key);
         self.keys.insert(flow, key.clone());
         self.numbers.insert(key.clone(), flow);

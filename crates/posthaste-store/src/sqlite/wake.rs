@@ -1,40 +1,127 @@
 //! What becomes due, what expires, and what has waited for long.
+//!
+//! Cursors are compared by equalities and one range at a time: SQLite walks all rows that share the first columns of a
+//! row value comparison such as `(due, id) > (?1, ?2)`.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
-use posthaste_core::flow::Bucket;
+use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::NotificationId;
+use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Expiring, Overdue, Wakes};
-use rusqlite::{Connection, Row, params};
+use posthaste_engine::store::{Expiring, Overdue, Waiting, Wakes};
+use rusqlite::{Connection, OptionalExtension, Row, Rows, params, params_from_iter};
 
-use super::fault::{Result, unless_damaged};
+use super::fault::{Fault, Result, unless_damaged};
 use super::readers::Reader;
-use super::rows::{Queued, Wide, bucket, maybe_time, notification_id, queue_columns, time};
+use super::rows::{Queued, Wide, bucket, maybe_tenant, maybe_time, notification_id, queue_columns, time};
 
-/// Where rows become due in a stretch of time. Everything it reads is in the index.
-pub(super) fn wakes(conn: &Connection, after: Timestamp, until: Timestamp) -> Result<Wakes> {
-    let until = until.max(after);
-    let mut select = conn.prepare_cached(
-        "select distinct flow, lane, priority
+/// Where rows become due in a stretch of time. Everything that it reads of the rows is in the index.
+pub(super) fn wakes(
+    conn: &Connection,
+    after: (Timestamp, NotificationId),
+    until: Timestamp,
+    limit: usize,
+) -> Result<Wakes> {
+    let mut page = WakePage { conn, limit: limit.max(1), read: 0, last: after, buckets: BTreeMap::new() };
+    if after.0 <= until {
+        let mut at_once = conn.prepare_cached(
+            "select flow, lane, priority, due, id
+             from queue indexed by queue_wake
+             where node is null
+             and due = ?1
+             and id > ?2
+             order by id",
+        )?;
+        page.take(at_once.query(params![after.0.as_micros(), after.1.to_bytes()])?)?;
+        let mut later = conn.prepare_cached(
+            "select flow, lane, priority, due, id
+             from queue indexed by queue_wake
+             where node is null
+             and due > ?1
+             and due <= ?2
+             order by due, id",
+        )?;
+        page.take(later.query([after.0.as_micros(), until.as_micros()])?)?;
+    }
+    let more = page.is_full().then_some(page.last);
+    let next = match more {
+        Some(_) => None,
+        None => next_due(conn, after.max((until, NotificationId::LAST)))?,
+    };
+    let buckets = page.buckets.into_iter().filter_map(|(bucket, tenant)| Some((bucket, tenant?))).collect();
+    Ok(Wakes { buckets, more, next })
+}
+
+/// A page of rows that become due.
+struct WakePage<'c> {
+    conn: &'c Connection,
+    limit: usize,
+    read: usize,
+    /// The last row that was read.
+    last: (Timestamp, NotificationId),
+    /// With no tenant where the flow is not known.
+    buckets: BTreeMap<Bucket, Option<Tenant>>,
+}
+
+impl WakePage<'_> {
+    fn is_full(&self) -> bool {
+        self.read == self.limit
+    }
+
+    /// Reads rows of bucket, due time and id until the page is full.
+    fn take(&mut self, mut rows: Rows<'_>) -> Result<()> {
+        while !self.is_full()
+            && let Some(row) = rows.next()?
+        {
+            let due = time(row, 3)?;
+            // A cursor cannot name a row without a name, so such a row takes no place.
+            let Some(id) = unless_damaged(&due, notification_id(row, 4))? else { continue };
+            (self.last, self.read) = ((due, id), self.read + 1);
+            let Some(bucket) = unless_damaged(&id, bucket(row, 0))? else { continue };
+            if !self.buckets.contains_key(&bucket) {
+                self.buckets.insert(bucket, tenant_of(self.conn, bucket.flow)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The due time of the first row after a place.
+fn next_due(conn: &Connection, after: (Timestamp, NotificationId)) -> Result<Option<Timestamp>> {
+    let mut at_once = conn.prepare_cached(
+        "select due
          from queue indexed by queue_wake
          where node is null
-         and due > ?1
-         and due <= ?2",
+         and due = ?1
+         and id > ?2
+         limit 1",
     )?;
-    let mut rows = select.query([after.as_micros(), until.as_micros()])?;
-    let mut buckets = BTreeSet::new();
-    while let Some(row) = rows.next()? {
-        buckets.insert(bucket(row, 0)?);
+    let (due, id) = (after.0.as_micros(), after.1.to_bytes());
+    let found = at_once.query_row(params![due, id], |row| Ok(time(row, 0))).optional()?;
+    if let Some(found) = found {
+        return found.map(Some);
     }
-    let mut select = conn.prepare_cached(
+    let mut later = conn.prepare_cached(
         "select min(due)
          from queue indexed by queue_wake
          where node is null
          and due > ?1",
     )?;
-    let next = select.query_row([until.as_micros()], |row| Ok(maybe_time(row, 0)))??;
-    Ok(Wakes { buckets: buckets.into_iter().collect(), next })
+    later.query_row([due], |row| Ok(maybe_time(row, 0)))?
+}
+
+/// The tenant of a flow; none, and a word in the log, where the flow is not known or cannot be read. Asks the table and
+/// not the memory of flows: a look at everything that waits would push out of it what is used.
+fn tenant_of(conn: &Connection, flow: FlowId) -> Result<Option<Tenant>> {
+    let mut select = conn.prepare_cached(
+        "select tenant
+         from flow
+         where id = ?1",
+    )?;
+    let found = select.query_row([flow.0], |row| Ok(maybe_tenant(row, 0))).optional()?;
+    let unknown = || Fault::nonsense(format!("flow {} is not known", flow.0));
+    unless_damaged(&flow, found.transpose().and_then(|found| found.flatten().ok_or_else(unknown)))
 }
 
 /// Rows whose time runs out up to `until`.
@@ -46,12 +133,9 @@ pub(super) fn expiring(conn: &Connection, until: Timestamp, limit: usize) -> Res
          from queue indexed by queue_expiry
          where node is null
          and expires is not null
-         order by expires, id
-         limit ?1"
+         order by expires, id"
     ))?;
-    // One more than is told: the first of the rest is `next`.
-    let most = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
-    let mut rows = select.query([most])?;
+    let mut rows = select.query([])?;
     let mut found = Expiring::default();
     while let Some(row) = rows.next()? {
         let expires = maybe_time(row, 14)?;
@@ -59,37 +143,76 @@ pub(super) fn expiring(conn: &Connection, until: Timestamp, limit: usize) -> Res
             found.next = expires;
             break;
         }
-        found.rows.push((notification_id(row, 13)?, Queued::read(row, 0)?.seen()));
+        let seen = notification_id(row, 13).and_then(|id| Ok((id, Queued::read(row, 0)?.seen())));
+        found.rows.extend(unless_damaged(&expires, seen)?);
     }
     Ok(found)
 }
 
-/// The buckets that hold rows nobody holds: one look at the index for each, however many rows it has.
-pub(super) fn buckets(
-    conn: &Connection,
-    after: Option<Bucket>,
-    limit: usize,
-) -> Result<Vec<(Bucket, Timestamp)>> {
-    let mut select = conn.prepare_cached(
-        "select flow, lane, priority, due
-         from queue indexed by queue_claim
-         where node is null
-         and (flow, lane, priority) > (?1, ?2, ?3)
-         order by flow, lane, priority, due
-         limit 1",
-    )?;
-    let code = |bucket: Bucket| (bucket.flow.0, bucket.lane.code(), bucket.priority.code());
+/// The buckets with rows that nobody holds: a few looks at the index for each, however many rows it has.
+pub(super) fn buckets(conn: &Connection, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
+    let code =
+        |bucket: Bucket| (bucket.flow.0, i64::from(bucket.lane.code()), i64::from(bucket.priority.code()));
     let mut at = after.map_or((i64::MIN, 0, 0), code);
+    let mut tenant: Option<(i64, Option<Tenant>)> = None;
     let mut found = vec![];
     while found.len() < limit {
-        let mut rows = select.query(params![at.0, at.1, at.2])?;
-        let Some(row) = rows.next()? else { break };
-        let bucket = bucket(row, 0)?;
-        found.push((bucket, time(row, 3)?));
-        at = code(bucket);
+        let Some((next, read)) = next_bucket(conn, at)? else { break };
+        at = next;
+        if tenant.as_ref().is_none_or(|(flow, _)| *flow != at.0) {
+            tenant = Some((at.0, tenant_of(conn, FlowId(at.0))?));
+        }
+        let Some((bucket, due)) = unless_damaged(&at, read)? else { continue };
+        let whose = tenant.as_ref().and_then(|(_, tenant)| tenant.clone());
+        found.extend(whose.map(|tenant| Waiting { bucket, tenant, due }));
     }
     Ok(found)
 }
+
+/// Flow, lane and priority as they are kept.
+type Codes = (i64, i64, i64);
+
+/// The first bucket after these codes: the next priority of the lane, else the next lane of the flow, else the next flow.
+fn next_bucket(conn: &Connection, at: Codes) -> Result<Option<(Codes, Result<(Bucket, Timestamp)>)>> {
+    for (sql, given) in
+        [(NEXT_PRIORITY, &[at.0, at.1, at.2][..]), (NEXT_LANE, &[at.0, at.1][..]), (NEXT_FLOW, &[at.0][..])]
+    {
+        let mut select = conn.prepare_cached(sql)?;
+        let mut rows = select.query(params_from_iter(given))?;
+        if let Some(row) = rows.next()? {
+            let codes = (row.get(0)?, row.get(1)?, row.get(2)?);
+            return Ok(Some((codes, bucket(row, 0).and_then(|bucket| Ok((bucket, time(row, 3)?))))));
+        }
+    }
+    Ok(None)
+}
+
+const NEXT_PRIORITY: &str = "
+    select flow, lane, priority, due
+    from queue indexed by queue_claim
+    where node is null
+    and flow = ?1
+    and lane = ?2
+    and priority > ?3
+    order by priority, due
+    limit 1";
+
+const NEXT_LANE: &str = "
+    select flow, lane, priority, due
+    from queue indexed by queue_claim
+    where node is null
+    and flow = ?1
+    and lane > ?2
+    order by lane, priority, due
+    limit 1";
+
+const NEXT_FLOW: &str = "
+    select flow, lane, priority, due
+    from queue indexed by queue_claim
+    where node is null
+    and flow > ?1
+    order by flow, lane, priority, due
+    limit 1";
 
 /// Rows that have been due for long, the longest due first.
 pub(super) fn overdue(

@@ -1,6 +1,7 @@
 //! A row that cannot be read stops nobody but itself.
 
 use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::Fence;
 use posthaste_core::state::Lane;
 use posthaste_engine::store::{Store, StoreError};
 use posthaste_store::sqlite::SqliteStore;
@@ -24,7 +25,7 @@ async fn claimed(store: &SqliteStore, quotas: &[(i64, u32)]) -> Vec<Notification
     let mut ids = vec![];
     for fence in 1..4 {
         let quotas = quotas.iter().map(quota).collect();
-        let jobs = store.claim(quotas, lease(node, fence), at(1)).await.unwrap();
+        let jobs = store.claim(quotas, lease(node, fence), at(1)).await.unwrap().jobs;
         ids.extend(jobs.iter().map(|job| job.notification.id));
     }
     ids
@@ -59,8 +60,11 @@ async fn a_place_that_went_to_a_damaged_row_is_filled_again() {
         scene = damage(scene, "notification", &id(number).to_bytes(), DAMAGE[0]);
     }
     let (node, _) = scene.store.join("one", HOLD, at(1)).await.unwrap();
-    let jobs = scene.store.claim(vec![quota(flow, Lane::Main, 2)], lease(node, 1), at(1)).await.unwrap();
-    assert_eq!(jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [2, 4].map(id));
+    let claimed = scene.store.claim(vec![quota(flow, Lane::Main, 2)], lease(node, 1), at(1)).await.unwrap();
+    assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [2, 4].map(id));
+    assert_eq!(claimed.set_aside, [0, 1, 3].map(id));
+    let held = scene.store.held(node, None, 9).await.unwrap();
+    assert_eq!(held, [0, 1, 2, 3, 4].map(|number| (id(number), Fence(1))));
 }
 
 #[tokio::test]
@@ -70,7 +74,7 @@ async fn lists_leave_a_damaged_row_out_and_whoever_asks_for_it_is_told() {
         let flow = fill(&scene.store, &key("acme", "a"), 0, 3).await;
         let (node, _) = scene.store.join("one", HOLD, at(0)).await.unwrap();
         let quotas = vec![quota(flow, Lane::Main, 3)];
-        let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap();
+        let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().jobs;
         let retries = jobs.iter().map(|job| retried(job, at(5))).collect();
         scene.store.settle(retries, at(2)).await.unwrap();
         let scene = damage(scene, "notification", &id(1).to_bytes(), content);
@@ -94,7 +98,7 @@ async fn a_damaged_dead_letter_is_left_out_of_the_list() {
         let flow = fill(&scene.store, &key("acme", "a"), 0, 2).await;
         let (node, _) = scene.store.join("one", HOLD, at(0)).await.unwrap();
         let quotas = vec![quota(flow, Lane::Main, 2)];
-        let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap();
+        let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().jobs;
         let names = [1, 2].map(|number| DeadLetterId::new(at(2), number));
         let burials = jobs.iter().zip(names).map(|(job, name)| buried(job, name)).collect();
         scene.store.settle(burials, at(2)).await.unwrap();

@@ -75,7 +75,7 @@ async fn a_flow_that_was_made_in_a_failed_call_is_not_remembered() {
     for number in 0..200 {
         let wanted = key("acme", &format!("{long}{number}"));
         let flow = store.intern(vec![wanted.clone()]).await.unwrap()[0];
-        assert_eq!(store.flow(flow).await.unwrap(), Some(wanted));
+        assert_eq!(store.flows(vec![flow]).await.unwrap(), [(flow, wanted)]);
     }
 }
 
@@ -117,7 +117,7 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes() {
     store.accept(batch, at(0)).await.unwrap();
     kept += 50;
     let most = u32::try_from(kept).unwrap() + 1;
-    let jobs = store.claim(vec![quota(flow, Lane::Main, most)], lease(node, 1), at(1)).await.unwrap();
+    let jobs = store.claim(vec![quota(flow, Lane::Main, most)], lease(node, 1), at(1)).await.unwrap().jobs;
     assert_eq!(jobs.len() as u128, kept);
     store.settle(jobs.iter().map(delivered).collect(), at(2)).await.unwrap();
     let scene = scene.reopen();

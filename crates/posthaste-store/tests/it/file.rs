@@ -17,7 +17,7 @@ async fn everything_acknowledged_is_there_after_reopening() {
     let (store, acme) = (&scene.store, key("acme", "a"));
     let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
     let flow = fill(store, &acme, 0, 10).await;
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 3)], lease(node, 1), at(1)).await.unwrap();
+    let jobs = store.claim(vec![quota(flow, Lane::Main, 3)], lease(node, 1), at(1)).await.unwrap().jobs;
     let name = DeadLetterId::new(at(2), 1);
     let outcomes = vec![delivered(&jobs[0]), retried(&jobs[1], at(60)), buried(&jobs[2], name)];
     store.settle(outcomes, at(2)).await.unwrap();
@@ -252,7 +252,7 @@ async fn leases_of_an_earlier_process_are_taken_back_at_once() {
     assert_eq!(pulse, Pulse::Alive { now: at(1), dead: vec![node] });
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 3);
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 2);
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 9)], lease(next, 1), at(1)).await.unwrap();
+    let jobs = store.claim(vec![quota(flow, Lane::Main, 9)], lease(next, 1), at(1)).await.unwrap().jobs;
     assert_eq!(jobs.len(), 5);
     assert!(jobs.iter().all(|job| job.interruptions == 1));
     let history = store.history(id(0)).await.unwrap();

@@ -21,7 +21,7 @@ fn keyed(name: &str, hash: u8) -> Request {
 }
 
 async fn ask(store: &SqliteStore, name: &str, hash: u8, now: Timestamp) -> Accepted {
-    store.accept(vec![keyed(name, hash)], now).await.unwrap().remove(0)
+    store.accept(vec![keyed(name, hash)], now).await.unwrap().answers.remove(0)
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn counters_equal_a_recount_after_random_work() {
         let lane = *random.choice(&Lane::ALL[..]).unwrap();
         let flow = *random.choice(&flows).unwrap();
         let quotas = vec![quota(flow, lane, random.u32(0..20))];
-        let jobs = store.claim(quotas, lease(node, step), now).await.unwrap();
+        let jobs = store.claim(quotas, lease(node, step), now).await.unwrap().jobs;
         let outcomes = jobs.iter().filter(|_| random.bool()).collect::<Vec<_>>();
         let outcomes = outcomes.into_iter().map(|job| outcome(job, now, &mut random)).collect();
         store.settle(outcomes, now).await.unwrap();

@@ -55,7 +55,7 @@ async fn a_page_of_large_notifications_is_short_and_the_next_one_goes_on() {
 
     let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
     let flow = store.intern(vec![key("acme", "a")]).await.unwrap()[0];
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 500)], lease(node, 1), at(1)).await.unwrap();
+    let jobs = store.claim(vec![quota(flow, Lane::Main, 500)], lease(node, 1), at(1)).await.unwrap().jobs;
     let (die, wait) = jobs.split_at(jobs.len() / 2);
     let letters = die.iter().enumerate().map(|(at_, job)| buried(job, DeadLetterId::new(at(2), at_ as u128)));
     store.settle(letters.chain(wait.iter().map(|job| retried(job, at(9)))).collect(), at(2)).await.unwrap();

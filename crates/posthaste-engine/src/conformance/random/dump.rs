@@ -7,8 +7,11 @@ use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
 use super::Answer;
-use super::operation::{Operation, Read};
+use super::operation::{Operation, Place, Read};
 use crate::store::{DeadLetterFilter, Filter, Result, Store};
+
+/// Before every row.
+const START: Place = (Timestamp::MIN, NotificationId::FIRST);
 
 /// What a store showed, part by part.
 pub(super) struct Dump {
@@ -35,8 +38,8 @@ pub(super) async fn dump(store: &dyn Store, ids: Vec<NotificationId>, now: Times
 
 async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) -> Result<Vec<Read>> {
     let mut all = vec![
-        Read::Wakes { after: Timestamp::MIN, until: now },
-        Read::Wakes { after: Timestamp::MIN, until: Timestamp::MAX },
+        Read::Wakes { after: START, until: now, limit: usize::from(u16::MAX) },
+        Read::Wakes { after: START, until: Timestamp::MAX, limit: usize::from(u16::MAX) },
         Read::Expiring { until: Timestamp::MAX, limit: usize::from(u16::MAX) },
         Read::Buckets { after: None, limit: usize::from(u16::MAX) },
         Read::Settings { known: None },
@@ -48,6 +51,9 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
     all.push(Read::Overdue { due: Timestamp::MAX, first_due: Timestamp::MAX, after: None, limit });
     all.push(Read::RetryQueue { tenant: None, after: None, limit });
     all.push(Read::Audit { tenant: None, before: None, limit });
+    for node in store.nodes(now).await? {
+        all.push(Read::Held { node: node.id, after: None, limit });
+    }
     for tenant in super::generator::TENANTS {
         let tenant = super::generator::tenant(tenant);
         all.push(Read::Stats { tenant: Some(tenant.clone()), now });

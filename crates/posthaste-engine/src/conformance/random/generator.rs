@@ -124,15 +124,15 @@ impl Generator {
                 self.gone.push(*node);
             }
             (Write::Accept { requests }, Some(Answer::Accepted(accepted))) => {
-                let new = requests.iter().zip(accepted).filter(|(_, how)| **how == Accepted::New);
+                let new = requests.iter().zip(&accepted.answers).filter(|(_, how)| **how == Accepted::New);
                 let leased = new.flat_map(|(request, _)| &request.arrivals).filter_map(|arrival| {
                     let (id, lease) = (arrival.notification.id, arrival.lease?);
                     Some(Grant { id, lease, generation: 1, attempt: 1 })
                 });
                 self.grants.extend(leased);
             }
-            (_, Some(Answer::Jobs(jobs))) => {
-                self.grants.extend(jobs.iter().map(|job| Grant {
+            (_, Some(Answer::Claimed(claimed))) => {
+                self.grants.extend(claimed.jobs.iter().map(|job| Grant {
                     id: job.notification.id,
                     lease: job.lease,
                     generation: job.progress.generation,

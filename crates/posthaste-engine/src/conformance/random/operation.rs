@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 
 use crate::store::{
-    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View, Wakes,
+    Acceptance, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
+    History, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store, View,
+    Waiting, Wakes,
 };
 
 /// One call of a store.
@@ -39,10 +40,11 @@ pub(super) enum Write {
 /// A call that only looks.
 #[derive(Debug, Clone)]
 pub(super) enum Read {
-    Wakes { after: Timestamp, until: Timestamp },
+    Wakes { after: Place, until: Timestamp, limit: usize },
+    Held { node: NodeId, after: Option<NotificationId>, limit: usize },
     Expiring { until: Timestamp, limit: usize },
     Buckets { after: Option<Bucket>, limit: usize },
-    Flow { flow: FlowId },
+    Flows { flows: Vec<FlowId> },
     Overdue { due: Timestamp, first_due: Timestamp, after: Option<Place>, limit: usize },
     Facts { ids: Vec<NotificationId> },
     NotificationOf { dead_letter: DeadLetterId },
@@ -70,14 +72,15 @@ pub(super) enum Answer {
     Count(usize),
     Version(i64),
     Flows(Vec<FlowId>),
-    Accepted(Vec<Accepted>),
-    Jobs(Vec<Job>),
+    Accepted(Acceptance),
+    Claimed(Claimed),
     Settled(Vec<Settled>),
     Made(Vec<bool>),
     Wakes(Wakes),
     Expiring(Expiring),
-    Buckets(Vec<(Bucket, Timestamp)>),
-    Flow(Option<FlowKey>),
+    Buckets(Vec<Waiting>),
+    Held(Vec<(NotificationId, Fence)>),
+    Keys(Vec<(FlowId, FlowKey)>),
     Overdue(Vec<Overdue>),
     Facts(Vec<Facts>),
     Notification(Option<NotificationId>),
@@ -119,7 +122,7 @@ impl Write {
             Self::Reclaim { node, limit } => Answer::Count(store.reclaim(node, limit, now).await?),
             Self::Intern { keys } => Answer::Flows(store.intern(keys).await?),
             Self::Accept { requests } => Answer::Accepted(store.accept(requests, now).await?),
-            Self::Claim { quotas, lease } => Answer::Jobs(store.claim(quotas, lease, now).await?),
+            Self::Claim { quotas, lease } => Answer::Claimed(store.claim(quotas, lease, now).await?),
             Self::Settle { batch } => Answer::Settled(store.settle(batch, now).await?),
             Self::Release { lease, only } => Answer::Count(store.release(lease, only).await?),
             Self::Transition { changes, audit } => Answer::Made(store.transition(changes, audit, now).await?),
@@ -133,10 +136,11 @@ impl Write {
 impl Read {
     async fn apply(self, store: &dyn Store) -> Result<Answer> {
         Ok(match self {
-            Self::Wakes { after, until } => Answer::Wakes(store.wakes(after, until).await?),
+            Self::Wakes { after, until, limit } => Answer::Wakes(store.wakes(after, until, limit).await?),
+            Self::Held { node, after, limit } => Answer::Held(store.held(node, after, limit).await?),
             Self::Expiring { until, limit } => Answer::Expiring(store.expiring(until, limit).await?),
             Self::Buckets { after, limit } => Answer::Buckets(store.buckets(after, limit).await?),
-            Self::Flow { flow } => Answer::Flow(store.flow(flow).await?),
+            Self::Flows { flows } => Answer::Keys(store.flows(flows).await?),
             Self::Overdue { due, first_due, after, limit } => {
                 Answer::Overdue(store.overdue(due, first_due, after, limit).await?)
             }

@@ -8,14 +8,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::model_store::ModelStore;
 use posthaste_engine::store::{
-    Accepted, Alone, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
-    History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
-    Store, StoreError, View, Wakes,
+    Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts,
+    Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, StoreError, View, Waiting, Wakes,
 };
 
 /// What goes wrong with one call.
@@ -144,15 +144,16 @@ store! {
     fn nodes(now: Timestamp) -> Vec<NodeView>;
     fn tell(from: NodeId, due: Vec<Bucket>) -> ();
     fn intern(flows: Vec<FlowKey>) -> Vec<FlowId>;
-    fn accept(requests: Vec<Request>, now: Timestamp) -> Vec<Accepted>;
-    fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Vec<Job>;
+    fn accept(requests: Vec<Request>, now: Timestamp) -> Acceptance;
+    fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Claimed;
     fn settle(batch: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
     fn release(lease: Lease, only: Option<Vec<NotificationId>>) -> usize;
+    fn held(node: NodeId, after: Option<NotificationId>, limit: usize) -> Vec<(NotificationId, Fence)>;
     fn idempotent(tenant: Tenant, key: String, now: Timestamp) -> Option<([u8; 32], Vec<u8>)>;
-    fn wakes(after: Timestamp, until: Timestamp) -> Wakes;
+    fn wakes(after: (Timestamp, NotificationId), until: Timestamp, limit: usize) -> Wakes;
     fn expiring(until: Timestamp, limit: usize) -> Expiring;
-    fn buckets(after: Option<Bucket>, limit: usize) -> Vec<(Bucket, Timestamp)>;
-    fn flow(flow: FlowId) -> Option<FlowKey>;
+    fn buckets(after: Option<Bucket>, limit: usize) -> Vec<Waiting>;
+    fn flows(flows: Vec<FlowId>) -> Vec<(FlowId, FlowKey)>;
     fn overdue(
         due_before: Timestamp,
         first_due_before: Timestamp,

@@ -6,13 +6,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Accepted, Audit, AuditRow, Change, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter, History,
-    Job, Listener, News, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats, Store,
-    StoreError, View, Wakes,
+    Acceptance, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
+    History, Listener, News, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
+    Store, StoreError, View, Waiting, Wakes,
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
@@ -132,11 +132,11 @@ impl Store for SimStore {
         through!(self, intern(flows))
     }
 
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Vec<Accepted>> {
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
         through!(self, accept(requests, now))
     }
 
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Vec<Job>> {
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
         through!(self, claim(quotas, lease, now))
     }
 
@@ -156,6 +156,15 @@ impl Store for SimStore {
         through!(self, release(lease, only))
     }
 
+    async fn held(
+        &self,
+        node: NodeId,
+        after: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Vec<(NotificationId, Fence)>> {
+        through!(self, held(node, after, limit))
+    }
+
     async fn idempotent(
         &self,
         tenant: Tenant,
@@ -165,20 +174,25 @@ impl Store for SimStore {
         through!(self, idempotent(tenant, key, now))
     }
 
-    async fn wakes(&self, after: Timestamp, until: Timestamp) -> Result<Wakes> {
-        through!(self, wakes(after, until))
+    async fn wakes(
+        &self,
+        after: (Timestamp, NotificationId),
+        until: Timestamp,
+        limit: usize,
+    ) -> Result<Wakes> {
+        through!(self, wakes(after, until, limit))
     }
 
     async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
         through!(self, expiring(until, limit))
     }
 
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<(Bucket, Timestamp)>> {
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
         through!(self, buckets(after, limit))
     }
 
-    async fn flow(&self, flow: FlowId) -> Result<Option<FlowKey>> {
-        through!(self, flow(flow))
+    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
+        through!(self, flows(flows))
     }
 
     async fn overdue(

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::id::DeadLetterId;
+use posthaste_core::lease::Fence;
 use posthaste_core::notification::{Body, Content};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Arrival, DeadLetterFilter, Filter, Request, Store, StoreError};
+use posthaste_engine::store::{Arrival, Claimed, DeadLetterFilter, Filter, Request, Store, StoreError};
 use posthaste_store::postgres::PostgresStore;
 
 use super::server::{Server, callers_time};
@@ -30,11 +31,15 @@ async fn a_damaged_row_is_set_aside_and_its_place_is_filled() {
     let (store, flow) = damaged().await;
     let (node, _) = store.join("one", Duration::from_secs(99), at(0)).await.unwrap();
     let claim = |fence| store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, fence), at(1));
-    assert_eq!(claim(1).await.unwrap().len(), 6);
-    assert_eq!(claim(2).await.unwrap().len(), 2);
-    assert_eq!(claim(3).await.unwrap().len(), 0);
+    let first = claim(1).await.unwrap();
+    assert_eq!((first.jobs.len(), first.set_aside), (6, vec![id(0), id(3)]));
+    assert_eq!(claim(2).await.unwrap().jobs.len(), 2);
+    assert_eq!(claim(3).await.unwrap(), Claimed::default());
     // The two are held as well, so that nobody meets them again before the node is gone.
     assert_eq!(store.stats(None, at(1)).await.unwrap().channels[0].1.sending, 10);
+    let held = store.held(node, None, 99).await.unwrap();
+    let fences = [1, 1, 1, 1, 1, 1, 1, 1, 2, 2].map(Fence);
+    assert_eq!(held, (0..10).map(id).zip(fences).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -55,7 +60,7 @@ async fn what_a_broken_server_sends_can_be_kept() {
     let store = server.store(callers_time()).await;
     let flow = fill(&store, &key("acme", "d"), 0, 1).await;
     let (node, _) = store.join("one", Duration::from_secs(99), at(0)).await.unwrap();
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, 1), at(1)).await.unwrap();
+    let jobs = store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, 1), at(1)).await.unwrap().jobs;
     let mut outcome = buried(&jobs[0], DeadLetterId::new(at(1), 7));
     outcome.attempt.as_mut().unwrap().error = Some("so\0what".to_owned());
     store.settle(vec![outcome], at(2)).await.unwrap();

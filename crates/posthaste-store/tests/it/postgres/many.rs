@@ -45,7 +45,7 @@ async fn two_stores_never_share_a_lease() {
             let mut mine: Vec<NotificationId> = vec![];
             for fence in 1.. {
                 let quotas = flows.iter().map(|flow| quota(*flow, Lane::Main, 9)).collect();
-                let jobs = store.claim(quotas, lease(node, fence), at(1)).await.unwrap();
+                let jobs = store.claim(quotas, lease(node, fence), at(1)).await.unwrap().jobs;
                 if jobs.is_empty() {
                     break;
                 }
@@ -92,7 +92,7 @@ async fn of_twins_at_the_same_time_one_is_new() {
             let now = if round % 2 == 0 && number % 2 == 0 { before } else { midnight };
             sending.spawn(async move {
                 together.wait().await;
-                store.accept(vec![new], now).await.unwrap().remove(0)
+                store.accept(vec![new], now).await.unwrap().answers.remove(0)
             });
         }
         let answers = sending.join_all().await;
@@ -126,7 +126,7 @@ async fn many_keys_in_any_order_are_taken_once() {
                 let mut numbers: Vec<u32> = (0..60).collect();
                 random.shuffle(&mut numbers);
                 let call = numbers.into_iter().map(keyed).collect();
-                let answers = store.accept(call, at(0)).await.unwrap();
+                let answers = store.accept(call, at(0)).await.unwrap().answers;
                 new += answers.iter().filter(|answer| **answer == Accepted::New).count();
             }
             new
@@ -184,7 +184,7 @@ async fn counters_equal_a_recount_after_work_of_many() {
                 let flow = fill(&*store, &key, first, random.u128(1..20)).await;
                 let quotas = Lane::ALL.map(|lane| quota(flow, lane, random.u32(0..20))).to_vec();
                 let now = at(step * 600);
-                let jobs = store.claim(quotas, lease(node, step), now).await.unwrap();
+                let jobs = store.claim(quotas, lease(node, step), now).await.unwrap().jobs;
                 let outcome = |job| match random.u8(0..4) {
                     0 => buried(job, DeadLetterId::new(now, fastrand::u128(..))),
                     1 | 2 => delivered(job),

@@ -13,7 +13,8 @@ use crate::scene::{at, delivered, fill, key, lease, quota, retried};
 
 /// Claims so many and settles them, some to be tried again.
 async fn work(store: &PostgresStore, flow: FlowId, node: NodeId, fence: i64, count: u32) {
-    let jobs = store.claim(vec![quota(flow, Lane::Main, count)], lease(node, fence), at(1)).await.unwrap();
+    let jobs =
+        store.claim(vec![quota(flow, Lane::Main, count)], lease(node, fence), at(1)).await.unwrap().jobs;
     assert_eq!(jobs.len(), count as usize);
     let outcomes = jobs
         .iter()

@@ -28,7 +28,7 @@ async fn keep_accepting(
         }
         match store.accept(vec![request(id(number), &key, flow, None)], at(0)).await {
             Ok(answers) => {
-                assert_eq!(answers, [Accepted::New]);
+                assert_eq!(answers.answers, [Accepted::New]);
                 accepted.fetch_add(1, Ordering::Relaxed);
                 kept.push(id(number));
             }

@@ -17,14 +17,30 @@ use crate::store::{DeadLetterFilter, Filter};
 impl Generator {
     pub(super) fn read(&mut self) -> Read {
         let limit = self.rng.usize(1..20);
-        match self.rng.u32(0..16) {
+        match self.rng.u32(0..17) {
             0 => {
-                let after = self.some_time();
-                Read::Wakes { after, until: after.later(Duration::from_secs(self.rng.u64(0..90))) }
+                // Rows that came in at this moment are due at it, so a cursor may stand between them.
+                let after = match self.rng.u32(0..3) {
+                    0 => (self.now, self.some_id()),
+                    1 => (self.some_time(), self.some_id()),
+                    _ => (self.some_time(), NotificationId::LAST),
+                };
+                let until = match self.rng.u32(0..8) {
+                    0 => self.some_time(),
+                    _ => after.0.later(Duration::from_secs(self.rng.u64(0..90))),
+                };
+                Read::Wakes { after, until, limit }
+            }
+            16 => {
+                let (node, after) = (self.some_node(), self.rng.bool().then(|| self.some_id()));
+                Read::Held { node, after, limit }
             }
             1 => Read::Expiring { until: self.some_time(), limit },
             2 => Read::Buckets { after: self.rng.bool().then(|| self.bucket()), limit },
-            3 => Read::Flow { flow: self.bucket().flow },
+            3 => {
+                let count = self.rng.usize(0..4);
+                Read::Flows { flows: (0..count).map(|_| self.bucket().flow).collect() }
+            }
             4 => {
                 let (due, first_due, after) = (self.some_time(), self.some_time(), self.some_place());
                 Read::Overdue { due, first_due, after, limit }
