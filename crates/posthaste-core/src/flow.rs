@@ -124,6 +124,12 @@ impl Capacity {
         (self.total / 2).max(1)
     }
 
+    /// The places of `lane` that are kept for tenants that hold fewer than this: an eighth of the most that the lane
+    /// may use. A lane of fewer than 8 places keeps none.
+    pub fn kept_for_small(self, lane: Lane) -> u32 {
+        self.free(lane, 0, 0) / 8
+    }
+
     /// How many more of `lane` may be started while `main` and `retry` are under way.
     ///
     /// What the other lane has reserved and does not use yet stays free for it. A total too small to share

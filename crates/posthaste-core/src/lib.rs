@@ -21,6 +21,7 @@ pub mod reason;
 pub mod recent;
 pub mod reply;
 pub mod retry_after;
+pub mod slots;
 pub mod state;
 pub mod strategy;
 pub mod time;

@@ -3,11 +3,18 @@
 //! Lanes share by 2:1 within their reserves, priorities inside a lane by 8:4:2:1, tenants inside a priority and flows
 //! inside a tenant one place each in turn. What has work is remembered here; what has none costs nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::flow::{Bucket, Capacity, FlowId, Quota};
+use crate::flow::{Bucket, FlowId};
 use crate::notification::{Priority, Tenant};
 use crate::state::Lane;
+
+/// The most buckets of one tenant that are remembered.
+pub const MOST_OF_TENANT: usize = 10_000;
+/// The most buckets of all tenants that are remembered. Beyond it a tenant may still have `FEW`.
+pub const MOST: usize = 100_000;
+/// The number of buckets that a tenant may always have.
+const FEW: usize = 16;
 
 /// The buckets that may hold due rows, in the order of their turns.
 #[derive(Debug, Default)]
@@ -15,31 +22,52 @@ pub struct Turns {
     lanes: [Rota<Ring, 4>; 2],
     credit: [i64; 2],
     parked: BTreeMap<FlowId, Vec<(Tenant, Bucket)>>,
+    /// Tenants that sit out the rest of a deal.
+    held_back: Vec<(Tenant, Bucket)>,
+    count: usize,
+    of_tenant: HashMap<Tenant, usize>,
+    left_out: LeftOut,
 }
 
-/// How many notifications a node works on, by lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct InFlight {
-    /// First attempts.
-    pub main: u32,
-    /// Retries.
-    pub retry: u32,
+/// Tenants with more due buckets than are remembered: a sweep finds the rest.
+#[derive(Debug, Default)]
+struct LeftOut {
+    /// Since the last sweep began.
+    now: BTreeSet<Tenant>,
+    /// Before that, until the sweep has ended.
+    before: BTreeSet<Tenant>,
 }
 
 impl Turns {
-    /// Notes that the bucket may hold due rows. Saying it twice changes nothing.
-    pub fn ready(&mut self, tenant: &Tenant, bucket: Bucket) {
-        let parked = self.parked.get(&bucket.flow);
-        if parked.is_some_and(|buckets| buckets.iter().any(|(_, known)| *known == bucket)) {
-            return;
+    /// Notes that the bucket may hold due rows. Saying it twice changes nothing. Returns false if the tenant has too many
+    /// buckets in line already: then only a later sweep finds this one.
+    pub fn ready(&mut self, tenant: &Tenant, bucket: Bucket) -> bool {
+        if self.has_backlog(bucket) {
+            return true;
         }
-        self.ring(bucket).push(tenant, bucket.flow);
+        let known = self.of_tenant.get(tenant).copied().unwrap_or(0);
+        if known >= MOST_OF_TENANT || (self.count >= MOST && known >= FEW) {
+            self.left_out.now.insert(tenant.clone());
+            return false;
+        }
+        self.push(tenant, bucket);
+        true
+    }
+
+    /// The same for a bucket of which rows wait in memory, and which are bounded there.
+    pub fn push(&mut self, tenant: &Tenant, bucket: Bucket) {
+        if !self.has_backlog(bucket) {
+            self.count += 1;
+            *self.of_tenant.entry(tenant.clone()).or_default() += 1;
+            self.ring(bucket).push(tenant, bucket.flow);
+        }
     }
 
     /// Whether the bucket is known to hold rows that wait for their turn or for room.
     pub fn has_backlog(&self, bucket: Bucket) -> bool {
         let ring = &self.lanes[lane_index(bucket.lane)].parts[priority_index(bucket.priority)];
-        ring.owners.contains_key(&bucket.flow) || self.parked.contains_key(&bucket.flow)
+        let parked = || self.parked.get(&bucket.flow).into_iter().flatten();
+        ring.owners.contains_key(&bucket.flow) || parked().any(|(_, known)| *known == bucket)
     }
 
     /// Lets a flow that had no room take part again.
@@ -54,54 +82,43 @@ impl Turns {
         self.parked.keys().copied()
     }
 
-    /// Deals out the free places of a node, at most `most` of them.
-    ///
-    /// A bucket that is given a quota leaves the turns: whoever claims says `ready` again if the claim came back full.
-    /// (Said the other way round, a row that arrives during the claim would be forgotten.) A bucket whose flow has no
-    /// room is parked until `unpark`.
-    pub fn deal(
-        &mut self,
-        capacity: Capacity,
-        mut busy: InFlight,
-        most: u32,
-        room: impl Fn(FlowId) -> u32,
-    ) -> Vec<Quota> {
-        let mut given: BTreeMap<Bucket, u32> = BTreeMap::new();
-        let mut by_flow: BTreeMap<FlowId, u32> = BTreeMap::new();
-        let mut dealt = 0;
-        while dealt < most {
-            let Some((tenant, bucket)) = self.draw(capacity, busy) else { break };
-            let taken = by_flow.entry(bucket.flow).or_default();
-            if *taken >= room(bucket.flow) {
-                // What has a quota already leaves the turns with it. Parked, it would come back for a second quota as
-                // soon as its claim gave places back, empty or not, and so on without end.
-                if given.contains_key(&bucket) {
-                    self.ring(bucket).remove(bucket.flow);
-                } else {
-                    self.park(tenant, bucket);
-                }
-                continue;
-            }
-            *taken += 1;
-            *given.entry(bucket).or_default() += 1;
-            dealt += 1;
-            match bucket.lane {
-                Lane::Main => busy.main += 1,
-                Lane::Retry => busy.retry += 1,
-            }
-        }
-        for bucket in given.keys() {
-            self.ring(*bucket).remove(bucket.flow);
-        }
-        given.into_iter().map(|(bucket, limit)| Quota { bucket, limit }).collect()
+    /// The tenants with buckets in line in that lane; a tenant may come up more than once.
+    pub fn waiting(&self, lane: Lane) -> impl Iterator<Item = &Tenant> + '_ {
+        self.lanes[lane_index(lane)].parts.iter().flat_map(|ring| ring.tenants.places.keys())
     }
 
-    /// The bucket whose turn it is, which goes to the end of its line.
-    fn draw(&mut self, capacity: Capacity, busy: InFlight) -> Option<(Tenant, Bucket)> {
-        let open = Lane::ALL.map(|lane| {
-            let has_work = !self.lanes[lane_index(lane)].is_empty();
-            has_work && capacity.free(lane, busy.main, busy.retry) > 0
-        });
+    /// The number of buckets that are remembered.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether the tenant may have due buckets that are not remembered.
+    pub fn is_left_out(&self, tenant: &Tenant) -> bool {
+        self.left_out.now.contains(tenant) || self.left_out.before.contains(tenant)
+    }
+
+    /// Whether there is room again for what was left out, so that a sweep would bring it in.
+    pub fn wants_sweep(&self) -> bool {
+        let has_room = |tenant: &Tenant| {
+            let known = self.of_tenant.get(tenant).copied().unwrap_or(0);
+            known <= MOST_OF_TENANT / 2 && (self.count <= MOST / 2 || known < FEW)
+        };
+        self.left_out.now.iter().any(has_room)
+    }
+
+    /// A look at every bucket begins.
+    pub fn sweep_begins(&mut self) {
+        self.left_out.before.append(&mut self.left_out.now);
+    }
+
+    /// Every bucket was looked at since the sweep began.
+    pub fn sweep_ended(&mut self) {
+        self.left_out.before.clear();
+    }
+
+    /// The bucket whose turn it is in one of the open lanes; it goes to the end of its line.
+    pub(crate) fn draw(&mut self, open: [bool; 2]) -> Option<(Tenant, Bucket)> {
+        let open = [0, 1].map(|lane: usize| open[lane] && !self.lanes[lane].is_empty());
         let lane = Lane::ALL[weighted(&mut self.credit, [2, 1], open)?];
         let rota = &mut self.lanes[lane_index(lane)];
         let has_work: [bool; 4] = std::array::from_fn(|index| !rota.parts[index].is_empty());
@@ -111,9 +128,37 @@ impl Turns {
         Some((tenant, Bucket { flow, lane, priority: Priority::ALL[turn] }))
     }
 
-    fn park(&mut self, tenant: Tenant, bucket: Bucket) {
+    /// The bucket leaves the turns until it is said to be ready again.
+    pub(crate) fn remove(&mut self, bucket: Bucket) {
+        let Some(tenant) = self.ring(bucket).remove(bucket.flow) else { return };
+        self.count -= 1;
+        let known = self.of_tenant.get_mut(&tenant).expect("a tenant with a bucket is counted");
+        *known -= 1;
+        if *known == 0 {
+            self.of_tenant.remove(&tenant);
+        }
+    }
+
+    /// The bucket's flow has no room: it waits for `unpark`.
+    pub(crate) fn park(&mut self, tenant: Tenant, bucket: Bucket) {
         self.ring(bucket).remove(bucket.flow);
         self.parked.entry(bucket.flow).or_default().push((tenant, bucket));
+    }
+
+    /// The tenant has no turn in the lane and priority of the bucket until `bring_back`.
+    pub(crate) fn hold_back(&mut self, tenant: Tenant, bucket: Bucket) {
+        self.ring(bucket).tenants.remove(&tenant);
+        self.held_back.push((tenant, bucket));
+    }
+
+    /// Lets every tenant take part again.
+    pub(crate) fn bring_back(&mut self) {
+        for (tenant, bucket) in std::mem::take(&mut self.held_back) {
+            let ring = self.ring(bucket);
+            if ring.lines.contains_key(&tenant) {
+                ring.tenants.push(tenant);
+            }
+        }
     }
 
     fn ring(&mut self, bucket: Bucket) -> &mut Ring {
@@ -167,7 +212,7 @@ struct Ring {
 
 impl Ring {
     fn is_empty(&self) -> bool {
-        self.owners.is_empty()
+        self.tenants.is_empty()
     }
 
     fn push(&mut self, tenant: &Tenant, flow: FlowId) {
@@ -179,14 +224,16 @@ impl Ring {
         self.tenants.push(tenant.clone());
     }
 
-    fn remove(&mut self, flow: FlowId) {
-        let Some(tenant) = self.owners.remove(&flow) else { return };
+    /// Takes the flow out; returns whose it was.
+    fn remove(&mut self, flow: FlowId) -> Option<Tenant> {
+        let tenant = self.owners.remove(&flow)?;
         let line = self.lines.get_mut(&tenant).expect("the owner of a flow has a line");
         line.remove(&flow);
         if line.is_empty() {
             self.lines.remove(&tenant);
             self.tenants.remove(&tenant);
         }
+        Some(tenant)
     }
 
     fn turn(&mut self) -> Option<(Tenant, FlowId)> {
@@ -244,171 +291,4 @@ const fn lane_index(lane: Lane) -> usize {
 
 const fn priority_index(priority: Priority) -> usize {
     priority as usize
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const ROOMY: Capacity = Capacity { total: 1_000_000 };
-
-    fn tenant(number: u32) -> Tenant {
-        format!("t{number}").parse().unwrap()
-    }
-
-    fn bucket(flow: i64, lane: Lane, priority: Priority) -> Bucket {
-        Bucket { flow: FlowId(flow), lane, priority }
-    }
-
-    /// Deals one place at a time to buckets that never run dry, and counts who got them.
-    fn shares(turns: &mut Turns, owners: &BTreeMap<FlowId, Tenant>, places: u32) -> BTreeMap<Bucket, u32> {
-        let mut shares = BTreeMap::new();
-        for _ in 0..places {
-            for quota in turns.deal(ROOMY, InFlight::default(), 1, |_| u32::MAX) {
-                *shares.entry(quota.bucket).or_default() += quota.limit;
-                turns.ready(&owners[&quota.bucket.flow], quota.bucket);
-            }
-        }
-        shares
-    }
-
-    #[test]
-    fn priorities_share_a_lane_by_eight_four_two_one() {
-        let mut turns = Turns::default();
-        let owners = BTreeMap::from([(FlowId(1), tenant(1))]);
-        for priority in Priority::ALL {
-            turns.ready(&tenant(1), bucket(1, Lane::Main, priority));
-        }
-        let shares = shares(&mut turns, &owners, 150);
-        assert_eq!(shares.into_values().collect::<Vec<_>>(), [80, 40, 20, 10]);
-    }
-
-    #[test]
-    fn a_tenant_with_many_flows_gets_no_more_than_one_with_a_single_flow() {
-        let mut turns = Turns::default();
-        let mut owners = BTreeMap::from([(FlowId(0), tenant(0))]);
-        turns.ready(&tenant(0), bucket(0, Lane::Main, Priority::Normal));
-        for flow in 1..=50 {
-            owners.insert(FlowId(flow), tenant(1));
-            turns.ready(&tenant(1), bucket(flow, Lane::Main, Priority::Normal));
-        }
-        let shares = shares(&mut turns, &owners, 200);
-        assert_eq!(shares[&bucket(0, Lane::Main, Priority::Normal)], 100);
-        assert!((1..=50).all(|flow| shares[&bucket(flow, Lane::Main, Priority::Normal)] == 2));
-    }
-
-    #[test]
-    fn a_wave_of_retries_leaves_new_notifications_their_reserve() {
-        let mut turns = Turns::default();
-        turns.ready(&tenant(1), bucket(1, Lane::Retry, Priority::Normal));
-        let capacity = Capacity { total: 100 };
-        let quotas = turns.deal(capacity, InFlight::default(), u32::MAX, |_| u32::MAX);
-        assert_eq!(quotas, [Quota { bucket: bucket(1, Lane::Retry, Priority::Normal), limit: 50 }]);
-    }
-
-    #[test]
-    fn a_flow_without_room_is_parked_and_takes_no_one_elses_place() {
-        let mut turns = Turns::default();
-        turns.ready(&tenant(1), bucket(1, Lane::Main, Priority::Critical));
-        turns.ready(&tenant(2), bucket(2, Lane::Main, Priority::Low));
-        let room = |flow: FlowId| if flow == FlowId(1) { 0 } else { u32::MAX };
-        let quotas = turns.deal(ROOMY, InFlight::default(), 10, room);
-        assert_eq!(quotas, [Quota { bucket: bucket(2, Lane::Main, Priority::Low), limit: 10 }]);
-        assert_eq!(turns.parked().collect::<Vec<_>>(), [FlowId(1)]);
-        assert!(turns.has_backlog(bucket(1, Lane::Main, Priority::Critical)));
-
-        turns.ready(&tenant(1), bucket(1, Lane::Main, Priority::Critical));
-        assert!(turns.deal(ROOMY, InFlight::default(), 10, |_| u32::MAX).is_empty(), "still parked");
-        turns.unpark(FlowId(1));
-        assert_eq!(turns.deal(ROOMY, InFlight::default(), 10, |_| u32::MAX).len(), 1);
-    }
-
-    #[test]
-    fn the_room_of_a_flow_is_shared_by_its_buckets() {
-        let mut turns = Turns::default();
-        turns.ready(&tenant(1), bucket(1, Lane::Main, Priority::High));
-        turns.ready(&tenant(1), bucket(1, Lane::Retry, Priority::Low));
-        let quotas = turns.deal(ROOMY, InFlight::default(), 100, |_| 5);
-        assert_eq!(quotas.iter().map(|quota| quota.limit).sum::<u32>(), 5);
-        assert_eq!(quotas.len(), 2);
-    }
-
-    #[test]
-    fn a_bucket_that_was_given_a_quota_waits_until_it_is_said_to_be_ready() {
-        let mut turns = Turns::default();
-        let one = bucket(1, Lane::Main, Priority::Normal);
-        turns.ready(&tenant(1), one);
-        turns.ready(&tenant(1), one);
-        assert_eq!(
-            turns.deal(ROOMY, InFlight::default(), 3, |_| u32::MAX),
-            [Quota { bucket: one, limit: 3 }]
-        );
-        assert!(!turns.has_backlog(one));
-        assert!(turns.deal(ROOMY, InFlight::default(), 3, |_| u32::MAX).is_empty());
-    }
-
-    #[test]
-    fn a_bucket_that_took_all_the_room_of_its_flow_is_not_dealt_again_by_itself() {
-        let mut turns = Turns::default();
-        let one = bucket(1, Lane::Main, Priority::Normal);
-        turns.ready(&tenant(1), one);
-        let quotas = turns.deal(ROOMY, InFlight::default(), 100, |_| 5);
-        assert_eq!(quotas, [Quota { bucket: one, limit: 5 }]);
-        turns.unpark(FlowId(1));
-        assert!(turns.deal(ROOMY, InFlight::default(), 100, |_| 5).is_empty());
-        turns.ready(&tenant(1), one);
-        assert!(turns.deal(ROOMY, InFlight::default(), 100, |_| 0).is_empty());
-        turns.unpark(FlowId(1));
-        assert_eq!(turns.deal(ROOMY, InFlight::default(), 100, |_| 5).len(), 1);
-    }
-
-    prop_compose! {
-        fn some_buckets()(raw in prop::collection::btree_set((0i64..12, 0u8..2, 0u8..4), 1..40)) -> Vec<Bucket> {
-            raw.into_iter()
-                .map(|(flow, lane, priority)| {
-                    bucket(flow, Lane::from_code(lane).unwrap(), Priority::from_code(priority).unwrap())
-                })
-                .collect()
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_flow_is_starved(buckets in some_buckets(), tenants in 1u32..5) {
-            let mut turns = Turns::default();
-            let owner = |flow: FlowId| tenant(u32::try_from(flow.0).unwrap() % tenants);
-            let owners: BTreeMap<FlowId, Tenant> = buckets.iter().map(|b| (b.flow, owner(b.flow))).collect();
-            for bucket in &buckets {
-                turns.ready(&owners[&bucket.flow], *bucket);
-            }
-            // One round of lanes (3) x priorities (15) x tenants x flows of a tenant is the longest wait there is.
-            let shares = shares(&mut turns, &owners, 3 * 15 * tenants * 12);
-            for bucket in &buckets {
-                prop_assert!(shares.contains_key(bucket), "{bucket:?} got nothing");
-            }
-        }
-
-        #[test]
-        fn no_more_is_dealt_than_there_is_room_for(
-            buckets in some_buckets(), total in 0u32..60, main in 0u32..40, retry in 0u32..40, most in 0u32..60, room in 0u32..6
-        ) {
-            let mut turns = Turns::default();
-            for bucket in &buckets {
-                turns.ready(&tenant(1), *bucket);
-            }
-            let quotas = turns.deal(Capacity { total }, InFlight { main, retry }, most, |_| room);
-            let sum: u32 = quotas.iter().map(|quota| quota.limit).sum();
-            prop_assert!(sum <= most && sum <= total.saturating_sub(main + retry));
-            for flow in 0..12 {
-                let of_flow = quotas.iter().filter(|quota| quota.bucket.flow == FlowId(flow));
-                prop_assert!(of_flow.map(|quota| quota.limit).sum::<u32>() <= room);
-            }
-            // Whatever got no quota is still known: in turn or parked.
-            for bucket in &buckets {
-                let dealt = quotas.iter().any(|quota| quota.bucket == *bucket);
-                prop_assert!(dealt || turns.has_backlog(*bucket));
-            }
-        }
-    }
 }

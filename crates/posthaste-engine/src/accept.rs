@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use posthaste_core::fields::BadField;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
+use posthaste_core::id::NotificationId;
 use posthaste_core::lease::Lease;
 use posthaste_core::notification::Notification;
 use posthaste_core::state::Lane;
@@ -169,26 +170,40 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
         requests.push(Request { idempotency: incoming.idempotency.clone(), arrivals: request });
         held.push(arrivals);
     }
+    shared.leases.asked(lease);
     match shared.store.accept(requests, now).await {
-        Ok(Acceptance { answers: accepted, .. }) => {
+        Ok(Acceptance { answers: accepted, granted }) => {
+            let granted = granted.contains(&lease.node);
+            shared.leases.answered(lease, leased(&held, &accepted).filter(|_| granted));
             let new = held.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
             shared.counts.accepted(new.map(|(arrivals, _)| arrivals.len()).sum());
             for (arrivals, accepted) in held.iter().zip(&accepted) {
                 journal::accepted(arrivals, accepted);
-                hand_over(shared, arrivals, accepted);
+                hand_over(shared, arrivals, accepted, granted.then_some(lease));
             }
             Ok(accepted)
         }
         Err(error) => {
+            shared.leases.answered(lease, []);
             // It may have happened all the same: what it leased must not stay with a node that does not know of it.
             let leased = held.iter().flatten().any(|(_, hold)| hold.is_leased());
-            held.iter().flatten().for_each(|(_, hold)| shared.floor.let_go(*hold));
+            held.iter().flatten().for_each(|(_, hold)| shared.floor.let_go(hold));
             if leased && !shared.has(Planted::ForgetUnclearAccept) {
-                let _ = shared.reports.send(Report::Release { lease, only: None });
+                let _ = shared.reports.send(Report::Unclear(lease));
             }
             Err(error)
         }
     }
+}
+
+/// The rows of new requests that were handed in with a lease.
+fn leased<'a>(
+    held: &'a [Vec<(Arrival, Hold)>],
+    accepted: &'a [Accepted],
+) -> impl Iterator<Item = NotificationId> + 'a {
+    let new = held.iter().zip(accepted).filter(|(_, accepted)| **accepted == Accepted::New);
+    let rows = new.flat_map(|(arrivals, _)| arrivals);
+    rows.filter(|(_, hold)| hold.is_leased()).map(|(arrival, _)| arrival.notification.id)
 }
 
 /// The number of every flow among the arrivals; new ones are made.
@@ -225,24 +240,28 @@ fn arrival(
     let due = notification.first_due(now);
     let bucket = Bucket { flow, lane: Lane::Main, priority: notification.priority };
     let hold = if due <= now && shared.may_take_work() {
-        shared.floor.take(bucket, notification.bytes())
+        shared.floor.take(&notification.tenant, bucket, notification.bytes())
     } else {
         Hold::No
     };
     (Arrival { notification, flow, due, lease: hold.is_leased().then_some(lease) }, hold)
 }
 
-/// After the commit: leased rows go to the senders or wait for them, the others are announced.
-fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted) {
+/// After the commit: leased rows go to the senders or wait for them, the others are announced. Where the store did not
+/// grant the lease, because this node was declared dead, they are left to whoever claims them.
+fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted, granted: Option<Lease>) {
     for (arrival, hold) in arrivals {
         let bucket = Bucket { flow: arrival.flow, lane: Lane::Main, priority: arrival.notification.priority };
-        match (accepted, arrival.lease, hold) {
+        match (accepted, arrival.lease.and(granted), hold) {
             (Accepted::New, Some(lease), Hold::Wait { .. }) => shared.floor.wait(job(arrival, lease)),
             (Accepted::New, Some(lease), _) => {
                 let _ = shared.jobs.send(job(arrival, lease));
             }
-            (Accepted::New, None, _) => shared.announce(&arrival.notification, bucket, arrival.due),
-            (Accepted::Twin(_) | Accepted::Conflict, _, hold) => shared.floor.let_go(*hold),
+            (Accepted::New, None, hold) => {
+                shared.floor.let_go(hold);
+                shared.announce(&arrival.notification, bucket, arrival.due);
+            }
+            (Accepted::Twin(_) | Accepted::Conflict, _, hold) => shared.floor.let_go(hold),
         }
     }
 }

@@ -243,8 +243,8 @@ fn after(shared: &Shared, facts: &Facts, act: &Act) {
         }
     };
     let bucket = Bucket { lane, ..facts.bucket };
-    shared.floor.ready(&facts.tenant, bucket);
+    shared.floor.ready([(&facts.tenant, bucket)]);
     if let Some(expiry) = facts.expires_at {
-        shared.alarm.set(expiry);
+        shared.expiry.set(expiry);
     }
 }

@@ -10,7 +10,7 @@ use crate::engine::Shared;
 use crate::floor::{Claim, Deal};
 use crate::planted::Planted;
 use crate::settle::Report;
-use crate::store::Job;
+use crate::store::{Claimed, Job};
 
 /// How long to leave a store in peace that could not answer a claim.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -19,7 +19,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         shared.floor.claim.notified().await;
-        while let Some(Deal { jobs, claims }) = deal(&shared).await {
+        while let Some(Deal { jobs, claims, wants_sweep }) = deal(&shared).await {
+            if wants_sweep {
+                shared.sweep.ask();
+            }
             for job in jobs {
                 let _ = shared.jobs.send(job);
             }
@@ -42,29 +45,33 @@ async fn deal(shared: &Shared) -> Option<Deal> {
 
 async fn claim(shared: &Shared, claims: &[Claim]) {
     let lease = shared.node.grant();
-    let quotas = claims.iter().map(|claim| claim.quota()).collect();
+    let quotas = claims.iter().map(Claim::quota).collect();
+    shared.leases.asked(lease);
     match shared.store.claim(quotas, lease, shared.node.now()).await {
-        Ok(claimed) => {
-            let mut by_bucket = sorted(claimed.jobs);
+        Ok(Claimed { jobs, set_aside }) => {
+            // A row that cannot be read stays with this node, so that it is in nobody's way: the node knows of it.
+            shared.leases.answered(lease, jobs.iter().map(|job| job.notification.id).chain(set_aside));
+            let mut by_bucket = sorted(jobs);
             for claim in claims {
                 let jobs = by_bucket.remove(&claim.bucket).unwrap_or_default();
-                for job in shared.floor.claimed(*claim, jobs) {
+                for job in shared.floor.claimed(claim, jobs) {
                     let _ = shared.jobs.send(job);
                 }
             }
         }
         Err(error) => {
             shared.store_failed("claim", &error);
+            shared.leases.answered(lease, []);
             // It may have happened all the same: the grant is given back. The buckets left the turns, so
             // all are looked at again.
             for claim in claims {
-                shared.floor.claimed(*claim, vec![]);
+                shared.floor.claimed(claim, vec![]);
             }
             if !shared.has(Planted::ForgetUnclearClaim) {
-                let _ = shared.reports.send(Report::Release { lease, only: None });
+                let _ = shared.reports.send(Report::Unclear(lease));
             }
             tokio::time::sleep(PAUSE).await;
-            shared.alarm.look();
+            shared.sweep.ask();
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::engine::Shared;
 use crate::node::LeaseGone;
 use crate::outcome::Finished;
 use crate::planted::Planted;
-use crate::settle::Report;
+use crate::settle::{Report, Unsent};
 use crate::store::Job;
 
 /// The loop: starts a task for each job and joins those that are done. When it is dropped, so are they.
@@ -48,23 +48,24 @@ async fn work(shared: Arc<Shared>, job: Job) {
     let (place, bytes) = (job.place(), job.bytes());
     let report = match step {
         Ok(Step::Send(verdict, attempt)) => {
-            shared.floor.sent(place, bytes);
+            shared.floor.sent(&place, bytes);
             shared.counts.attempted(&attempt);
             // The attempt took its time; what is decided now goes by the policy of now.
             let policy = shared.policies.of(&job.notification);
             Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
         }
         Ok(Step::End(decision)) => {
-            shared.floor.sent(place, bytes);
+            shared.floor.sent(&place, bytes);
             Report::Finished(Box::new(Finished::unsent(&shared, job, policy, decision)))
         }
         Ok(Step::GiveBack) => {
-            shared.floor.free(place);
-            Report::Release { lease: job.lease, only: Some(vec![job.notification.id]) }
+            shared.floor.free(&place);
+            Report::Release { lease: job.lease, rows: vec![Unsent::from(&job)] }
         }
         Err(LeaseGone) => {
             tracing::info!(id = %job.notification.id, "lease lost before the send");
-            shared.floor.free(place);
+            shared.floor.free(&place);
+            shared.leases.done(job.lease, job.notification.id);
             return;
         }
     };

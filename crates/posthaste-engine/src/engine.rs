@@ -11,7 +11,7 @@ use posthaste_core::classify::Overrides;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Lease, NodeId};
-use posthaste_core::notification::Notification;
+use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::policy::PolicySet;
 use posthaste_core::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -23,17 +23,20 @@ use crate::caught::{Caught, Panicked};
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::floor::Floor;
+use crate::leases::Leases;
 use crate::news::Herald;
 use crate::node::Node;
 use crate::outage::Outage;
 use crate::planted::Planted;
 use crate::policies::Policies;
-use crate::settle::Report;
+use crate::reclaim::Fallen;
+use crate::settle::{Report, Unsent};
 use crate::signal::Signal;
 use crate::store::{Job, NodeView, Store, StoreError};
+use crate::sweep::Sweep;
 use crate::tally::Counts;
 use crate::wake::Alarm;
-use crate::{accept, claim, dispatch, news, reclaim, settle, wake};
+use crate::{accept, age, claim, dispatch, expire, heart, leases, news, node, reclaim, settle, sweep, wake};
 
 /// What an engine needs from outside.
 pub struct Parts {
@@ -129,8 +132,14 @@ pub(crate) struct Shared {
     pub(crate) overrides: BTreeMap<ChannelName, Overrides>,
     pub(crate) settings: Settings,
     pub(crate) node: Node,
+    pub(crate) leases: Leases,
+    pub(crate) fallen: Fallen,
     pub(crate) floor: Floor,
-    pub(crate) alarm: Alarm,
+    /// When the next row becomes due.
+    pub(crate) due: Alarm,
+    /// When the next row expires.
+    pub(crate) expiry: Alarm,
+    pub(crate) sweep: Sweep,
     pub(crate) herald: Herald,
     pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
@@ -152,9 +161,9 @@ impl Engine {
     /// Joins the cluster and starts the loops on the current runtime.
     pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
         let settings = settings.within_bounds();
-        let asked = Instant::now();
+        let asked = node::instant(&*parts.clock);
         let (id, now) = parts.store.join(&settings.name, settings.hold, parts.clock.now()).await?;
-        let node = Node::joined(id, now, asked, settings.hold);
+        let node = Node::joined(parts.clock, id, now, asked, settings.hold);
         let policies = Policies::load(parts.policies, &*parts.store).await?;
         let (inbox, arrivals) = mpsc::channel(INBOX);
         let (jobs, to_send) = mpsc::unbounded_channel();
@@ -165,8 +174,12 @@ impl Engine {
             policies,
             overrides: parts.overrides,
             node,
+            leases: Leases::default(),
+            fallen: Fallen::default(),
             floor: Floor::new(settings.concurrency),
-            alarm: Alarm::default(),
+            due: Alarm::default(),
+            expiry: Alarm::default(),
+            sweep: Sweep::default(),
             herald: Herald::default(),
             outage: Outage::default(),
             inbox,
@@ -185,7 +198,12 @@ impl Engine {
         tasks.spawn(watch(shared.clone(), "dispatch", dispatch::run(shared.clone(), to_send)));
         tasks.spawn(watch(shared.clone(), "settle", settle::run(shared.clone(), to_settle)));
         tasks.spawn(watch(shared.clone(), "wake", wake::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "heart", reclaim::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "sweep", sweep::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "expire", expire::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "age", age::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "heart", heart::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "reclaim", reclaim::run(shared.clone())));
+        tasks.spawn(watch(shared.clone(), "leases", leases::run(shared.clone())));
         tasks.spawn(watch(shared.clone(), "tell", news::tell(shared.clone())));
         tasks.spawn(watch(shared.clone(), "listen", news::listen(shared.clone())));
         Ok(Self { shared, tasks: Mutex::new(tasks), changes: Mutex::default() })
@@ -311,26 +329,31 @@ impl Shared {
 
     /// Gives rows back that were leased and not sent.
     pub(crate) fn give_back(&self, jobs: Vec<Job>) {
-        let mut grants: BTreeMap<Lease, Vec<NotificationId>> = BTreeMap::new();
+        let mut grants: BTreeMap<Lease, Vec<Unsent>> = BTreeMap::new();
         for job in jobs {
-            grants.entry(job.lease).or_default().push(job.notification.id);
+            grants.entry(job.lease).or_default().push(Unsent::from(&job));
         }
-        for (lease, ids) in grants {
-            let _ = self.reports.send(Report::Release { lease, only: Some(ids) });
+        for (lease, rows) in grants {
+            let _ = self.reports.send(Report::Release { lease, rows });
         }
     }
 
     /// Makes known that a row waits: it is claimed when it is due, and ended when it expires.
     pub(crate) fn announce(&self, notification: &Notification, bucket: Bucket, due: Timestamp) {
         if due <= self.node.now() {
-            self.floor.ready(&notification.tenant, bucket);
-            self.herald.due(bucket);
+            self.ready(&notification.tenant, bucket);
         } else {
-            self.alarm.set(due);
+            self.due.set(due);
         }
         if let Some(expiry) = notification.expires_at {
-            self.alarm.set(expiry);
+            self.expiry.set(expiry);
         }
+    }
+
+    /// Makes known, here and to the other nodes, that a bucket holds due rows.
+    pub(crate) fn ready(&self, tenant: &Tenant, bucket: Bucket) {
+        self.floor.ready([(tenant, bucket)]);
+        self.herald.due(bucket);
     }
 
     /// A number from 0.0 to just under 1.0.

@@ -5,27 +5,26 @@
 
 mod hand;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
 
-use posthaste_core::flow::{Bucket, Capacity, FlowId, FlowKey, Limits, Quota};
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::notification::Tenant;
-use posthaste_core::state::Lane;
-use posthaste_core::turns::{InFlight, Turns};
+use posthaste_core::recent::Recent;
+use posthaste_core::slots::{Dealt, Place, Slots};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::hand::Hand;
 use crate::store::Job;
 
-/// The most flows that a node remembers the names of; beyond it all are forgotten and asked for again.
+/// The most flows that a node remembers the numbers of.
 const MOST_FLOWS: usize = 100_000;
 
 /// The floor, shared by the loops. The lock is never held across an await.
 #[derive(Debug)]
 pub(crate) struct Floor {
     inner: Mutex<Inner>,
-    capacity: Capacity,
     /// Rings when there may be something to claim.
     pub(crate) claim: Notify,
     /// Rings when there is less in hand: an unsent one was given back, an outcome is recorded, or a claim was answered.
@@ -34,36 +33,25 @@ pub(crate) struct Floor {
 
 #[derive(Debug)]
 struct Inner {
-    turns: Turns,
+    slots: Slots,
     /// Buckets that may hold due rows in the store: what comes to them now has to wait behind those.
     in_store: HashSet<Bucket>,
     hand: Hand,
-    busy: InFlight,
     /// Outcomes that are not recorded yet.
     unrecorded: u32,
-    by_flow: HashMap<FlowId, u32>,
-    ids: HashMap<FlowKey, FlowId>,
-    keys: HashMap<FlowId, FlowKey>,
+    flows: Recent<FlowKey, FlowId>,
 }
 
 impl Floor {
     pub(crate) fn new(places: u32) -> Self {
         let inner = Inner {
-            turns: Turns::default(),
+            slots: Slots::new(places),
             in_store: HashSet::new(),
             hand: Hand::new(places),
-            busy: InFlight::default(),
             unrecorded: 0,
-            by_flow: HashMap::new(),
-            ids: HashMap::new(),
-            keys: HashMap::new(),
+            flows: Recent::new(MOST_FLOWS),
         };
-        Self {
-            inner: Mutex::new(inner),
-            capacity: Capacity { total: places },
-            claim: Notify::new(),
-            freed: Notify::new(),
-        }
+        Self { inner: Mutex::new(inner), claim: Notify::new(), freed: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -72,15 +60,15 @@ impl Floor {
 
     /// How a notification that comes in is held: it is sent at once or waits in memory, unless others of its kind
     /// already wait in the store.
-    pub(crate) fn take(&self, bucket: Bucket, bytes: usize) -> Hold {
+    pub(crate) fn take(&self, tenant: &Tenant, bucket: Bucket, bytes: usize) -> Hold {
         let mut inner = self.lock();
-        if inner.unrecorded >= self.capacity.total || inner.in_store.contains(&bucket) {
+        if inner.is_behind() || inner.waits_in_store(tenant, bucket) {
             return Hold::No;
         }
-        let free = self.capacity.free(bucket.lane, inner.busy.main, inner.busy.retry);
-        if free > 0 && !inner.hand.holds(bucket) && inner.room(bucket.flow, self.capacity) > 0 {
-            inner.take(bucket, 1);
-            return Hold::Place(Place { lane: bucket.lane, flow: bucket.flow });
+        if !inner.hand.holds(bucket)
+            && let Some(place) = inner.slots.arrive(tenant, bucket)
+        {
+            return Hold::Place(place);
         }
         if inner.hand.reserve(bucket.flow, bytes) {
             Hold::Wait { flow: bucket.flow, bytes }
@@ -90,12 +78,12 @@ impl Floor {
     }
 
     /// Gives back what was taken for a notification that is not sent.
-    pub(crate) fn let_go(&self, hold: Hold) {
+    pub(crate) fn let_go(&self, hold: &Hold) {
         match hold {
             Hold::No => {}
             Hold::Place(place) => self.free(place),
             Hold::Wait { flow, bytes } => {
-                self.lock().hand.forgo(flow, bytes);
+                self.lock().hand.forgo(*flow, *bytes);
                 self.freed.notify_one();
             }
         }
@@ -106,7 +94,7 @@ impl Floor {
         let mut inner = self.lock();
         let (tenant, bucket) = (job.notification.tenant.clone(), job.bucket());
         inner.hand.push(job);
-        inner.turns.ready(&tenant, bucket);
+        inner.slots.turns_mut().push(&tenant, bucket);
         drop(inner);
         self.claim.notify_one();
     }
@@ -122,16 +110,16 @@ impl Floor {
     }
 
     /// Gives a place back.
-    pub(crate) fn free(&self, place: Place) {
-        self.lock().give_back(place.lane, place.flow, 1);
+    pub(crate) fn free(&self, place: &Place) {
+        self.lock().slots.give_back(place, 1);
         self.freed.notify_one();
         self.claim.notify_one();
     }
 
     /// Gives a place back whose outcome is still to be recorded.
-    pub(crate) fn sent(&self, place: Place, bytes: usize) {
+    pub(crate) fn sent(&self, place: &Place, bytes: usize) {
         let mut inner = self.lock();
-        inner.give_back(place.lane, place.flow, 1);
+        inner.slots.give_back(place, 1);
         inner.hand.note(place.flow, bytes);
         inner.unrecorded += 1;
         drop(inner);
@@ -141,7 +129,7 @@ impl Floor {
     /// An outcome is recorded, or never will be.
     pub(crate) fn recorded(&self) {
         let mut inner = self.lock();
-        let was_behind = inner.unrecorded >= self.capacity.total;
+        let was_behind = inner.is_behind();
         inner.unrecorded = inner.unrecorded.saturating_sub(1);
         drop(inner);
         self.freed.notify_one();
@@ -150,10 +138,32 @@ impl Floor {
         }
     }
 
-    /// Notes that a bucket may hold due rows in the store.
-    pub(crate) fn ready(&self, tenant: &Tenant, bucket: Bucket) {
-        self.lock().ready(tenant, bucket);
+    /// Notes that buckets may hold due rows in the store. Returns the first that was left out because its tenant has too
+    /// many in line; a sweep brings it in later.
+    pub(crate) fn ready<'b>(
+        &self,
+        buckets: impl IntoIterator<Item = (&'b Tenant, Bucket)>,
+    ) -> Option<Bucket> {
+        let mut inner = self.lock();
+        let mut left_out = None;
+        for (tenant, bucket) in buckets {
+            if !inner.ready(tenant, bucket) {
+                left_out.get_or_insert(bucket);
+            }
+        }
+        drop(inner);
         self.claim.notify_one();
+        left_out
+    }
+
+    /// A look at every bucket of the store begins.
+    pub(crate) fn sweep_begins(&self) {
+        self.lock().slots.turns_mut().sweep_begins();
+    }
+
+    /// Every bucket was looked at since the sweep began.
+    pub(crate) fn sweep_ended(&self) {
+        self.lock().slots.turns_mut().sweep_ended();
     }
 
     /// Deals out up to `most` free places, and takes them: first to what waits in memory, the rest to what is in the
@@ -161,57 +171,54 @@ impl Floor {
     pub(crate) fn deal(&self, most: u32) -> Deal {
         let mut guard = self.lock();
         let inner = &mut *guard;
-        if inner.unrecorded >= self.capacity.total {
+        if inner.is_behind() {
             return Deal::default();
         }
-        let (capacity, busy, by_flow) = (self.capacity, inner.busy, &inner.by_flow);
-        let quotas = inner.turns.deal(capacity, busy, most, |flow| room(by_flow, flow, capacity));
         let mut deal = Deal::default();
-        for Quota { bucket, limit } in quotas {
-            inner.take(bucket, limit);
+        for Dealt { tenant, quota: Quota { bucket, limit } } in inner.slots.deal(most) {
             let jobs = inner.hand.pop(bucket, limit);
             let places = limit - u32::try_from(jobs.len()).expect("no more than the limit");
             let in_store = inner.in_store.contains(&bucket);
             let ahead = if in_store { inner.hand.reserve_ahead(bucket.flow, most) } else { 0 };
-            if in_store && places + ahead > 0 {
-                deal.claims.push(Claim { bucket, places, ahead });
-            } else {
-                inner.give_back(bucket.lane, bucket.flow, places);
+            let claims = in_store && places + ahead > 0;
+            if !claims {
+                inner.slots.give_back(&Place::of(&tenant, bucket), places);
             }
             // What is still in memory does not wait for the claim.
-            if inner.hand.holds(bucket) || (in_store && places + ahead == 0) {
-                let tenant = jobs.first().map(|job| job.notification.tenant.clone());
-                tenant.into_iter().for_each(|tenant| inner.turns.ready(&tenant, bucket));
+            if inner.hand.holds(bucket) || (in_store && !claims) {
+                inner.slots.turns_mut().push(&tenant, bucket);
+            }
+            if claims {
+                deal.claims.push(Claim { tenant, bucket, places, ahead });
             }
             deal.jobs.extend(jobs);
         }
+        deal.wants_sweep = inner.slots.turns().wants_sweep();
         deal
     }
 
-    /// Takes over what a claim brought: answers what is sent at once, the rest waits in memory. Gives back what was not
+    /// Takes over what a claim brought: returns what is sent at once, the rest waits in memory. Gives back what was not
     /// filled. A full one may have more behind it; one that is not has emptied its bucket, unless something was said to
     /// be in it since.
-    pub(crate) fn claimed(&self, claim: Claim, mut jobs: Vec<Job>) -> Vec<Job> {
+    pub(crate) fn claimed(&self, claim: &Claim, mut jobs: Vec<Job>) -> Vec<Job> {
         let mut inner = self.lock();
         let (bucket, filled) = (claim.bucket, u32::try_from(jobs.len()).unwrap_or(u32::MAX));
         let later = jobs.split_off(jobs.len().min(claim.places as usize));
-        inner.give_back(bucket.lane, bucket.flow, claim.places.saturating_sub(filled));
+        inner.slots.give_back(&Place::of(&claim.tenant, bucket), claim.places.saturating_sub(filled));
         for _ in later.len()..claim.ahead as usize {
             inner.hand.forgo(bucket.flow, 0);
         }
         let full = filled >= claim.limit();
-        if !full && !inner.turns.has_backlog(bucket) {
+        if !full && !inner.slots.turns().has_backlog(bucket) {
             inner.in_store.remove(&bucket);
         }
-        let known = inner.keys.get(&bucket.flow).map(|key| key.tenant.clone());
-        let tenant = later.first().map(|job| job.notification.tenant.clone()).or(known);
         for job in later {
             inner.hand.push_ahead(job);
         }
-        match tenant {
-            Some(tenant) if full => inner.ready(&tenant, bucket),
-            Some(tenant) if inner.hand.holds(bucket) => inner.turns.ready(&tenant, bucket),
-            _ => {}
+        if full {
+            inner.ready(&claim.tenant, bucket);
+        } else if inner.hand.holds(bucket) {
+            inner.slots.turns_mut().push(&claim.tenant, bucket);
         }
         drop(inner);
         self.freed.notify_one();
@@ -221,46 +228,28 @@ impl Floor {
     /// How many are in hand: waiting in memory, on their way out, or with an outcome that is not recorded yet.
     pub(crate) fn busy(&self) -> u32 {
         let inner = self.lock();
-        inner.busy.main + inner.busy.retry + inner.unrecorded + inner.hand.len()
+        inner.slots.taken() + inner.unrecorded + inner.hand.len()
     }
 
     /// The number of a flow, if it is remembered.
     pub(crate) fn flow_id(&self, key: &FlowKey) -> Option<FlowId> {
-        self.lock().ids.get(key).copied()
+        self.lock().flows.get(key).copied()
     }
 
-    /// The tenant of a flow, if it is remembered.
-    pub(crate) fn tenant(&self, flow: FlowId) -> Option<Tenant> {
-        self.lock().keys.get(&flow).map(|key| key.tenant.clone())
-    }
-
-    /// Remembers a flow.
+    /// Remembers the number of a flow.
     pub(crate) fn remember(&self, flow: FlowId, key: FlowKey) {
-        let mut inner = self.lock();
-        if inner.keys.len() >= MOST_FLOWS {
-            inner.ids.clear();
-            inner.keys.clear();
-        }
-        inner.ids.insert(key.clone(), flow);
-        inner.keys.insert(flow, key);
+        self.lock().flows.insert(key, flow);
     }
-}
-
-/// A place that a notification takes from its lease to the end of its send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    pub(crate) lane: Lane,
-    pub(crate) flow: FlowId,
 }
 
 impl Job {
     pub(crate) fn place(&self) -> Place {
-        Place { lane: self.lane, flow: self.flow }
+        Place::of(&self.notification.tenant, self.bucket())
     }
 }
 
 /// How a notification that comes in is held.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) enum Hold {
     /// Not at all: it is stored for whoever claims it.
     No,
@@ -277,7 +266,7 @@ pub(crate) enum Hold {
 
 impl Hold {
     /// Whether the row is stored with a lease.
-    pub(crate) const fn is_leased(self) -> bool {
+    pub(crate) const fn is_leased(&self) -> bool {
         !matches!(self, Self::No)
     }
 }
@@ -289,11 +278,14 @@ pub(crate) struct Deal {
     pub(crate) jobs: Vec<Job>,
     /// What to claim.
     pub(crate) claims: Vec<Claim>,
+    /// Whether due buckets were left out for which there is room now.
+    pub(crate) wants_sweep: bool,
 }
 
 /// How many rows of a bucket to claim.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Claim {
+    pub(crate) tenant: Tenant,
     pub(crate) bucket: Bucket,
     /// To be sent at once.
     places: u32,
@@ -302,54 +294,36 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    const fn limit(self) -> u32 {
+    const fn limit(&self) -> u32 {
         self.places + self.ahead
     }
 
     /// As the store is told.
-    pub(crate) const fn quota(self) -> Quota {
+    pub(crate) const fn quota(&self) -> Quota {
         Quota { bucket: self.bucket, limit: self.limit() }
     }
 }
 
 impl Inner {
-    fn ready(&mut self, tenant: &Tenant, bucket: Bucket) {
-        self.in_store.insert(bucket);
-        self.turns.ready(tenant, bucket);
-    }
-
-    fn room(&self, flow: FlowId, capacity: Capacity) -> u32 {
-        room(&self.by_flow, flow, capacity)
-    }
-
-    fn take(&mut self, bucket: Bucket, count: u32) {
-        match bucket.lane {
-            Lane::Main => self.busy.main += count,
-            Lane::Retry => self.busy.retry += count,
+    /// Returns whether the bucket is in line.
+    fn ready(&mut self, tenant: &Tenant, bucket: Bucket) -> bool {
+        let in_line = self.slots.turns_mut().ready(tenant, bucket);
+        if in_line {
+            self.in_store.insert(bucket);
+        } else {
+            // The tenant counts as left out, which says the same of all its buckets.
+            self.in_store.remove(&bucket);
         }
-        *self.by_flow.entry(bucket.flow).or_default() += count;
+        in_line
     }
 
-    fn give_back(&mut self, lane: Lane, flow: FlowId, count: u32) {
-        let busy = match lane {
-            Lane::Main => &mut self.busy.main,
-            Lane::Retry => &mut self.busy.retry,
-        };
-        *busy = busy.saturating_sub(count);
-        let in_flight = self.by_flow.entry(flow).or_default();
-        *in_flight = in_flight.saturating_sub(count);
-        if *in_flight == 0 {
-            self.by_flow.remove(&flow);
-        }
-        if count > 0 {
-            self.turns.unpark(flow);
-        }
+    /// Whether so many outcomes wait to be recorded that no new send may start.
+    fn is_behind(&self) -> bool {
+        self.unrecorded >= self.slots.total()
     }
-}
 
-/// How many more of a flow may be taken.
-fn room(by_flow: &HashMap<FlowId, u32>, flow: FlowId, capacity: Capacity) -> u32 {
-    let in_flight = by_flow.get(&flow).copied().unwrap_or(0);
-    let limits = Limits { concurrency: Some(capacity.per_flow()), in_flight, ..Limits::default() };
-    limits.room(posthaste_core::time::Timestamp::EPOCH)
+    /// Whether due rows of the bucket may wait in the store.
+    fn waits_in_store(&self, tenant: &Tenant, bucket: Bucket) -> bool {
+        self.in_store.contains(&bucket) || self.slots.turns().is_left_out(tenant)
+    }
 }

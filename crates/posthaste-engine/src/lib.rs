@@ -4,6 +4,7 @@
 
 pub mod accept;
 pub mod acts;
+mod age;
 mod caught;
 pub mod channel;
 mod claim;
@@ -12,8 +13,11 @@ pub mod clock;
 pub mod conformance;
 mod dispatch;
 pub mod engine;
+mod expire;
 mod floor;
+mod heart;
 mod journal;
+mod leases;
 #[cfg(feature = "testing")]
 pub mod model_store;
 mod news;
@@ -28,5 +32,6 @@ mod settle;
 mod signal;
 pub mod sparing;
 pub mod store;
+mod sweep;
 pub mod tally;
 mod wake;

@@ -3,20 +3,21 @@
 //! What waits is told at most ten times a second, however much it is. News may get lost: the safety net of the waking loop
 //! finds the rows, and every heartbeat looks for settings.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use posthaste_core::flow::Bucket;
+use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::store::{News, Result};
-use crate::wake;
 
 /// How long nothing is told after something was.
 const QUIET: Duration = Duration::from_millis(100);
+/// The most buckets that are named at once. Others are told to look everywhere instead.
+const MOST: usize = 1_000;
 /// How long after a look at every bucket the next one may follow because of news.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 /// How long to wait for an ear that was lost.
@@ -41,7 +42,8 @@ impl Herald {
     pub(crate) fn due(&self, bucket: Bucket) {
         match &mut *self.lock() {
             Some(Untold::Anywhere) => {}
-            Some(Untold::In(buckets)) => drop(buckets.insert(bucket)),
+            Some(Untold::In(buckets)) if buckets.len() < MOST => drop(buckets.insert(bucket)),
+            Some(many @ Untold::In(_)) => *many = Untold::Anywhere,
             none => {
                 *none = Some(Untold::In(BTreeSet::from([bucket])));
                 self.bell.notify_one();
@@ -94,7 +96,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
             biased;
             () = at(look_at) => {
                 (look_at, looked) = (None, Instant::now());
-                shared.alarm.look();
+                shared.sweep.ask();
                 continue;
             }
             news = ear.next() => news,
@@ -102,7 +104,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
         let (look, settings) = match news {
             Ok(News::Due { from, .. }) if from == shared.node.id() => continue,
             Ok(News::Due { buckets, .. }) if !buckets.is_empty() => {
-                (wake::ready(&shared, buckets).await.is_err(), false)
+                (ready(&shared, buckets).await.is_err(), false)
             }
             Ok(News::Due { .. }) => (true, false),
             Ok(News::Setting) => (false, true),
@@ -128,4 +130,13 @@ async fn at(time: Option<Instant>) {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
+}
+
+async fn ready(shared: &Shared, buckets: Vec<Bucket>) -> Result<()> {
+    let flows: BTreeSet<FlowId> = buckets.iter().map(|bucket| bucket.flow).collect();
+    let known: BTreeMap<FlowId, FlowKey> =
+        shared.store.flows(flows.into_iter().collect()).await?.into_iter().collect();
+    let named = buckets.iter().filter_map(|bucket| Some((&known.get(&bucket.flow)?.tenant, *bucket)));
+    shared.floor.ready(named);
+    Ok(())
 }

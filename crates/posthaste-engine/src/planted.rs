@@ -15,6 +15,8 @@ pub enum Planted {
     ForgetUnclearAccept,
     /// An outcome that the store did not take is dropped.
     DropOutcome,
+    /// A node never compares what the store says it holds with what it knows.
+    NeverCompares,
     /// A node that stops gives back what is still being sent, as if it had not been.
     LeaveWhileSending,
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::Lease;
+use posthaste_core::notification::Tenant;
 use posthaste_core::state::Lane;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -14,19 +15,34 @@ use crate::engine::Shared;
 use crate::journal;
 use crate::outcome::Finished;
 use crate::planted::Planted;
-use crate::store::{Next, Settled, Settlement, StoreError};
+use crate::store::{Job, Next, Settled, Settlement, StoreError};
 
 /// What the senders and the claimers leave to be recorded.
 pub(crate) enum Report {
     /// A job is done.
     Finished(Box<Finished>),
-    /// Rows of a grant go back unsent: the named ones, or all of them.
+    /// Rows of a grant go back unsent.
     Release {
         /// The grant.
         lease: Lease,
         /// Which rows.
-        only: Option<Vec<NotificationId>>,
+        rows: Vec<Unsent>,
     },
+    /// The call that asked for this grant was answered with an error: whatever it leased goes back.
+    Unclear(Lease),
+}
+
+/// A row that goes back unsent, with where it waits then.
+pub(crate) struct Unsent {
+    id: NotificationId,
+    tenant: Tenant,
+    bucket: Bucket,
+}
+
+impl From<&Job> for Unsent {
+    fn from(job: &Job) -> Self {
+        Self { id: job.notification.id, tenant: job.notification.tenant.clone(), bucket: job.bucket() }
+    }
 }
 
 /// How long after outcomes were recorded the next are gathered where that pays, unless there are many: nobody waits for a
@@ -49,7 +65,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceive
         while let Some(next) = report {
             match next {
                 Report::Finished(done) => finished.push(*done),
-                Report::Release { lease, only } => releases.push((lease, only)),
+                Report::Release { lease, rows } => releases.push((lease, Some(rows))),
+                Report::Unclear(lease) => releases.push((lease, None)),
             }
             let room = finished.len() + releases.len() < shared.settings.batch;
             report = if room { reports.try_recv().ok() } else { None };
@@ -62,8 +79,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceive
         }
         recorded_at = Some(Instant::now());
         record(&shared, finished).await;
-        for (lease, only) in releases {
-            release(&shared, lease, only).await;
+        for (lease, rows) in releases {
+            release(&shared, lease, rows).await;
         }
     }
 }
@@ -95,7 +112,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
 }
 
 /// Asking again cannot help with what makes no sense to the store. Each outcome is recorded alone; the one that cannot
-/// be is left to its lease, which is taken back when the node stops, and the others go on.
+/// be is left to its lease, which the node knows of until it stops, and the others go on.
 async fn set_aside(shared: &Shared, open: Vec<Finished>, error: &StoreError) -> Vec<Finished> {
     if let [only] = open.as_slice() {
         tracing::error!(id = %only.job.notification.id, %error, "an outcome cannot be recorded and is set aside");
@@ -108,28 +125,39 @@ async fn set_aside(shared: &Shared, open: Vec<Finished>, error: &StoreError) -> 
     Vec::new()
 }
 
-async fn release(shared: &Shared, lease: Lease, only: Option<Vec<NotificationId>>) {
+/// Gives rows of a grant back: these, or all of them.
+async fn release(shared: &Shared, lease: Lease, rows: Option<Vec<Unsent>>) {
+    let only: Option<Vec<NotificationId>> = rows.as_ref().map(|rows| rows.iter().map(|row| row.id).collect());
     let mut pause = FIRST_PAUSE;
-    loop {
+    let count = loop {
         match shared.store.release(lease, only.clone()).await {
-            Ok(count) => {
-                shared.set_recording(true);
-                if count > 0 {
-                    shared.alarm.look();
-                    shared.herald.anywhere();
-                }
-                return;
-            }
+            Ok(count) => break count,
             Err(error) => pause = back_off(shared, "release", &error, pause).await,
         }
+    };
+    shared.set_recording(true);
+    match rows {
+        Some(rows) => {
+            for row in rows {
+                shared.leases.done(lease, row.id);
+                shared.ready(&row.tenant, row.bucket);
+            }
+        }
+        // Where they wait is not known.
+        None if count > 0 => {
+            shared.sweep.ask();
+            shared.herald.anywhere();
+        }
+        None => {}
     }
 }
 
 async fn back_off(shared: &Shared, what: &'static str, error: &StoreError, pause: Duration) -> Duration {
     shared.store_failed(what, error);
     shared.set_recording(false);
-    // If it happened all the same, the next try finds the lease gone and tells nothing about the next due time.
-    shared.alarm.look();
+    // If it happened all the same, the next try finds the lease gone and does not know when the row is due.
+    shared.sweep.ask();
+    shared.due.ring();
     tokio::time::sleep(pause).await;
     (pause * 2).min(LONGEST_PAUSE)
 }
@@ -153,6 +181,7 @@ fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: 
             }
         }
     }
+    shared.leases.done(settlement.lease, settlement.id);
     shared.floor.recorded();
     None
 }

@@ -30,6 +30,8 @@ pub struct Tally {
     pub leases_lost: u64,
     /// Leases that were taken back from dead nodes.
     pub leases_taken_back: u64,
+    /// Leases that this node held without knowing of them, because the call was answered as an error, and gave back.
+    pub leases_given_back: u64,
     /// Calls of the loops that the store did not serve.
     pub store_errors: u64,
     /// How late first attempts began.
@@ -92,6 +94,7 @@ pub(crate) struct Counts {
     retries_scheduled: Count,
     leases_lost: Count,
     leases_taken_back: Count,
+    leases_given_back: Count,
     store_errors: Count,
     lateness_main: Lateness,
     lateness_retry: Lateness,
@@ -172,6 +175,11 @@ impl Counts {
         self.leases_taken_back.add(count);
     }
 
+    /// So many leases were given back that this node did not know of.
+    pub(crate) fn given_back(&self, count: usize) {
+        self.leases_given_back.add(count);
+    }
+
     /// The store did not serve a loop.
     pub(crate) fn store_error(&self) {
         self.store_errors.add(1);
@@ -188,6 +196,7 @@ impl Counts {
             retries_scheduled: self.retries_scheduled.read(),
             leases_lost: self.leases_lost.read(),
             leases_taken_back: self.leases_taken_back.read(),
+            leases_given_back: self.leases_given_back.read(),
             store_errors: self.store_errors.read(),
             lateness_main: self.lateness_main.read(),
             lateness_retry: self.lateness_retry.read(),

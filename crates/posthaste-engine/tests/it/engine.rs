@@ -8,6 +8,7 @@ mod ends;
 mod faults;
 mod hand;
 mod journal;
+mod leases;
 mod news;
 mod nodes;
 mod policies;

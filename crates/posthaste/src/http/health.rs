@@ -28,6 +28,8 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
         Some("outcomes cannot be recorded at present")
     } else if !api.taking.is_well() {
         Some("the store does not take what is sent; is its disk full?")
+    } else if api.engine.leases_unknown_for() > LASTS {
+        Some("this node holds notifications in the store that it does not know of: restart it")
     } else if !answers(api).await {
         Some("the store does not answer")
     } else {
@@ -52,6 +54,9 @@ async fn answers(api: &Api) -> bool {
 /// given another chance after a while.
 #[derive(Debug, Default)]
 pub(super) struct Taking(Mutex<Option<Instant>>);
+
+/// A difference between the leases in the store and those in memory that lasts for so long is a fault.
+const LASTS: Duration = Duration::from_secs(30);
 
 /// How long a probe waits for the store.
 const PROBE: Duration = Duration::from_secs(1);

@@ -114,6 +114,10 @@ impl Page {
         self.line("posthaste_build_info", &format!("version=\"{}\"", env!("CARGO_PKG_VERSION")), 1);
         let busy = api.engine.busy();
         self.one("posthaste_in_hand", "gauge", "Notifications that this node works on", busy);
+        let unknown = api.engine.unknown_leases();
+        let help =
+            "Leases that the store has for this node and that it did not know of at the last comparison";
+        self.one("posthaste_leases_unknown", "gauge", help, unknown);
         let recording = u8::from(api.engine.is_recording());
         self.one("posthaste_recording", "gauge", "1 while outcomes can be recorded", recording);
     }
@@ -149,6 +153,11 @@ impl Page {
                 "posthaste_leases_taken_back_total",
                 "Leases taken back from dead nodes",
                 tally.leases_taken_back,
+            ),
+            (
+                "posthaste_leases_given_back_total",
+                "Leases of calls that were answered as an error and happened later",
+                tally.leases_given_back,
             ),
             ("posthaste_store_errors_total", "Calls that the store did not serve", tally.store_errors),
         ];

@@ -10,9 +10,19 @@ use super::PLAIN;
 use crate::rig::{Rig, Script, assert_arrived, http, ms, notification, pass, secs, send};
 
 async fn send_many(engine: &Engine, count: usize, destination: &str, to: &str) -> Vec<NotificationId> {
+    send_as(engine, "default", count, destination, to).await
+}
+
+async fn send_as(
+    engine: &Engine,
+    tenant: &str,
+    count: usize,
+    destination: &str,
+    to: &str,
+) -> Vec<NotificationId> {
     let new = |_| {
         let mut new = notification(engine, to, PLAIN);
-        new.destination = destination.into();
+        (new.tenant, new.destination) = (tenant.parse().unwrap(), destination.into());
         new
     };
     let many: Vec<_> = (0..count).map(new).collect();
@@ -33,6 +43,38 @@ async fn a_destination_that_hangs_does_not_hold_up_another() {
     for id in ids {
         assert_arrived(&rig.arrivals(id), &[(1, ms(100))]);
         assert_eq!(rig.state(id).await, State::Succeeded);
+    }
+}
+
+/// However many destinations of one tenant hang, and while it goes on sending to them, another tenant's first attempts and
+/// retries begin at once.
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_destinations_hang_does_not_hold_up_another() {
+    for destinations in [8, 200] {
+        let rig = Rig::new();
+        rig.always("hangs", Script::Hang);
+        rig.script("fails", vec![Script::Answer(http(503)); 20]);
+        let engine = rig.start().await;
+        let begun = rig.elapsed();
+        let retried = send_as(&engine, "b", 20, "http://fails", "fails").await;
+        for turn in 0..600 {
+            let hung = format!("http://hangs{}", turn % destinations);
+            send_as(&engine, "a", 5, &hung, "hangs").await;
+            if turn % 10 == 0 {
+                let sent = rig.elapsed();
+                for id in send_as(&engine, "b", 20, "http://works", "works").await {
+                    pass(ms(10)).await;
+                    let arrivals = rig.arrivals(id);
+                    let late = arrivals.first().map(|(_, at)| at.saturating_sub(sent));
+                    assert!(late.is_some_and(|late| late <= ms(100)), "{destinations}: {late:?}");
+                }
+            }
+            pass(ms(100)).await;
+        }
+        for id in retried {
+            let late = rig.arrivals(id)[1].1 - begun - secs(60);
+            assert!(late <= ms(100), "{destinations}: a retry was {late:?} late");
+        }
     }
 }
 

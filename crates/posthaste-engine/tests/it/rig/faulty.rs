@@ -17,6 +17,7 @@ use posthaste_engine::store::{
     Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
     Store, StoreError, View, Waiting, Wakes,
 };
+use tokio::task::JoinSet;
 
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +30,13 @@ pub(crate) enum Trouble {
     Panic,
     /// It is done and answered as an error.
     Lie,
+    /// It is answered as an error after a while, and done later, whatever became of the caller. Only `accept` and `claim`.
+    Stall {
+        /// When it is answered.
+        told: Duration,
+        /// When it is done.
+        done: Duration,
+    },
     /// It is done after a while.
     DoneLate(Duration),
     /// It is done at once and answered after a while.
@@ -41,6 +49,7 @@ pub(crate) struct FaultyStore {
     troubles: Mutex<BTreeMap<&'static str, VecDeque<Trouble>>>,
     outage: Mutex<Vec<&'static str>>,
     calls: Mutex<BTreeMap<&'static str, usize>>,
+    stalled: Mutex<JoinSet<()>>,
     deaf: bool,
     shared: bool,
 }
@@ -52,6 +61,7 @@ impl FaultyStore {
             troubles: Mutex::default(),
             outage: Mutex::default(),
             calls: Mutex::default(),
+            stalled: Mutex::default(),
             deaf: false,
             shared: false,
         }
@@ -89,6 +99,27 @@ impl FaultyStore {
         self.troubles.lock().unwrap().get_mut(method)?.pop_front()
     }
 
+    /// The same for a call that may be stalled.
+    async fn meet_stalling<T: Send + 'static>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let stalls = |troubles: &VecDeque<Trouble>| match troubles.front() {
+            Some(Trouble::Stall { told, done }) => Some((*told, *done)),
+            _ => None,
+        };
+        let stall = self.troubles.lock().unwrap().get(method).and_then(stalls);
+        let Some((told, done)) = stall else { return self.meet(method, call).await };
+        self.trouble(method);
+        self.stalled.lock().unwrap().spawn(async move {
+            tokio::time::sleep(done).await;
+            let _ = call.await;
+        });
+        tokio::time::sleep(told).await;
+        Err(unavailable(method))
+    }
+
     async fn meet<T>(&self, method: &'static str, call: impl Future<Output = Result<T>>) -> Result<T> {
         *self.calls.lock().unwrap().entry(method).or_default() += 1;
         match self.trouble(method) {
@@ -100,6 +131,7 @@ impl FaultyStore {
                 call.await?;
                 Err(unavailable(method))
             }
+            Some(Trouble::Stall { .. }) => unreachable!("{method} cannot be stalled"),
             Some(Trouble::DoneLate(wait)) => {
                 tokio::time::sleep(wait).await;
                 call.await
@@ -118,7 +150,11 @@ fn unavailable(method: &str) -> StoreError {
 }
 
 macro_rules! store {
-    ($(fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*) => {
+    (
+        $(fn $method:ident($($name:ident: $type:ty),*) -> $answer:ty;)*
+        stalling:
+        $(fn $stalling:ident($($argument:ident: $of:ty),*) -> $told:ty;)*
+    ) => {
         #[async_trait]
         impl Store for FaultyStore {
             fn is_shared(&self) -> bool {
@@ -132,6 +168,12 @@ macro_rules! store {
             $(async fn $method(&self, $($name: $type),*) -> Result<$answer> {
                 self.meet(stringify!($method), self.model.$method($($name),*)).await
             })*
+
+            $(async fn $stalling(&self, $($argument: $of),*) -> Result<$told> {
+                let model = self.model.clone();
+                let call = async move { model.$stalling($($argument),*).await };
+                self.meet_stalling(stringify!($stalling), call).await
+            })*
         }
     };
 }
@@ -144,8 +186,6 @@ store! {
     fn nodes(now: Timestamp) -> Vec<NodeView>;
     fn tell(from: NodeId, due: Vec<Bucket>) -> ();
     fn intern(flows: Vec<FlowKey>) -> Vec<FlowId>;
-    fn accept(requests: Vec<Request>, now: Timestamp) -> Acceptance;
-    fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Claimed;
     fn settle(batch: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
     fn release(lease: Lease, only: Option<Vec<NotificationId>>) -> usize;
     fn held(node: NodeId, after: Option<NotificationId>, limit: usize) -> Vec<(NotificationId, Fence)>;
@@ -181,4 +221,7 @@ store! {
     ) -> Page<DeadLetterView, DeadLetterId>;
     fn audit(tenant: Option<Tenant>, before: Option<i64>, limit: usize) -> Page<AuditRow, i64>;
     fn stats(tenant: Option<Tenant>, now: Timestamp) -> Stats;
+    stalling:
+    fn accept(requests: Vec<Request>, now: Timestamp) -> Acceptance;
+    fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Claimed;
 }

@@ -1,0 +1,80 @@
+//! Age: what was parked for longer than its policy allows is buried. What is not parked is looked at when it is sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::policy::{BeforeSend, Decision, decide_before_send};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+use tokio::time::Instant;
+
+use crate::engine::Shared;
+use crate::expire::end;
+use crate::journal;
+use crate::store::{Act, Change, Overdue, Result, Seen};
+
+/// The pause after a store error.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The check takes at most one part in so many of the time.
+const SHARE: u32 = 5;
+
+/// The loop.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    loop {
+        let pause = match bury_the_old(&shared).await {
+            Ok(()) => shared.settings.age_check,
+            Err(error) => {
+                shared.store_failed("look for what is too old", &error);
+                PAUSE
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn bury_the_old(shared: &Shared) -> Result<()> {
+    let mut after = None;
+    loop {
+        let (begun, now) = (Instant::now(), shared.node.now());
+        let overdue = now.earlier(shared.settings.sweep);
+        let page = shared.store.overdue(overdue, overdue, after, shared.settings.batch).await?;
+        let full = page.len() == shared.settings.batch;
+        after = page.last().map(|row| (row.due, row.notification.id));
+        let burials: Vec<(&Overdue, Change)> =
+            page.iter().filter_map(|row| burial(shared, row, now).map(|change| (row, change))).collect();
+        if !burials.is_empty() {
+            let changes = burials.iter().map(|(_, change)| change.clone()).collect();
+            let made = end(shared, changes, State::DeadLetter, now).await?;
+            let buried = burials.iter().zip(made).filter(|(_, made)| *made);
+            buried.for_each(|((row, change), _)| journal::buried_unsent(&row.notification, change));
+        }
+        if !full {
+            return Ok(());
+        }
+        tokio::time::sleep(begun.elapsed() * (SHARE - 1)).await;
+    }
+}
+
+fn burial(shared: &Shared, row: &Overdue, now: Timestamp) -> Option<Change> {
+    let policy = shared.policies.of(&row.notification);
+    let facts = BeforeSend {
+        now,
+        first_due: row.first_due,
+        expires_at: row.notification.expires_at,
+        cancel_requested: false,
+        interruptions: 0,
+    };
+    match decide_before_send(&policy, &facts)? {
+        // A waiting row has no arrow to Failed: what is too old is kept where an operator sees it.
+        Decision::Bury(reason) | Decision::Fail(reason) => {
+            Some(bury(row.notification.id, row.seen, DeadLetterId::new(now, shared.random()), reason))
+        }
+        Decision::Complete | Decision::Cancel | Decision::Expire | Decision::RetryAt { .. } => None,
+    }
+}
+
+fn bury(id: NotificationId, seen: Seen, dead_letter: DeadLetterId, reason: Reason) -> Change {
+    Change { id, seen, act: Act::Bury { dead_letter, reason, text: reason.words().to_owned() } }
+}

@@ -1,0 +1,86 @@
+//! The heart: keeps this node alive in the cluster. It waits for nothing but its own beat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::engine::Shared;
+use crate::store::{Pulse, Result};
+
+/// The pause before a heartbeat that failed is tried again.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// The loop.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut heart = Heart::start(&shared);
+    loop {
+        let pause = match heart.beat(&shared).await {
+            Ok(()) => shared.settings.beat,
+            Err(error) => {
+                shared.store_failed("heartbeat", &error);
+                PAUSE
+            }
+        };
+        let _ = tokio::time::timeout(pause, shared.node.beat_now.notified()).await;
+    }
+}
+
+/// When this node's heart beat, and from when on it judges others. Where the store was away for longer than a hold, every
+/// node looks dead until it has beaten again, so the first one back gives the others time.
+struct Heart {
+    beat_at: Instant,
+    judges_from: Instant,
+}
+
+impl Heart {
+    fn start(shared: &Shared) -> Self {
+        let now = shared.node.instant();
+        // A node that starts just when the store is back knows as little of the others.
+        let patience = if shared.store.is_shared() { shared.settings.beat * 2 } else { Duration::ZERO };
+        Self { beat_at: now, judges_from: now + patience }
+    }
+
+    fn beaten(&mut self, shared: &Shared) {
+        let (now, patience) = (shared.node.instant(), shared.settings.hold / 2);
+        if now - self.beat_at > patience {
+            self.judges_from = now + patience;
+        }
+        self.beat_at = now;
+    }
+
+    async fn beat(&mut self, shared: &Shared) -> Result<()> {
+        let asked = shared.node.instant();
+        let hold = shared.node.take_wanted(shared.settings.hold);
+        let dead = match shared.store.heartbeat(shared.node.id(), hold, shared.node.now()).await? {
+            Pulse::Alive { now, dead } => {
+                shared.node.beaten(now, asked, hold);
+                dead
+            }
+            Pulse::Lost => {
+                rejoin(shared).await?;
+                vec![]
+            }
+        };
+        self.beaten(shared);
+        shared.store_served();
+        shared.floor.claim.notify_one();
+        shared.give_back(shared.floor.stale());
+        let judges = shared.node.instant() >= self.judges_from;
+        shared.fallen.report(if judges { dead } else { vec![] });
+        Ok(())
+    }
+}
+
+/// Others took this node for dead and hold its work now. It goes on under a new name; what it still has in memory
+/// fails its next look at the lease.
+async fn rejoin(shared: &Shared) -> Result<()> {
+    let asked = shared.node.instant();
+    let hold = shared.settings.hold;
+    let (id, now) = shared.store.join(&shared.settings.name, hold, shared.node.now()).await?;
+    tracing::warn!(was = %shared.node.id(), node = %id, "this node was declared dead and joined again");
+    shared.node.rejoined(id, now, asked, hold);
+    // What the dead node tried to claim was not given to it; that says nothing about what is due.
+    shared.sweep.ask();
+    Ok(())
+}

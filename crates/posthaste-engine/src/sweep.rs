@@ -1,0 +1,78 @@
+//! The sweep: a look at every bucket at the start, and now and then. It is the safety net for what another node or an
+//! unclear answer left untold, and brings in what was left out because a tenant had too many buckets in line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::flow::Bucket;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::engine::Shared;
+use crate::store::{Result, Waiting};
+
+/// The pause after a store error.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Sweeps by the clock take at most one part in so many of the time.
+const IDLE_SHARE: u32 = 20;
+/// Sweeps that somebody asked for take at most one part in so many of the time.
+const ASKED_SHARE: u32 = 4;
+
+/// Asks for a sweep.
+#[derive(Debug, Default)]
+pub(crate) struct Sweep {
+    bell: Notify,
+}
+
+impl Sweep {
+    /// Rows may wait that nobody announced.
+    pub(crate) fn ask(&self) {
+        self.bell.notify_one();
+    }
+}
+
+/// The loop.
+pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut from = None;
+    loop {
+        let begun = Instant::now();
+        if let Err(error) = sweep(&shared, &mut from).await {
+            shared.store_failed("look at every bucket", &error);
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
+        let took = begun.elapsed();
+        let rest = (took * (ASKED_SHARE - 1)).min(shared.settings.sweep);
+        tokio::time::sleep(rest).await;
+        let next = begun + shared.settings.sweep.max(took * IDLE_SHARE);
+        let _ = tokio::time::timeout_at(next, shared.sweep.bell.notified()).await;
+    }
+}
+
+/// Announces every bucket that holds due rows, beginning after `from`. The next sweep begins where the first bucket was left
+/// out, so that each has its turn.
+async fn sweep(shared: &Shared, from: &mut Option<Bucket>) -> Result<()> {
+    shared.floor.sweep_begins();
+    let (begin, mut after, mut left_out) = (*from, *from, None);
+    let mut wrapped = begin.is_none();
+    loop {
+        let page = shared.store.buckets(after, shared.settings.batch).await?;
+        let now = shared.node.now();
+        let due = page.iter().filter(|waiting| waiting.due <= now);
+        let refused = shared.floor.ready(due.map(|Waiting { bucket, tenant, .. }| (tenant, *bucket)));
+        left_out = left_out.or(refused);
+        let last = page.last().map(|waiting| waiting.bucket);
+        let round = wrapped && begin.is_some_and(|begin| last.is_none_or(|last| last > begin));
+        if round || (wrapped && page.len() < shared.settings.batch) {
+            break;
+        }
+        if page.len() < shared.settings.batch {
+            (wrapped, after) = (true, None);
+        } else {
+            after = last;
+        }
+    }
+    *from = left_out;
+    shared.floor.sweep_ended();
+    Ok(())
+}
