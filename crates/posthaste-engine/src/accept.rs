@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use crate::engine::{Engine, Shared};
 use crate::floor::Hold;
 use crate::journal;
-use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Acceptance, Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
 
@@ -188,7 +187,7 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             // It may have happened all the same: what it leased must not stay with a node that does not know of it.
             let leased = held.iter().flatten().any(|(_, hold)| hold.is_leased());
             held.iter().flatten().for_each(|(_, hold)| shared.floor.let_go(hold));
-            if leased && !shared.has(Planted::ForgetUnclearAccept) {
+            if leased {
                 let _ = shared.reports.send(Report::Unclear(lease));
             }
             Err(error)

@@ -8,7 +8,6 @@ use posthaste_core::flow::Bucket;
 
 use crate::engine::Shared;
 use crate::floor::{Claim, Deal};
-use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Claimed, Job};
 
@@ -67,9 +66,7 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
             for claim in claims {
                 shared.floor.claimed(claim, vec![]);
             }
-            if !shared.has(Planted::ForgetUnclearClaim) {
-                let _ = shared.reports.send(Report::Unclear(lease));
-            }
+            let _ = shared.reports.send(Report::Unclear(lease));
             tokio::time::sleep(PAUSE).await;
             shared.sweep.ask();
         }

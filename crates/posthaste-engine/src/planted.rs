@@ -9,10 +9,6 @@ use crate::engine::Shared;
 pub enum Planted {
     /// A try starts without a look at how long the lease lasts.
     SendWithoutLease,
-    /// A claim whose answer is lost is forgotten, and so are the rows it may have leased.
-    ForgetUnclearClaim,
-    /// An accept whose answer is lost is forgotten, and so are the rows it may have leased.
-    ForgetUnclearAccept,
     /// An outcome that the store did not take is dropped.
     DropOutcome,
     /// A node never compares what the store says it holds with what it knows.
