@@ -15,6 +15,7 @@ mod policies;
 mod retries;
 mod settings;
 mod story;
+mod sweeping;
 mod tally;
 mod tries;
 mod turns;
