@@ -14,6 +14,7 @@ mod nodes;
 mod policies;
 mod retries;
 mod settings;
+mod slow_answers;
 mod story;
 mod sweeping;
 mod tally;
