@@ -107,3 +107,24 @@ async fn a_backlog_in_the_store_goes_before_what_comes_later_and_is_claimed_in_f
     assert_eq!(order.last(), Some(&last));
     assert!(store.calls("claim") < 100, "{} claims for 400 rows, two places at a time", store.calls("claim"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_to_a_flow_that_moves_waits_behind_what_is_in_the_store() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    let engine = rig.start().await;
+    rig.always("a", Script::Slowly(ms(10), http(200)));
+    let mut waiting = send_many(&engine, 400).await;
+    // The flow has moved, so there is room in memory.
+    pass(ms(600)).await;
+    let sent = rig.channel.arrivals().len();
+    assert!((50..200).contains(&sent), "{sent}");
+    for _ in 0..10 {
+        waiting.push(send(&engine, notification(&engine, "a", PLAIN)).await);
+        pass(ms(7)).await;
+    }
+    pass(secs(10)).await;
+    let order: Vec<NotificationId> = rig.channel.arrivals().into_iter().map(|(id, ..)| id).collect();
+    assert_eq!(order.len(), 410);
+    assert_eq!(order[400..], waiting[400..], "those that came later were sent last, in their order");
+}
