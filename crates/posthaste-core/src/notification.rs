@@ -194,18 +194,26 @@ pub struct Notification {
     pub content: Content,
 }
 
+/// What a header takes besides its texts, in a map.
+const HEADER: usize = 2 * size_of::<String>();
+
 impl Notification {
     /// When it was accepted, to the millisecond.
     pub fn created_at(&self) -> Timestamp {
         self.id.made_at()
     }
 
-    /// About how many bytes it takes.
+    /// About how many bytes it takes in memory. Nothing that a sender may make long is left out.
     pub fn bytes(&self) -> usize {
-        let (Body::Text(body) | Body::Json(body)) = &self.content.body;
-        let others = [&self.content.html, &self.content.metadata, &self.subject];
-        let others: usize = others.into_iter().flatten().map(String::len).sum();
-        size_of::<Self>() + self.to.len() + body.len() + others
+        let Content { body, html, headers, metadata, user_id, module, policy } = &self.content;
+        let (Body::Text(body) | Body::Json(body)) = body;
+        let others = [&self.template, &self.subject, &self.event_key, &self.correlation_id];
+        let others = others.into_iter().chain([html, metadata, user_id, module]);
+        let others: usize = others.flatten().map(String::len).sum();
+        let headers: usize = headers.iter().map(|(name, value)| HEADER + name.len() + value.len()).sum();
+        let schedule = policy.as_ref().and_then(|policy| policy.schedule.as_deref()).map_or(0, size_of_val);
+        let texts = self.to.len() + self.destination.len() + body.len();
+        size_of::<Self>() + texts + others + headers + schedule
     }
 
     /// When its first attempt is due if it is accepted at `now`.
@@ -216,6 +224,8 @@ impl Notification {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -226,6 +236,59 @@ mod tests {
         for bad in ["", " ", "a b", "ü", "a/b", &"x".repeat(65)] {
             assert!(bad.parse::<Tenant>().unwrap_err().to_string().starts_with("tenant: "), "{bad}");
         }
+    }
+
+    fn plain() -> Notification {
+        Notification {
+            id: NotificationId::new(Timestamp::from_millis(1_790_000_000_000), 7),
+            tenant: "default".parse().unwrap(),
+            channel: Channel::Webhook,
+            destination: "http://127.0.0.1:9".into(),
+            to: "http://127.0.0.1:9/".to_owned(),
+            priority: Priority::Normal,
+            template: None,
+            subject: None,
+            event_key: None,
+            correlation_id: None,
+            not_before: None,
+            expires_at: None,
+            content: Content::of(Body::Text("hello".to_owned())),
+        }
+    }
+
+    #[test]
+    fn whatever_a_sender_makes_long_is_counted_in_the_bytes() {
+        type Lengthen = fn(&mut Notification, String);
+        let fields: [(&str, Lengthen); 14] = [
+            ("destination", |new, long| new.destination = long.into()),
+            ("to", |new, long| new.to = long),
+            ("template", |new, long| new.template = Some(long)),
+            ("subject", |new, long| new.subject = Some(long)),
+            ("eventKey", |new, long| new.event_key = Some(long)),
+            ("correlationId", |new, long| new.correlation_id = Some(long)),
+            ("text", |new, long| new.content.body = Body::Text(long)),
+            ("json", |new, long| new.content.body = Body::Json(long)),
+            ("html", |new, long| new.content.html = Some(long)),
+            ("a header's name", |new, long| drop(new.content.headers.insert(long, String::new()))),
+            ("a header's value", |new, long| drop(new.content.headers.insert(String::new(), long))),
+            ("metadata", |new, long| new.content.metadata = Some(long)),
+            ("userId", |new, long| new.content.user_id = Some(long)),
+            ("module", |new, long| new.content.module = Some(long)),
+        ];
+        let long = "x".repeat(200 << 10);
+        for (field, lengthen) in fields {
+            let mut new = plain();
+            lengthen(&mut new, long.clone());
+            let grown = new.bytes() - plain().bytes();
+            assert!((long.len() - 50..long.len() + 100).contains(&grown), "{field}: {grown} more bytes");
+        }
+        let mut new = plain();
+        let schedule = Some(vec![Duration::from_secs(1); 100]);
+        new.content.policy = Some(PolicyLayer { schedule, ..PolicyLayer::default() });
+        assert!(new.bytes() >= plain().bytes() + 100 * size_of::<Duration>());
+        let mut new = plain();
+        new.content.headers = (0..1_000).map(|number| (number.to_string(), String::new())).collect();
+        assert!(new.bytes() >= plain().bytes() + 1_000 * 2 * size_of::<String>());
     }
 
     #[test]

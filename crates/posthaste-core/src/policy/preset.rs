@@ -192,6 +192,8 @@ const fn hours(hours: u64) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::duration::show;
     use crate::failure::FailureType;
@@ -262,6 +264,78 @@ mod tests {
         for policy in [Preset::Webhook.policy(), Preset::Notify.policy(), named] {
             assert!(!policy.is_outlived_by(policy.max_age()));
             assert!(policy.is_outlived_by(policy.max_age() + Duration::from_nanos(1)));
+        }
+    }
+
+    /// What the presets of the specification say (section 3), every field of each.
+    const SAID: [(Preset, &str); 6] = [
+        (
+            Preset::Story,
+            r#"{"strategy": "schedule", "schedule": ["1m", "5m", "15m"], "initialDelay": "1m", "multiplier": 2,
+                "maximumDelay": "15m", "maxAttempts": 3, "jitter": {"plus": "30s"}, "timeout": "10s", "maxAge": "1d",
+                "quick": {"tries": 0, "delay": "250ms", "jitter": false, "when": "any"}}"#,
+        ),
+        (
+            Preset::Notify,
+            r#"{"strategy": "exponential", "initialDelay": "30s", "multiplier": 2, "maximumDelay": "8m",
+                "maxAttempts": 5, "jitter": {"percent": 10}, "timeout": "10s", "maxAge": "1d",
+                "quick": {"tries": 0, "delay": "250ms", "jitter": false, "when": "any"}}"#,
+        ),
+        (
+            Preset::Zgw,
+            r#"{"strategy": "schedule", "schedule": ["15m", "30m", "1h", "4h", "1d"], "initialDelay": "15m",
+                "multiplier": 2, "maximumDelay": "1d", "maxAttempts": 6, "jitter": "none", "timeout": "30s",
+                "maxAge": "3570m",
+                "quick": {"tries": 4, "delay": "500ms", "jitter": false, "when": "any"},
+                "retryOn": {"permanent": true, "authenticationFailure": true, "invalidRecipient": true}}"#,
+        ),
+        (
+            Preset::ShumoulEmail,
+            r#"{"strategy": "exponential", "initialDelay": "1m", "multiplier": 2, "maximumDelay": "1h",
+                "maxAttempts": 6, "jitter": "none", "timeout": "10s", "maxAge": "1d",
+                "quick": {"tries": 0, "delay": "250ms", "jitter": false, "when": "any"}}"#,
+        ),
+        (
+            Preset::Webhook,
+            r#"{"strategy": "schedule",
+                "schedule": ["5s", "5m", "30m", "2h", "5h", "10h", "14h", "20h", "1d"], "initialDelay": "5s",
+                "multiplier": 2, "maximumDelay": "1d", "maxAttempts": 10, "jitter": {"percent": 10},
+                "timeout": "10s", "maxAge": "598631s",
+                "quick": {"tries": 2, "delay": "250ms", "jitter": true, "when": "any"}}"#,
+        ),
+        (
+            Preset::Standard,
+            r#"{"strategy": "exponential", "initialDelay": "30s", "multiplier": 2, "maximumDelay": "8m",
+                "maxAttempts": 5, "jitter": {"percent": 10}, "timeout": "10s", "maxAge": "1d",
+                "quick": {"tries": 1, "delay": "250ms", "jitter": true, "when": "unsent"}}"#,
+        ),
+    ];
+
+    /// What they all say, unless they say otherwise.
+    const SAID_BY_ALL: &str = r#"{"deadLetter": true, "honourRetryAfter": true, "maximumRetryAfter": "1h",
+        "quick": {"backoff": "exponential", "retryAfter": true, "statusCodes": [], "limit": "8s"},
+        "retryOn": {"unknown": true, "temporary": true, "permanent": false, "timeout": true, "rateLimit": true,
+            "networkFailure": true, "authenticationFailure": false, "invalidRecipient": false, "quotaExceeded": true}}"#;
+
+    /// Puts the fields of one object over those of another.
+    fn over(below: &mut Value, above: Value) {
+        match (below, above) {
+            (Value::Object(below), Value::Object(above)) => {
+                for (name, value) in above {
+                    over(below.entry(name).or_insert(Value::Null), value);
+                }
+            }
+            (below, above) => *below = above,
+        }
+    }
+
+    #[test]
+    fn every_field_of_every_preset_is_as_specified() {
+        assert_eq!(SAID.map(|(preset, _)| preset), Preset::ALL);
+        for (preset, said) in SAID {
+            let mut all: Value = serde_json::from_str(SAID_BY_ALL).unwrap();
+            over(&mut all, serde_json::from_str(said).unwrap());
+            assert_eq!(serde_json::to_value(preset.policy()).unwrap(), all, "{preset:?}");
         }
     }
 

@@ -152,6 +152,26 @@ async fn a_node_that_cannot_record_gives_back_what_is_unsent() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_what_is_unsent_while_outcomes_cannot_be_recorded() {
+    let rig = Rig::new();
+    rig.script("slow", [Script::Slowly(ms(500), http(200))]);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let sent = send(&engine, notification(&engine, "slow", PLAIN)).await;
+    store.refuse(&["settle", "release"]);
+    // It is leased before the first outcome fails to be recorded, and told after that.
+    store.next("accept", [Trouble::ToldLate(secs(1))]);
+    let unsent = send(&engine, notification(&engine, "a", PLAIN)).await;
+    pass(secs(1)).await;
+    assert_eq!((engine.is_recording(), engine.busy()), (false, 2));
+    assert_eq!(rig.state(unsent).await, State::Processing);
+    // Only the outcome that is not recorded is left.
+    assert_eq!(engine.drain(secs(5)).await.unwrap(), 1);
+    assert!(rig.arrivals(unsent).is_empty());
+    assert_eq!(rig.arrivals(sent).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_stops_takes_in_nothing_new() {
     let rig = Rig::new();
     rig.script("slow", [Script::Slowly(secs(5), http(200))]);

@@ -1,5 +1,6 @@
 //! What runs out of time: expiry and the greatest age.
 
+use posthaste_core::id::NotificationId;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 
@@ -131,6 +132,49 @@ async fn what_is_parked_for_too_long_is_buried() {
     assert_eq!(rig.state(young).await, State::Pending);
     pass(secs(600)).await;
     assert_eq!(rig.state(young).await, State::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_look_buries_pages_of_what_is_too_old_behind_a_page_of_what_is_not() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 4;
+    rig.settings.batch = 20;
+    rig.settings.age_check = secs(60);
+    rig.always("hangs", Script::Hang);
+    let engine = rig.start().await;
+    // Every place for first attempts is taken, two by one destination and one by another.
+    for destination in ["http://one", "http://one", "http://two"] {
+        let mut new = notification(&engine, "hangs", PATIENT);
+        new.destination = destination.into();
+        send(&engine, new).await;
+    }
+    pass(secs(1)).await;
+    assert_eq!(rig.channel.arrivals().len(), 3);
+    let short = PLAIN.replacen('{', r#"{"maxAge": "30s", "#, 1);
+    let (mut young, mut old) = (vec![], vec![]);
+    for (policy, ids, count) in [(PLAIN, &mut young, 25), (&short, &mut old, 45)] {
+        for number in 0..count {
+            // Many of one destination, and many destinations.
+            for destination in ["http://one".to_owned(), format!("http://{number}")] {
+                let mut new = notification(&engine, "a", policy);
+                new.destination = destination.as_str().into();
+                ids.push(send(&engine, new).await);
+            }
+        }
+    }
+    pass(secs(58)).await;
+    assert_eq!(in_state(&rig, &old, State::Pending).await, 90, "nobody has looked yet");
+    pass(secs(2)).await;
+    assert_eq!(in_state(&rig, &old, State::DeadLetter).await, 90);
+    assert_eq!(in_state(&rig, &young, State::Pending).await, 50);
+}
+
+async fn in_state(rig: &Rig, ids: &[NotificationId], state: State) -> usize {
+    let mut count = 0;
+    for id in ids {
+        count += usize::from(rig.state(*id).await == state);
+    }
+    count
 }
 
 #[tokio::test(start_paused = true)]

@@ -98,3 +98,25 @@ async fn a_setting_that_could_not_be_stored_is_an_error_and_changes_nothing() {
     assert!(engine.settings().values.is_empty());
     assert_eq!(rig.model.settings(Some(0)).await.unwrap(), None);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_older_answer_that_arrives_last_does_not_bring_back_what_was_removed() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model).deaf());
+    let engine = rig.start_on(store.clone()).await;
+    let other = rig.start().await;
+    pass(secs(2)).await;
+    put(&other, "key:key_1", Some("hash")).await;
+    // The next heartbeat reads the key, and its answer is under way while the key is removed.
+    store.next("settings", [Trouble::ToldLate(secs(1))]);
+    let asked = store.calls("settings");
+    pass(ms(1_100)).await;
+    assert_eq!(store.calls("settings"), asked + 1);
+    assert!(engine.settings().values.is_empty(), "the answer is still under way");
+    put(&engine, "key:key_1", None).await;
+    let newest = engine.settings();
+    assert!(newest.values.is_empty());
+    pass(ms(1_000)).await;
+    assert_eq!(store.calls("settings"), asked + 2, "no later look has mended it");
+    assert_eq!(engine.settings(), newest);
+}
