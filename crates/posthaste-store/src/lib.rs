@@ -2,6 +2,7 @@
 //!
 //! Invariant: a store decides nothing and never reads a clock. Every decision and every time comes in as a value.
 
+mod figures;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod schema;

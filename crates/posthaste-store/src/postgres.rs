@@ -57,6 +57,7 @@ mod rows;
 mod servers;
 mod settings;
 mod settle;
+mod stats;
 mod tls;
 mod tx;
 mod wake;
@@ -409,6 +410,6 @@ impl Store for PostgresStore {
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        Ok(look!(self, tx => counters::stats(&tx, tenant.as_ref(), now))?)
+        Ok(look!(self, tx => stats::stats(&tx, tenant.as_ref(), now))?)
     }
 }

@@ -52,6 +52,7 @@ mod reads;
 mod rows;
 mod settings;
 mod settle;
+mod stats;
 mod wake;
 mod writer;
 
@@ -390,6 +391,6 @@ impl Store for SqliteStore {
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        self.read(move |reader| counters::stats(reader, tenant.as_ref(), now)).await
+        self.read(move |reader| stats::stats(&reader.conn, tenant.as_ref(), now)).await
     }
 }

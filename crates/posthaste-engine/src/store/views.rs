@@ -151,7 +151,9 @@ pub struct DeadLetterView {
 pub struct Stats {
     /// For each channel that has any.
     pub channels: Vec<(Channel, ChannelStats)>,
-    /// When the longest waiting row was due, among those that are due and nobody holds.
+    /// When the longest waiting row was due, among those that are due and nobody holds. Of one tenant it is exact if the
+    /// tenant has up to 500 flows, or if that row is among the 1,000 longest due rows of all tenants; else it is the oldest
+    /// row of 500 of its flows, so that the cost does not grow with the number of flows.
     pub oldest_due: Option<Timestamp>,
 }
 
@@ -160,7 +162,8 @@ pub struct Stats {
 pub struct ChannelStats {
     /// Pending.
     pub queued: u64,
-    /// Processing and Retrying: what nodes hold.
+    /// Processing and Retrying: what nodes hold. Up to 5,000 held rows of all tenants are counted; first attempts beyond
+    /// them still count as queued.
     pub sending: u64,
     /// RetryScheduled and Retrying.
     pub in_retry: u64,

@@ -98,7 +98,8 @@ impl PostgresOptions {
         // may take a full table for an empty one, and read all of it at every claim. For the same reason statements join
         // a table by `= any(array[..])` and `is not distinct from`: with a plain `=` the planner may walk the whole table
         // in the order of its index, once it has seen it empty, and look for each row among those that were asked for.
-        for plan in ["enable_seqscan", "enable_hashjoin", "enable_mergejoin", "jit"] {
+        // A bitmap is no better: it collects every row that matches before a limit can stop it.
+        for plan in ["enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"] {
             all.push((plan, "off".to_owned()));
         }
         // Starting helpers takes longer than any of the small answers, and planning a claim as long as making it.

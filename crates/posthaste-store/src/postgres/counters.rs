@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use posthaste_core::channel::Channel;
 use posthaste_core::flow::FlowId;
-use posthaste_core::notification::Tenant;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{ChannelStats, Stats};
 
 use super::fault::{Fault, Result};
 use super::flows::Flows;
+#[cfg(feature = "planted")]
 use super::rows::Columns;
-use super::tx::{Mode, Then, Tx, bind, only, step};
+#[cfg(feature = "planted")]
+use super::tx::Mode;
+use super::tx::Tx;
 
 /// How many rows a sum is spread over at most.
 const WRITERS: usize = 64;
@@ -84,7 +84,7 @@ pub(super) enum Kind {
 }
 
 /// The name under which the sums over all tenants are kept; no tenant can have it.
-const ALL: &str = "";
+pub(super) const ALL: &str = "";
 
 /// What a transaction changes in the counters.
 #[derive(Default)]
@@ -209,105 +209,6 @@ macro_rules! bind_sums {
     };
 }
 pub(super) use bind_sums;
-
-/// Where notifications stand now (hour 0), and how many ended in a stretch of hours.
-const KEPT: &str = "
-    select channel, kind, sum(n)::bigint
-    from (
-        select channel, kind, n
-        from counter
-        where tenant = $1
-        and hour = 0
-        union all
-        select channel, kind, n
-        from counter
-        where tenant = $1
-        and hour > $2
-        and hour <= $3
-        and hour <> 0) as counted
-    group by channel, kind";
-
-/// What nodes hold, which is small and counted. The empty tenant stands for all.
-const HELD: &str = "
-    select f.channel, q.lane, count(*)
-    from queue q
-    join flow f on f.id = any(array[q.flow])
-    where q.node is not null
-    and ($1 = '' or f.tenant = $1)
-    group by f.channel, q.lane";
-
-const OLDEST: &str = "
-    select min(due)
-    from queue
-    where node is null
-    and due <= $1
-    and $2 = ''";
-
-/// One look at the index of claims for each bucket that the tenant may have.
-const OLDEST_OF_TENANT: &str = "
-    select min(first.due)
-    from flow
-    cross join (values (0::smallint), (1::smallint)) as lanes (lane)
-    cross join (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) as priorities (priority)
-    cross join lateral (
-        select due
-        from queue
-        where node is null
-        and queue.flow = flow.id
-        and queue.lane = lanes.lane
-        and queue.priority = priorities.priority
-        and due <= $1
-        order by due
-        limit 1) as first
-    where tenant = $2";
-
-/// The kept counters of one tenant or of all, what nodes hold, and the oldest that is due: all at one moment.
-pub(super) async fn stats(tx: &Tx, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {
-    let (name, hour) = (tenant.map_or(ALL, Tenant::as_str), now.as_hours());
-    let oldest = if tenant.is_some() { OLDEST_OF_TENANT } else { OLDEST };
-    let steps = [
-        step!(KEPT, bind![name => TEXT, hour - 24 => INT8, hour => INT8]),
-        step!(HELD, bind![name => TEXT]),
-        step!(oldest, bind![now.as_micros() => INT8, name => TEXT]),
-    ];
-    let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?.into_iter();
-    let mut answer = || answers.next().unwrap_or_default();
-    let mut channels: BTreeMap<Channel, ChannelStats> = BTreeMap::new();
-    for row in &answer() {
-        let mut columns = Columns::of(row);
-        let stats = channels.entry(channel(&mut columns)?).or_default();
-        add(stats, columns.code()?, u64::try_from(columns.take::<i64>()?).unwrap_or(0))?;
-    }
-    for row in &answer() {
-        let mut columns = Columns::of(row);
-        let stats = channels.entry(channel(&mut columns)?).or_default();
-        let (lane, n) = (columns.code()?, columns.take::<i64>()?.unsigned_abs());
-        stats.sending += n;
-        // What is held in the main lane is not queued.
-        if lane == Lane::Main.code() {
-            stats.queued = stats.queued.saturating_sub(n);
-        }
-    }
-    channels.retain(|_, stats| *stats != ChannelStats::default());
-    let oldest_due = Columns::of(&only(answer())?).maybe_time()?;
-    Ok(Stats { channels: channels.into_iter().collect(), oldest_due })
-}
-
-fn channel(columns: &mut Columns<'_>) -> Result<Channel> {
-    Channel::from_code(columns.code()?).map_err(|error| Fault::nonsense(error.to_string()))
-}
-
-fn add(stats: &mut ChannelStats, kind: u8, n: u64) -> Result<()> {
-    match kind {
-        0 => stats.queued = n,
-        1 => stats.in_retry = n,
-        2 => stats.in_dead_letter = n,
-        3 => stats.delivered_24h = n,
-        4 => stats.ended_24h = n,
-        _ => return Err(Fault::nonsense(format!("counter kind {kind}"))),
-    }
-    Ok(())
-}
 
 /// The first sum that differs from a recount of the rows, in words; none if all are right.
 #[cfg(feature = "planted")]

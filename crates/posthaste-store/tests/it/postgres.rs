@@ -4,6 +4,7 @@ mod conformance;
 mod connect;
 mod damage;
 mod engine;
+mod figures;
 mod many;
 mod news;
 mod own;

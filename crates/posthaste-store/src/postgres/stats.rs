@@ -1,0 +1,157 @@
+//! Figures: the kept counters, and a bounded look at what nodes hold and at what is due.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::notification::Tenant;
+use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{ChannelStats, Stats};
+
+use super::counters::ALL;
+use super::fault::{Fault, Result};
+use super::rows::Columns;
+use super::tx::{Mode, Then, Tx, bind, only, step};
+use crate::figures::{MOST_DUE, MOST_FLOWS, MOST_HELD};
+
+/// The figures of one tenant or of all, at one moment.
+pub(super) async fn stats(tx: &Tx, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {
+    let (name, hour) = (tenant.map_or(ALL, Tenant::as_str), now.as_hours());
+    let oldest = if tenant.is_some() { oldest_due_of_tenant() } else { OLDEST.to_owned() };
+    let steps = [
+        step!(KEPT, bind![name => TEXT, hour - 24 => INT8, hour => INT8]),
+        step!(held(), bind![name => TEXT]),
+        step!(oldest, bind![now.as_micros() => INT8, name => TEXT]),
+    ];
+    let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?.into_iter();
+    let mut answer = || answers.next().unwrap_or_default();
+    let mut channels: BTreeMap<Channel, ChannelStats> = BTreeMap::new();
+    for row in &answer() {
+        let mut columns = Columns::of(row);
+        let stats = channels.entry(channel(&mut columns)?).or_default();
+        add(stats, columns.code()?, u64::try_from(columns.take::<i64>()?).unwrap_or(0))?;
+    }
+    for row in &answer() {
+        let mut columns = Columns::of(row);
+        let stats = channels.entry(channel(&mut columns)?).or_default();
+        let (lane, n) = (columns.code()?, columns.take::<i64>()?.unsigned_abs());
+        stats.sending += n;
+        // What is held in the main lane is not queued.
+        if lane == Lane::Main.code() {
+            stats.queued = stats.queued.saturating_sub(n);
+        }
+    }
+    channels.retain(|_, stats| *stats != ChannelStats::default());
+    let oldest_due = Columns::of(&only(answer())?).maybe_time()?;
+    Ok(Stats { channels: channels.into_iter().collect(), oldest_due })
+}
+
+/// Where notifications stand now (hour 0), and how many ended in a stretch of hours.
+const KEPT: &str = "
+    select channel, kind, sum(n)::bigint
+    from (
+        select channel, kind, n
+        from counter
+        where tenant = $1
+        and hour = 0
+        union all
+        select channel, kind, n
+        from counter
+        where tenant = $1
+        and hour > $2
+        and hour <= $3
+        and hour <> 0) as counted
+    group by channel, kind";
+
+/// What nodes hold, of the first rows that are held. The empty tenant stands for all. Bounds are part of the text: a plan
+/// for a limit that is not known yet may sort the whole table.
+fn held() -> String {
+    format!(
+        "select f.channel, held.lane, sum(held.n)::bigint
+         from (
+             select flow, lane, count(*) as n
+             from (
+                 select flow, lane
+                 from queue
+                 where node is not null
+                 limit {MOST_HELD}) as some_rows
+             group by flow, lane) as held
+         join flow f on f.id = any(array[held.flow])
+         where $1 = ''
+         or f.tenant = $1
+         group by f.channel, held.lane"
+    )
+}
+
+/// The longest due row of all tenants: the first entry of the index.
+const OLDEST: &str = "
+    select min(due)
+    from queue
+    where node is null
+    and due <= $1
+    and $2 = ''";
+
+/// Exact if the tenant's oldest row is among the `MOST_DUE` longest due ones of all tenants, or if the tenant has at most
+/// `MOST_FLOWS` flows; else the oldest row of that many flows. Those cost one look at the index of claims for each bucket,
+/// and one for a flow without rows; they are looked at only if the first part did not answer. The tenant is no condition of
+/// the join: a plan from a time when it had few flows would look at all of them for each row.
+fn oldest_due_of_tenant() -> String {
+    format!(
+        "with waiting as materialized (
+             select due, flow
+             from queue
+             where node is null
+             and due <= $1
+             order by due, id
+             limit {MOST_DUE}),
+         theirs as materialized (
+             select min(waiting.due) filter (where f.tenant = $2) as due
+             from waiting
+             join flow f on f.id = any(array[waiting.flow]))
+         select case
+             when theirs.due is not null or (select count(*) from waiting) < {MOST_DUE} then theirs.due
+             else (
+                 select min(oldest.due)
+                 from (
+                     select id
+                     from flow
+                     where tenant = $2
+                     limit {MOST_FLOWS}) as f
+                 cross join lateral (
+                     select
+                     from queue
+                     where node is null
+                     and queue.flow = f.id
+                     limit 1) as some_row
+                 cross join (values (0::smallint), (1::smallint)) as lanes (lane)
+                 cross join (values (0::smallint), (1::smallint), (2::smallint), (3::smallint)) as priorities (priority)
+                 cross join lateral (
+                     select due
+                     from queue
+                     where node is null
+                     and queue.flow = f.id
+                     and queue.lane = lanes.lane
+                     and queue.priority = priorities.priority
+                     and due <= $1
+                     order by due
+                     limit 1) as oldest)
+             end
+         from theirs"
+    )
+}
+
+fn channel(columns: &mut Columns<'_>) -> Result<Channel> {
+    Channel::from_code(columns.code()?).map_err(|error| Fault::nonsense(error.to_string()))
+}
+
+fn add(stats: &mut ChannelStats, kind: u8, n: u64) -> Result<()> {
+    match kind {
+        0 => stats.queued = n,
+        1 => stats.in_retry = n,
+        2 => stats.in_dead_letter = n,
+        3 => stats.delivered_24h = n,
+        4 => stats.ended_24h = n,
+        _ => return Err(Fault::nonsense(format!("counter kind {kind}"))),
+    }
+    Ok(())
+}
