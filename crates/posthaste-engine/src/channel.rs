@@ -17,7 +17,8 @@ pub struct Delivery {
     pub attempt: u32,
     /// When the try is made, by the clock of the cluster, for the receiver.
     pub at: Timestamp,
-    /// How long the whole exchange may take. The engine ends it by itself a moment later.
+    /// How long the try may take. When it is over the engine ends the try, whatever the channel has seen by then, so a
+    /// reply that is known is returned a moment before.
     pub timeout: Duration,
 }
 

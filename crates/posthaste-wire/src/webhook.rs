@@ -1,7 +1,8 @@
 //! The webhook channel: one POST to the recipient's own URL.
 //!
 //! Invariant: no redirect is followed, no proxy is used, and every connection goes to an address that the guard has seen.
-//! One deadline covers the whole exchange, from the lookup of the name to the end of the answer.
+//! One deadline covers the exchange, from the lookup of the name to the head of the answer. The head is the verdict: the
+//! body is an excerpt for people, and failing to read it costs the connection only.
 
 mod dial;
 mod headers;
@@ -10,6 +11,7 @@ mod pool;
 mod resolve;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -24,6 +26,7 @@ use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::retry_after;
 use posthaste_engine::channel::{Channel, Delivery};
 use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
 
 use self::dial::{Dialer, Failure, Stage};
 pub use self::headers::{BadHeader, check_headers};
@@ -39,6 +42,12 @@ const POSTHASTE_ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt
 const OUR_NAME: HeaderValue = HeaderValue::from_static(concat!("Posthaste/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+
+/// How long the body of an answer is read. Neither an excerpt nor a connection is worth more.
+const EXCERPT_FOR: Duration = Duration::from_millis(250);
+/// How long before the deadline the reading of a body ends at the latest. The engine measures the try by a timer of its
+/// own, which started a moment earlier: the reply must be there before that timer ends the try without a verdict.
+const HAND_OVER: Duration = Duration::from_millis(20);
 
 /// What a webhook channel is made of.
 pub struct WebhookOptions {
@@ -83,26 +92,32 @@ impl WebhookChannel {
         Ok(Self { dialer, pool: Pool::new(options.pool) })
     }
 
-    async fn exchange(&self, delivery: &Delivery, stage: &mut Stage) -> Result<Reply, Failure> {
+    /// Sends the request and waits for the head of the answer. `stage` says how far it came when the future is dropped.
+    async fn exchange(&self, delivery: &Delivery, stage: &mut Stage) -> Result<Answered, Failure> {
         let notification = &delivery.notification;
         let target = self.dialer.guard.check_url(&notification.to).map_err(|refused| match refused {
             RefusedUrl::Forbidden(forbidden) => Failure::new(Fault::Forbidden, forbidden.to_string()),
             RefusedUrl::Bad(bad) => Failure::new(Fault::Unsendable, bad.to_string()),
         })?;
         let request = self.request(delivery, &target)?;
-        let (mut link, answer) = self.ask(&target, request, stage).await?;
-        *stage = Stage::Body;
+        let (link, answer) = self.ask(&target, request, stage).await?;
+        Ok(Answered { destination: target.destination, link, answer })
+    }
+
+    /// Makes a reply of an answer. Its body is read until a point in time; a connection whose body was read to its end
+    /// is kept.
+    async fn reply(&self, answered: Answered, until: Instant) -> Reply {
+        let Answered { destination, mut link, answer } = answered;
         let (head, body) = answer.into_parts();
         let mut start = Vec::new();
-        let whole = link.read(body, &mut start).await.map_err(|error| broken(&error))?;
-        if whole && link.is_ready().await {
-            self.pool.put(&target.destination, link, keeps_for(&head.headers));
+        if link.read(body, &mut start, until).await && link.is_ready().await {
+            self.pool.put(&destination, link, keeps_for(&head.headers));
         }
-        Ok(Reply::Http {
+        Reply::Http {
             status: head.status.as_u16(),
             retry_after: read_retry_after(&head.headers),
             text: readable(&start),
-        })
+        }
     }
 
     /// Sends the request over a waiting connection or a new one. A waiting one may turn out closed: if no byte of the
@@ -163,10 +178,11 @@ impl WebhookChannel {
 #[async_trait]
 impl Channel for WebhookChannel {
     async fn send(&self, delivery: Delivery) -> Reply {
+        let deadline = Instant::now() + delivery.timeout;
         let mut stage = Stage::Resolving;
         let exchange = self.exchange(&delivery, &mut stage);
-        match tokio::time::timeout(delivery.timeout, exchange).await {
-            Ok(Ok(reply)) => reply,
+        match tokio::time::timeout_at(deadline, exchange).await {
+            Ok(Ok(answered)) => self.reply(answered, excerpt_until(Instant::now(), deadline)).await,
             Ok(Err(failure)) => failure.into(),
             Err(_) => {
                 let text = format!("no answer within {:?}: {}", delivery.timeout, stage.words());
@@ -174,6 +190,19 @@ impl Channel for WebhookChannel {
             }
         }
     }
+}
+
+/// The head of an answer, and the connection on which its body arrives.
+struct Answered {
+    destination: String,
+    link: Link,
+    answer: Response<Incoming>,
+}
+
+/// When the reading of a body ends that can be read from `now` on.
+fn excerpt_until(now: Instant, deadline: Instant) -> Instant {
+    let in_time = deadline.checked_sub(HAND_OVER).unwrap_or(now);
+    in_time.clamp(now, now + EXCERPT_FOR)
 }
 
 /// The body of a notification, sent from where it lies.
@@ -202,4 +231,20 @@ fn readable(bytes: &[u8]) -> String {
 fn broken(error: &hyper::Error) -> Failure {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
     Failure::new(Fault::Reset, format!("the connection broke: {error}{cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_read_for_a_moment_and_never_into_the_deadline() {
+        let now = Instant::now();
+        for (left, read) in
+            [(10_000, 250), (270, 250), (269, 249), (150, 130), (21, 1), (20, 0), (5, 0), (0, 0)]
+        {
+            let deadline = now + Duration::from_millis(left);
+            assert_eq!(excerpt_until(now, deadline), now + Duration::from_millis(read), "{left} ms left");
+        }
+    }
 }

@@ -36,7 +36,6 @@ pub(super) enum Stage {
     Connecting,
     Handshake,
     Answer,
-    Body,
 }
 
 impl Stage {
@@ -46,7 +45,6 @@ impl Stage {
             Self::Connecting => "still connecting",
             Self::Handshake => "the TLS handshake was still under way",
             Self::Answer => "connected, but no answer came",
-            Self::Body => "the body of the answer was still arriving",
         }
     }
 }

@@ -19,11 +19,9 @@ use tokio::time::Instant;
 use super::dial::Stream;
 
 /// How much of an answer is kept for people.
-pub(super) const EXCERPT: usize = 4 * 1024;
+const EXCERPT: usize = 4 * 1024;
 /// How much more of it is read to keep the connection. A longer answer closes it.
 const DRAIN: u64 = 64 * 1024;
-/// How long that may take. A connection is not worth more.
-const DRAIN_FOR: Duration = Duration::from_millis(250);
 /// The most bytes of an answer's head.
 const LARGEST_HEAD: usize = 64 * 1024;
 
@@ -77,15 +75,21 @@ impl Link {
         })
     }
 
-    /// Reads the start of a body. The rest is read only to keep the connection; `Ok` says whether that went well.
-    pub(super) async fn read(&mut self, mut body: Incoming, start: &mut Vec<u8>) -> hyper::Result<bool> {
+    /// Reads the start of a body into `start`, and the rest of it to keep the connection, until a point in time. Returns
+    /// whether the body was read to its end. A body that breaks off or does not end leaves in `start` what arrived of it.
+    pub(super) async fn read(&mut self, body: Incoming, start: &mut Vec<u8>, until: Instant) -> bool {
+        tokio::time::timeout_at(until, self.read_whole(body, start)).await.unwrap_or(false)
+    }
+
+    async fn read_whole(&mut self, mut body: Incoming, start: &mut Vec<u8>) -> bool {
         while start.len() < EXCERPT {
-            let Some(frame) = drive(&mut self.wire, body.frame()).await else { return Ok(true) };
-            if let Ok(data) = frame?.into_data() {
+            let Some(frame) = drive(&mut self.wire, body.frame()).await else { return true };
+            let Ok(frame) = frame else { return false };
+            if let Some(data) = frame.data_ref() {
                 start.extend_from_slice(&data[..data.len().min(EXCERPT - start.len())]);
             }
         }
-        Ok(tokio::time::timeout(DRAIN_FOR, self.drain(body)).await.unwrap_or(false))
+        self.drain(body).await
     }
 
     async fn drain(&mut self, mut body: Incoming) -> bool {
@@ -164,6 +168,28 @@ mod tests {
         };
         let (answer, ()) = tokio::join!(link.ask(request()), peer);
         assert!(matches!(answer, Err(Unanswered::Broken(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_a_little_slow_is_read_to_its_end_and_a_slower_one_is_not() {
+        let limit = Duration::from_millis(250);
+        for (pause, whole) in [(0, true), (240, true), (260, false), (60_000, false)] {
+            let (mut link, mut theirs) = link().await;
+            let peer = async {
+                theirs.read_exact(&mut [0; 20]).await.unwrap();
+                theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nabc").await.unwrap();
+                tokio::time::sleep(Duration::from_millis(pause)).await;
+                theirs.write_all(b"def").await.unwrap();
+            };
+            let us = async {
+                let Ok(answer) = link.ask(request()).await else { panic!() };
+                let mut start = Vec::new();
+                let read = link.read(answer.into_body(), &mut start, Instant::now() + limit).await;
+                (read, start.len(), read && link.is_ready().await)
+            };
+            let (told, ()) = tokio::join!(us, peer);
+            assert_eq!(told, if whole { (true, 6, true) } else { (false, 3, false) }, "{pause} ms");
+        }
     }
 
     #[tokio::test]

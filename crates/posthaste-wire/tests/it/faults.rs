@@ -116,13 +116,8 @@ async fn a_connection_that_is_reset_before_the_answer_is_a_reset() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_inside_the_answer_is_a_reset() {
-    for answer in [
-        "",
-        "HTTP/1.1 200 OK\r\ncontent-le",
-        "HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc",
-        "SSH-2.0-x\r\n",
-    ] {
+async fn a_connection_that_ends_inside_the_head_of_the_answer_is_a_reset() {
+    for answer in ["", "HTTP/1.1 200 OK\r\ncontent-le", "SSH-2.0-x\r\n"] {
         let peer = Peer::start(move |mut stream| async move {
             read_request(&mut stream).await;
             stream.write_all(answer.as_bytes()).await.unwrap();
@@ -149,19 +144,6 @@ async fn a_receiver_that_never_answers_meets_the_deadline() {
     let text = until_deadline(&sink.url("/hang")).await;
     assert_eq!(text, "no answer within 150ms: connected, but no answer came");
     assert_eq!(sink.arrivals()[0].status, None);
-}
-
-#[tokio::test]
-async fn an_answer_that_drips_meets_the_deadline() {
-    let peer = Peer::start(|mut stream| async move {
-        read_request(&mut stream).await;
-        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await;
-        while stream.write_all(b"a").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    });
-    let text = until_deadline(&peer.await.url()).await;
-    assert_eq!(text, "no answer within 150ms: the body of the answer was still arriving");
 }
 
 #[tokio::test]

@@ -9,3 +9,4 @@ mod reuse;
 mod rig;
 mod sink;
 mod tls;
+mod verdict;
