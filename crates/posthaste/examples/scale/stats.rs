@@ -1,0 +1,113 @@
+//! `stats`: one tenant with very many destinations asks for its figures without a pause; others must not feel it.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use http::StatusCode;
+use posthaste::client::Client;
+use posthaste::clock::SystemClock;
+use posthaste_engine::clock::Clock as _;
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::Setting;
+use super::fill::{FAR, Waiting};
+use super::neighbour::{Neighbour, Pace};
+use super::server::Readiness;
+use super::verdict::{Times, Verdict, shown};
+
+/// How many connections ask for the figures.
+const ASKING: usize = 32;
+const GOAL: Duration = Duration::from_millis(100);
+/// 20 retries a second, for as long as is asked.
+const PACE: Pace = Pace { count: 200, over: Duration::from_secs(10) };
+
+/// Measures what another tenant sees meanwhile.
+pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
+    let flows = setting.size.unwrap_or(100_000);
+    let (place, mut verdict) = (setting.place().await?, Verdict::default());
+    let due = SystemClock.now().later(FAR);
+    Waiting { tenant: "a", flows, rows: flows, due, to: "http://127.0.0.1:9/" }.write(&place)?;
+    let server = setting.serve(&place).await?;
+    let (a, neighbour) = (server.key_for("a").await?, Neighbour::of(&server).await?);
+    // Something to look at.
+    neighbour.sends(Pace { count: 100, over: Duration::ZERO }).await?;
+    let shown_list: Value = neighbour.client().get("/v1/notifications").await?.json()?;
+    let id = shown_list["data"][0]["notificationId"].as_str().context("a list with nothing in it")?;
+
+    let readiness = Readiness::watch(&server)?;
+    let mut asking = JoinSet::new();
+    for _ in 0..ASKING {
+        asking.spawn(ask(server.client(&a)?, "/v1/stats".to_owned(), Duration::ZERO));
+    }
+    let mut looking = JoinSet::new();
+    for path in [format!("/v1/notifications/{id}"), "/v1/notifications?limit=50".to_owned()] {
+        looking.spawn(ask(server.client(neighbour.key())?, path, Duration::from_millis(20)));
+    }
+    let retried = neighbour.retries(PACE).await?;
+    if let Some(asked) = asking.join_all().await.into_iter().reduce(Asked::and) {
+        let seen =
+            format!("{} answered, {} refused; {}", asked.answered, asked.refused, asked.times().described());
+        verdict.note(format!("figures of {flows} destinations over {ASKING} connections"), seen);
+    }
+    let mut looked = looking.join_all().await;
+    looked.sort_by_key(|asked| asked.path.len());
+    for asked in looked {
+        let what = if asked.path.contains('?') { "GET of b's list" } else { "GET of one of b's" };
+        verdict.below(what, &asked.times(), GOAL);
+    }
+    verdict.below("latest retry of b", &retried.late, GOAL);
+    let (asked, not) = readiness.seen();
+    verdict.wanted("/readyz not 200", format!("{not} of {asked}"), "never", not == 0);
+    let started = Instant::now();
+    server.client(&a)?.get("/v1/stats").await?;
+    verdict.note("figures of a, asked for once", shown(started.elapsed()));
+    Ok(verdict)
+}
+
+/// What one connection saw.
+struct Asked {
+    path: String,
+    answered: u64,
+    refused: u64,
+    took: Vec<Duration>,
+    unanswered: Vec<Duration>,
+}
+
+impl Asked {
+    fn and(mut self, other: Self) -> Self {
+        self.answered += other.answered;
+        self.refused += other.refused;
+        self.took.extend(other.took);
+        self.unanswered.extend(other.unanswered);
+        self
+    }
+
+    fn times(&self) -> Times {
+        Times::of(self.took.clone(), self.unanswered.clone())
+    }
+}
+
+/// Asks one thing after the other for as long as is measured.
+async fn ask(client: Client, path: String, pause: Duration) -> Asked {
+    let begun = Instant::now();
+    let mut asked = Asked { path, answered: 0, refused: 0, took: vec![], unanswered: vec![] };
+    while begun.elapsed() < PACE.over {
+        let from = Instant::now();
+        match client.get(&asked.path).await {
+            Ok(answer) if answer.status == StatusCode::OK => {
+                asked.answered += 1;
+                asked.took.push(from.elapsed());
+            }
+            Ok(_) => {
+                asked.refused += 1;
+                // As somebody would who was told to come back later.
+                sleep(Duration::from_millis(10)).await;
+            }
+            Err(_) => asked.unanswered.push(from.elapsed()),
+        }
+        sleep(pause).await;
+    }
+    asked
+}
