@@ -130,16 +130,21 @@ impl Capacity {
         self.free(lane, 0, 0) / 8
     }
 
+    /// Whether the total is too small to reserve anything for a lane, so that the lanes only take turns.
+    pub const fn is_shared_by_turns(self) -> bool {
+        self.total < 4
+    }
+
     /// How many more of `lane` may be started while `main` and `retry` are under way.
     ///
-    /// What the other lane has reserved and does not use yet stays free for it. A total too small to share
-    /// (1 to 3) reserves nothing for retries, so the lanes take turns there.
+    /// What the other lane has reserved and does not use yet stays free for it.
     pub fn free(self, lane: Lane, main: u32, retry: u32) -> u32 {
         let (other, other_in_flight) = match lane {
             Lane::Main => (Lane::Retry, retry),
             Lane::Retry => (Lane::Main, main),
         };
-        let kept = if self.total < 4 { 0 } else { self.reserved(other).saturating_sub(other_in_flight) };
+        let reserved = if self.is_shared_by_turns() { 0 } else { self.reserved(other) };
+        let kept = reserved.saturating_sub(other_in_flight);
         self.total.saturating_sub(main).saturating_sub(retry).saturating_sub(kept)
     }
 }
@@ -183,7 +188,46 @@ mod tests {
         assert_eq!(capacity.free(Lane::Main, 0, 128), 128);
     }
 
+    #[test]
+    fn a_total_of_four_keeps_room_for_each_lane_and_a_smaller_one_for_neither() {
+        // Under way in main and retry, and how many more may be started in main and in retry.
+        let of_four = [
+            ((0, 0), (3, 2)),
+            ((1, 0), (2, 2)),
+            ((2, 0), (1, 2)),
+            ((3, 0), (0, 1)),
+            ((0, 1), (3, 1)),
+            ((0, 2), (2, 0)),
+            ((1, 1), (2, 1)),
+            ((2, 1), (1, 1)),
+            ((1, 2), (1, 0)),
+            ((3, 1), (0, 0)),
+            ((2, 2), (0, 0)),
+        ];
+        let of_less = (1..4).flat_map(|total| {
+            let under_way =
+                (0..=total).flat_map(move |main| (0..=total - main).map(move |retry| (main, retry)));
+            under_way.map(move |(main, retry)| {
+                let left = total - main - retry;
+                (total, ((main, retry), (left, left)))
+            })
+        });
+        for (total, ((main, retry), expected)) in of_four.map(|row| (4, row)).into_iter().chain(of_less) {
+            let capacity = Capacity { total };
+            let free = (capacity.free(Lane::Main, main, retry), capacity.free(Lane::Retry, main, retry));
+            assert_eq!(free, expected, "{main} and {retry} of {total} are under way");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_lane_that_takes_all_it_may_leaves_the_other_its_reserve(total in 4u32..2_000) {
+            let capacity = Capacity { total };
+            let (main, retry) = (capacity.free(Lane::Main, 0, 0), capacity.free(Lane::Retry, 0, 0));
+            prop_assert_eq!(capacity.free(Lane::Retry, main, 0), capacity.reserved(Lane::Retry).max(1));
+            prop_assert_eq!(capacity.free(Lane::Main, 0, retry), capacity.reserved(Lane::Main).max(1));
+        }
+
         #[test]
         fn no_lane_goes_beyond_the_total(total in 0u32..2_000, main in 0u32..2_000, retry in 0u32..2_000) {
             let capacity = Capacity { total };

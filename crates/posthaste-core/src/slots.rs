@@ -91,7 +91,9 @@ impl Slots {
         if !self.may_take(tenant, lane) || self.room(bucket.flow) == 0 {
             return None;
         }
-        if self.turns.waiting(lane).any(|other| self.may_take(other, lane)) {
+        // Where the other lane has no reserve, its turn is respected too.
+        let lanes = if self.capacity.is_shared_by_turns() { &Lane::ALL[..] } else { &[lane] };
+        if lanes.iter().any(|lane| self.turns.waiting(*lane).any(|other| self.may_take(other, *lane))) {
             return None;
         }
         self.take(tenant, bucket);
@@ -108,6 +110,10 @@ impl Slots {
         let mut dealt = 0;
         while dealt < most {
             let open = Lane::ALL.map(|lane| self.free(lane) > 0);
+            // No draw without a place: it would cost a lane the credit for which it has the next one.
+            if open == [false; 2] {
+                break;
+            }
             let Some((tenant, bucket)) = self.turns.draw(open) else { break };
             if !self.may_take(&tenant, bucket.lane) {
                 self.turns.hold_back(tenant, bucket);
@@ -186,6 +192,9 @@ fn subtract<K: std::hash::Hash + Eq>(numbers: &mut HashMap<K, u32>, key: &K, cou
         }
     }
 }
+
+#[cfg(test)]
+mod few_places;
 
 #[cfg(test)]
 mod tests {

@@ -53,9 +53,11 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
             let mut by_bucket = sorted(jobs);
             for claim in claims {
                 let jobs = by_bucket.remove(&claim.bucket).unwrap_or_default();
-                for job in shared.floor.claimed(claim, jobs) {
+                let taken = shared.floor.claimed(claim, jobs);
+                for job in taken.to_send {
                     let _ = shared.jobs.send(job);
                 }
+                shared.give_back(taken.too_large);
             }
         }
         Err(error) => {

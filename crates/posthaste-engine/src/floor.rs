@@ -175,11 +175,13 @@ impl Floor {
             return Deal::default();
         }
         let mut deal = Deal::default();
+        let mut most_ahead = most;
         for Dealt { tenant, quota: Quota { bucket, limit } } in inner.slots.deal(most) {
             let jobs = inner.hand.pop(bucket, limit);
             let places = limit - u32::try_from(jobs.len()).expect("no more than the limit");
             let in_store = inner.in_store.contains(&bucket);
-            let ahead = if in_store { inner.hand.reserve_ahead(bucket.flow, most) } else { 0 };
+            let ahead = if in_store { inner.hand.reserve_ahead(bucket.flow, most_ahead) } else { 0 };
+            most_ahead -= ahead;
             let claims = in_store && places + ahead > 0;
             if !claims {
                 inner.slots.give_back(&Place::of(&tenant, bucket), places);
@@ -197,10 +199,10 @@ impl Floor {
         deal
     }
 
-    /// Takes over what a claim brought: returns what is sent at once, the rest waits in memory. Gives back what was not
-    /// filled. A full one may have more behind it; one that is not has emptied its bucket, unless something was said to
-    /// be in it since.
-    pub(crate) fn claimed(&self, claim: &Claim, mut jobs: Vec<Job>) -> Vec<Job> {
+    /// Takes over what a claim brought: some is sent at once, the rest waits in memory as far as there is room for its
+    /// size. Gives back what was not filled. A full one may have more behind it; one that is not has emptied its bucket,
+    /// unless something was said to be in it since.
+    pub(crate) fn claimed(&self, claim: &Claim, mut jobs: Vec<Job>) -> Taken {
         let mut inner = self.lock();
         let (bucket, filled) = (claim.bucket, u32::try_from(jobs.len()).unwrap_or(u32::MAX));
         let later = jobs.split_off(jobs.len().min(claim.places as usize));
@@ -212,9 +214,7 @@ impl Floor {
         if !full && !inner.slots.turns().has_backlog(bucket) {
             inner.in_store.remove(&bucket);
         }
-        for job in later {
-            inner.hand.push_ahead(job);
-        }
+        let too_large = later.into_iter().filter_map(|job| inner.hand.push_ahead(job)).collect();
         if full {
             inner.ready(&claim.tenant, bucket);
         } else if inner.hand.holds(bucket) {
@@ -222,7 +222,7 @@ impl Floor {
         }
         drop(inner);
         self.freed.notify_one();
-        jobs
+        Taken { to_send: jobs, too_large }
     }
 
     /// How many are in hand: waiting in memory, on their way out, or with an outcome that is not recorded yet.
@@ -280,6 +280,14 @@ pub(crate) struct Deal {
     pub(crate) claims: Vec<Claim>,
     /// Whether due buckets were left out for which there is room now.
     pub(crate) wants_sweep: bool,
+}
+
+/// What a claim brought, apart from what waits in memory now.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) to_send: Vec<Job>,
+    /// What memory has no room for. It goes back to the store.
+    pub(crate) too_large: Vec<Job>,
 }
 
 /// How many rows of a bucket to claim.

@@ -91,10 +91,21 @@ impl Hand {
         count
     }
 
-    /// Fills room that was kept ahead, when nobody knew yet how large it would be.
-    pub(super) fn push_ahead(&mut self, job: Job) {
-        self.bytes += job.bytes();
+    /// Fills room that was kept ahead, when nobody knew yet how large it would be. Returns the job if it is too large: it
+    /// has to go back to the store, and as few are claimed ahead from now on as fit if all are like it.
+    #[must_use]
+    pub(super) fn push_ahead(&mut self, job: Job) -> Option<Job> {
+        let bytes = job.bytes();
+        if self.bytes.saturating_add(bytes) > MOST_BYTES {
+            if let Some(moves) = self.moves.get_mut(&job.flow) {
+                moves.bytes = moves.bytes.max(bytes);
+            }
+            self.forgo(job.flow, 0);
+            return Some(job);
+        }
+        self.bytes += bytes;
         self.push(job);
+        None
     }
 
     fn room(&self, flow: FlowId) -> u32 {

@@ -9,7 +9,7 @@ use posthaste_core::state::State;
 use posthaste_engine::engine::Engine;
 
 use super::PLAIN;
-use crate::rig::{FaultyStore, Rig, Script, http, ms, notification, pass, secs, send};
+use crate::rig::{BEGIN, FaultyStore, Rig, Script, http, ms, notification, pass, secs, send};
 
 /// A destination that has just delivered forty in no time, and hangs from now on.
 async fn moved_then_hung(rig: &Rig, engine: &Engine) {
@@ -186,4 +186,30 @@ async fn large_ones_that_come_in_wait_in_memory_up_to_its_bound_and_then_in_the_
     let bytes = bytes_in_memory(&rig);
     assert!((MOST_BYTES * 9 / 10..=MOST_BYTES).contains(&bytes), "{bytes} bytes wait in memory");
     assert!(in_state(&rig, &ids, State::Pending).await > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_ones_that_are_claimed_wait_in_memory_up_to_its_bound() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 64;
+    let engine = rig.start().await;
+    let later = |_| {
+        let mut new = large(&engine);
+        new.not_before = Some(BEGIN.later(secs(10)));
+        new
+    };
+    let all: Vec<Notification> = (0..450).map(later).collect();
+    let ids: Vec<NotificationId> = all.iter().map(|one| one.id).collect();
+    engine.accept(None, all).await.unwrap();
+    pass(ms(9_900)).await;
+    fast_then_hung(&rig, &engine).await;
+    pass(ms(200)).await;
+    let bytes = bytes_in_memory(&rig);
+    assert!((1..=MOST_BYTES).contains(&bytes), "{bytes} bytes wait in memory");
+    // What had no room waits in the store, and all is sent in the end.
+    assert!(in_state(&rig, &ids, State::Pending).await > 0);
+    rig.always("a", Script::Slowly(ms(10), http(200)));
+    pass(secs(30)).await;
+    assert_eq!(in_state(&rig, &ids, State::Succeeded).await, 450);
+    assert_eq!((rig.channel.arrivals().len(), engine.busy()), (1_450, 0));
 }

@@ -7,7 +7,7 @@ use posthaste_engine::engine::Engine;
 use posthaste_engine::store::Accepted;
 
 use super::PLAIN;
-use crate::rig::{Rig, Script, assert_arrived, http, ms, notification, pass, secs, send};
+use crate::rig::{BEGIN, Rig, Script, assert_arrived, http, ms, notification, pass, secs, send};
 
 async fn send_many(engine: &Engine, count: usize, destination: &str, to: &str) -> Vec<NotificationId> {
     send_as(engine, "default", count, destination, to).await
@@ -157,4 +157,28 @@ async fn a_small_node_delivers_a_backlog_of_many_destinations() {
         assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
     }
     assert_eq!(engine.busy(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_node_of_few_places_a_retry_has_its_turn_among_new_ones_without_end() {
+    for places in 1..=5 {
+        let mut rig = Rig::new();
+        rig.settings.concurrency = places;
+        rig.script("fails", [Script::Answer(http(503))]);
+        rig.always("slow", Script::Slowly(ms(100), http(200)));
+        let engine = rig.start().await;
+        let mut new = notification(&engine, "fails", &PLAIN.replace("60s", "2s"));
+        new.destination = "http://fails".into();
+        let id = send(&engine, new).await;
+        pass(ms(100)).await;
+        // Many more than the node can send, to destinations that come and go.
+        for number in 0..500 {
+            send_many(&engine, 1, &format!("http://{}", number % 30), "slow").await;
+            pass(ms(10)).await;
+        }
+        let arrivals = rig.channel.arrivals();
+        let due = BEGIN.later(secs(2));
+        let since = arrivals.iter().filter(|(_, _, at)| *at >= due).position(|(of, ..)| *of == id);
+        assert!(since.is_some_and(|others| others <= 8), "{places} places: {since:?} others went before it");
+    }
 }
