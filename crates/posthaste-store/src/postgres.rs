@@ -19,7 +19,7 @@ use posthaste_engine::store::{
     Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
     Store, View, Waiting, Wakes,
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use self::connect::{PostgresOptions, Time, without_password};
 pub use self::planted::Planted;
@@ -68,6 +68,9 @@ const TRIES: usize = 5;
 /// The connections that whoever only looks leaves to the others: no list that people read may keep an outcome waiting.
 const KEPT_FREE: usize = 3;
 
+/// Of those who look, the places that lists leave to what is asked for by its key: some of that is on the way of a send.
+const KEPT_FOR_KEYS: usize = 2;
+
 /// How long a server may say nothing to a heartbeat: with a connection to another one there is still time for the next.
 const PROMPT: Duration = Duration::from_secs(5);
 
@@ -78,6 +81,8 @@ pub struct PostgresStore {
     pulse: Pool,
     /// A place for each connection that may be used to look.
     looks: Arc<Semaphore>,
+    /// A place for each of them that may be used for a list or for figures.
+    lists: Arc<Semaphore>,
     /// How long to wait for a place or a connection.
     patience: Duration,
     /// How long to wait for everything that one transaction asks.
@@ -121,10 +126,17 @@ macro_rules! prompt {
     };
 }
 
-/// Looks at something, in a transaction of its own, beside those that work.
+/// Looks at something by its key, in a transaction of its own, beside those that work.
 macro_rules! look {
     ($store:expr, $tx:ident => $run:expr) => {
         transact!($store, look_tx, $store.longest, $tx => $run)
+    };
+}
+
+/// The same for lists and figures.
+macro_rules! list {
+    ($store:expr, $tx:ident => $run:expr) => {
+        transact!($store, list_tx, $store.longest, $tx => $run)
     };
 }
 
@@ -139,12 +151,14 @@ impl PostgresStore {
         migrate::complete(&client).await?;
         let rows = client.query_typed("select nextval('counter_writer')", &[]).await?;
         let process: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
+        let looks = options.connections.saturating_sub(KEPT_FREE).max(1);
         Ok(Self {
             way: reached.way(&client, options.connect_timeout).await?,
             sessions: options.prepared,
             pool: reached.pool,
             pulse: reached.pulse,
-            looks: Arc::new(Semaphore::new(options.connections.saturating_sub(KEPT_FREE).max(1))),
+            looks: Arc::new(Semaphore::new(looks)),
+            lists: Arc::new(Semaphore::new(looks.saturating_sub(KEPT_FOR_KEYS).max(1))),
             patience: options.connect_timeout,
             longest: options.statement_timeout + options.connect_timeout,
             manner: options.manner(),
@@ -164,12 +178,12 @@ impl PostgresStore {
     /// A connection for one transaction.
     async fn tx(&self) -> fault::Result<Tx> {
         let client = self.pool.get().await?;
-        Ok(Tx::on(client, self.manner.clone(), Some(self.writers.take()), None))
+        Ok(Tx::on(client, self.manner.clone(), Some(self.writers.take()), vec![]))
     }
 
     /// The connection for one heartbeat.
     async fn pulse_tx(&self) -> fault::Result<Tx> {
-        Ok(Tx::on(self.pulse.get().await?, self.manner.clone(), None, None))
+        Ok(Tx::on(self.pulse.get().await?, self.manner.clone(), None, vec![]))
     }
 
     /// The server does not answer: the other connections to it are of no use either, and perhaps another server is there.
@@ -182,10 +196,19 @@ impl PostgresStore {
 
     /// A connection for one transaction that only looks.
     async fn look_tx(&self) -> fault::Result<Tx> {
-        let place = tokio::time::timeout(self.patience, self.looks.clone().acquire_owned()).await;
-        let place = place.ok().and_then(std::result::Result::ok).ok_or(fault::Fault::Crowded)?;
-        let client = self.pool.get().await?;
-        Ok(Tx::on(client, self.manner.clone(), None, Some(place)))
+        let places = vec![self.place(&self.looks).await?];
+        Ok(Tx::on(self.pool.get().await?, self.manner.clone(), None, places))
+    }
+
+    /// The same for a list or figures.
+    async fn list_tx(&self) -> fault::Result<Tx> {
+        let places = vec![self.place(&self.lists).await?, self.place(&self.looks).await?];
+        Ok(Tx::on(self.pool.get().await?, self.manner.clone(), None, places))
+    }
+
+    async fn place(&self, among: &Arc<Semaphore>) -> fault::Result<OwnedSemaphorePermit> {
+        let place = tokio::time::timeout(self.patience, among.clone().acquire_owned()).await;
+        place.ok().and_then(std::result::Result::ok).ok_or(fault::Fault::Crowded)
     }
 
     /// The caller's time, if nodes live by it.
@@ -198,6 +221,13 @@ impl PostgresStore {
             #[cfg(feature = "planted")]
             Time::Caller => Some(callers),
         }
+    }
+
+    /// Occupies every place of lists until the answer is dropped.
+    #[cfg(feature = "planted")]
+    pub async fn occupy_lists(&self) -> Option<OwnedSemaphorePermit> {
+        let all = u32::try_from(self.lists.available_permits()).ok()?;
+        self.lists.clone().acquire_many_owned(all).await.ok()
     }
 
     /// The first counter that differs from a recount of the rows, in words; none if all are right.
@@ -230,7 +260,7 @@ impl Store for PostgresStore {
     }
 
     async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
-        Ok(look!(self, tx => nodes::nodes(&tx, self.time(now)))?)
+        Ok(list!(self, tx => nodes::nodes(&tx, self.time(now)))?)
     }
 
     fn listen(&self) -> Box<dyn Listener> {
@@ -375,7 +405,7 @@ impl Store for PostgresStore {
         before: Option<NotificationId>,
         limit: usize,
     ) -> Result<Page<View, NotificationId>> {
-        Ok(look!(self, tx => lists::page(&tx, &self.flows, &filter, before, limit))?)
+        Ok(list!(self, tx => lists::page(&tx, &self.flows, &filter, before, limit))?)
     }
 
     async fn retry_queue(
@@ -384,7 +414,7 @@ impl Store for PostgresStore {
         after: Option<(Timestamp, NotificationId)>,
         limit: usize,
     ) -> Result<Page<View, (Timestamp, NotificationId)>> {
-        Ok(look!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
+        Ok(list!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
     }
 
     async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
@@ -397,7 +427,7 @@ impl Store for PostgresStore {
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-        Ok(look!(self, tx => lists::dead_letters(&tx, &self.flows, &filter, before, limit))?)
+        Ok(list!(self, tx => lists::dead_letters(&tx, &self.flows, &filter, before, limit))?)
     }
 
     async fn audit(
@@ -406,10 +436,10 @@ impl Store for PostgresStore {
         before: Option<i64>,
         limit: usize,
     ) -> Result<Page<AuditRow, i64>> {
-        Ok(look!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
+        Ok(list!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        Ok(look!(self, tx => stats::stats(&tx, tenant.as_ref(), now))?)
+        Ok(list!(self, tx => stats::stats(&tx, tenant.as_ref(), now))?)
     }
 }

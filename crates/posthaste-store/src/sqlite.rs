@@ -1,11 +1,11 @@
-//! The store in one SQLite file: one thread that writes, two that read, one that carries the log over.
+//! The store in one SQLite file: one thread that writes, some that read, one that carries the log over.
 //!
 //! Invariant: an answer is sent only after the commit that it speaks of was waited for on the disk. Commands that wait
 //! together share that commit. Only one process, and in it one `SqliteStore`, uses a file.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -18,18 +18,20 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
     Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts,
     Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
-    Store, StoreError, View, Waiting, Wakes,
+    Store, View, Waiting, Wakes,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 pub use self::open::{OpenError, Options, Synchronous};
+#[cfg(feature = "planted")]
+pub use self::planted::Occupied;
 pub use self::planted::Planted;
 
 use self::accept::Incoming;
 use self::checkpoint::Wal;
 use self::fault::gone;
 use self::lock::Lock;
-use self::readers::{Look, READERS, Reader};
+use self::readers::{Reader, Readers};
 use self::writer::{Call, Tx, Work, Writer};
 
 mod accept;
@@ -56,14 +58,14 @@ mod stats;
 mod wake;
 mod writer;
 
-/// The most commands that wait for the writer, and the most looks that wait for the readers; whoever comes then waits
-/// outside.
+/// The most commands that wait for the writer, and the most looks that wait for each group of readers; whoever comes then
+/// waits outside.
 const MOST_WAITING: usize = 1_024;
 
 /// A store in one SQLite file. Dropping it waits for its threads and empties the write-ahead log.
 pub struct SqliteStore {
     commands: Option<mpsc::Sender<Box<dyn Work>>>,
-    looks: Option<mpsc::Sender<Look>>,
+    readers: Option<Readers>,
     threads: Vec<JoinHandle<()>>,
     commits: Arc<AtomicU64>,
     /// Held until the last thread has ended.
@@ -76,8 +78,8 @@ impl SqliteStore {
         let path = &open::only_name(path.as_ref())?;
         let lock = Lock::take(path)?;
         match Running::start(path, &options) {
-            Ok(Running { commands, looks, threads, commits }) => {
-                Ok(Self { commands: Some(commands), looks: Some(looks), threads, commits, _lock: lock })
+            Ok(Running { commands, readers, threads, commits }) => {
+                Ok(Self { commands: Some(commands), readers: Some(readers), threads, commits, _lock: lock })
             }
             Err(refused) => {
                 lock.give_up();
@@ -103,26 +105,35 @@ impl SqliteStore {
         answer.await.map_err(|_| gone())?
     }
 
-    /// Has a reader look at something, all at one moment.
+    /// Has a reader look at something that the engine needs, all at one moment.
     async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Reader) -> fault::Result<T> + Send + 'static,
     ) -> Result<T> {
-        let looks = self.looks.as_ref().ok_or_else(gone)?;
-        let (to, answer) = oneshot::channel();
-        let look = move |reader: &mut Reader| {
-            // Whoever asked may have stopped waiting.
-            let _ = to.send(reader.at_one_moment(look).map_err(StoreError::from));
-        };
-        looks.send(Box::new(look)).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())?
+        self.readers.as_ref().ok_or_else(gone)?.engine.read(look).await
+    }
+
+    /// The same for what somebody asks for by its key: a bounded number of rows.
+    async fn find<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Reader) -> fault::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.readers.as_ref().ok_or_else(gone)?.keys.read(look).await
+    }
+
+    /// The same for lists and figures.
+    async fn list<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Reader) -> fault::Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.readers.as_ref().ok_or_else(gone)?.lists.read(look).await
     }
 }
 
 /// The threads of a store that was opened, and the ways to them.
 struct Running {
     commands: mpsc::Sender<Box<dyn Work>>,
-    looks: mpsc::Sender<Look>,
+    readers: Readers,
     threads: Vec<JoinHandle<()>>,
     commits: Arc<AtomicU64>,
 }
@@ -136,26 +147,17 @@ impl Running {
         let writer = Writer::new(writer, wal, commits.clone(), options.bug());
         let beside = open::checkpointer(path, options)?;
         let (commands, received) = mpsc::channel(MOST_WAITING);
-        let (looks, looked) = mpsc::channel(MOST_WAITING);
-        let looked = Arc::new(Mutex::new(looked));
-        let readers =
-            (0..READERS).map(|_| open::reader(path, options)).collect::<std::result::Result<Vec<_>, _>>()?;
-        let mut threads = vec![
-            spawn(path, "posthaste-write", move || writer.work(received))?,
-            spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?,
-        ];
-        for reader in readers {
-            let (reader, looked) = (Reader::new(reader), looked.clone());
-            threads.push(spawn(path, "posthaste-read", move || reader.work(&looked))?);
-        }
-        Ok(Self { commands, looks, threads, commits })
+        let (readers, mut threads) = Readers::start(path, options)?;
+        threads.push(spawn(path, "posthaste-write", move || writer.work(received))?);
+        threads.push(spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?);
+        Ok(Self { commands, readers, threads, commits })
     }
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
         self.commands = None;
-        self.looks = None;
+        self.readers = None;
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a thread of the store had panicked");
@@ -178,7 +180,7 @@ fn spawn(
 impl SqliteStore {
     /// The first counter that differs from a recount of the rows, in words; none if all are right.
     pub async fn recount(&self) -> Result<Option<String>> {
-        self.read(|reader| {
+        self.list(|reader| {
             let (kept, counted) = (counters::kept_sums(&reader.conn)?, counters::counted_sums(&reader.conn)?);
             if kept == counted {
                 return Ok(None);
@@ -222,7 +224,7 @@ impl Store for SqliteStore {
     }
 
     async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
-        self.read(move |reader| nodes::nodes(&reader.conn, now)).await
+        self.list(move |reader| nodes::nodes(&reader.conn, now)).await
     }
 
     fn listen(&self) -> Box<dyn Listener> {
@@ -282,7 +284,7 @@ impl Store for SqliteStore {
         key: String,
         now: Timestamp,
     ) -> Result<Option<([u8; 32], Vec<u8>)>> {
-        self.read(move |reader| accept::idempotent(&reader.conn, &tenant, &key, now)).await
+        self.find(move |reader| accept::idempotent(&reader.conn, &tenant, &key, now)).await
     }
 
     async fn wakes(
@@ -317,11 +319,11 @@ impl Store for SqliteStore {
     }
 
     async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
-        self.read(move |reader| reads::facts(reader, &ids)).await
+        self.find(move |reader| reads::facts(reader, &ids)).await
     }
 
     async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
-        self.read(move |reader| reads::notification_of(&reader.conn, dead_letter)).await
+        self.find(move |reader| reads::notification_of(&reader.conn, dead_letter)).await
     }
 
     async fn transition(
@@ -343,11 +345,11 @@ impl Store for SqliteStore {
     }
 
     async fn get(&self, id: NotificationId) -> Result<Option<View>> {
-        self.read(move |reader| reads::get(reader, id)).await
+        self.find(move |reader| reads::get(reader, id)).await
     }
 
     async fn history(&self, id: NotificationId) -> Result<History> {
-        self.read(move |reader| reads::history(&reader.conn, id)).await
+        self.find(move |reader| reads::history(&reader.conn, id)).await
     }
 
     async fn page(
@@ -356,7 +358,7 @@ impl Store for SqliteStore {
         before: Option<NotificationId>,
         limit: usize,
     ) -> Result<Page<View, NotificationId>> {
-        self.read(move |reader| lists::page(reader, &filter, before, limit)).await
+        self.list(move |reader| lists::page(reader, &filter, before, limit)).await
     }
 
     async fn retry_queue(
@@ -365,11 +367,11 @@ impl Store for SqliteStore {
         after: Option<(Timestamp, NotificationId)>,
         limit: usize,
     ) -> Result<Page<View, (Timestamp, NotificationId)>> {
-        self.read(move |reader| lists::retry_queue(reader, tenant.as_ref(), after, limit)).await
+        self.list(move |reader| lists::retry_queue(reader, tenant.as_ref(), after, limit)).await
     }
 
     async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
-        self.read(move |reader| lists::dead_letter(reader, id)).await
+        self.find(move |reader| lists::dead_letter(reader, id)).await
     }
 
     async fn dead_letters(
@@ -378,7 +380,7 @@ impl Store for SqliteStore {
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-        self.read(move |reader| lists::dead_letters(reader, &filter, before, limit)).await
+        self.list(move |reader| lists::dead_letters(reader, &filter, before, limit)).await
     }
 
     async fn audit(
@@ -387,10 +389,10 @@ impl Store for SqliteStore {
         before: Option<i64>,
         limit: usize,
     ) -> Result<Page<AuditRow, i64>> {
-        self.read(move |reader| lists::audit(reader, tenant.as_ref(), before, limit)).await
+        self.list(move |reader| lists::audit(reader, tenant.as_ref(), before, limit)).await
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        self.read(move |reader| stats::stats(&reader.conn, tenant.as_ref(), now)).await
+        self.list(move |reader| stats::stats(&reader.conn, tenant.as_ref(), now)).await
     }
 }

@@ -77,8 +77,8 @@ pub(super) struct Tx {
     manner: Arc<Manner>,
     /// Which rows of the counters are this transaction's while it runs; none if it only looks.
     writer: Option<Writer>,
-    /// The place among those who look, if it only looks.
-    _look: Option<OwnedSemaphorePermit>,
+    /// The places among those who look, if it only looks.
+    _places: Vec<OwnedSemaphorePermit>,
 }
 
 impl Tx {
@@ -87,9 +87,9 @@ impl Tx {
         client: Object,
         manner: Arc<Manner>,
         writer: Option<Writer>,
-        look: Option<OwnedSemaphorePermit>,
+        places: Vec<OwnedSemaphorePermit>,
     ) -> Self {
-        Self { client: Some(client), manner, writer, _look: look }
+        Self { client: Some(client), manner, writer, _places: places }
     }
 
     /// Whether that bug is switched on.

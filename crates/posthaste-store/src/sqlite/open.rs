@@ -19,7 +19,7 @@ pub struct Options {
     pub migrate: bool,
     /// Whether to run even if an acknowledged notification may be lost in a power cut.
     pub unsafe_durability: bool,
-    /// The bytes of pages that the writer keeps in memory; each reader keeps an eighth of it.
+    /// The bytes of pages that the writer keeps in memory; each reader keeps a sixteenth of it.
     pub cache: usize,
     /// The bytes that the write-ahead log may grow to before the writer itself stops to empty it.
     pub wal_bound: u64,
@@ -354,7 +354,7 @@ pub(super) fn passer_by(path: &Path) -> Result<Connection, OpenError> {
 pub(super) fn reader(path: &Path, options: &Options) -> Result<Connection, OpenError> {
     let sqlite = |source| OpenError::sqlite(path, source);
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    conn.pragma_update(None, "cache_size", kibibytes(options.cache / 8)).map_err(sqlite)?;
+    conn.pragma_update(None, "cache_size", kibibytes(options.cache / 16)).map_err(sqlite)?;
     Ok(conn)
 }
 

@@ -1,4 +1,4 @@
-//! Known bugs that a test switches on to see that the conformance suite catches them.
+//! Known bugs that a test switches on to see that the conformance suite catches them, and readers that a test keeps busy.
 
 /// A bug by its name. Without the feature `planted` nothing can switch one on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,4 +42,27 @@ impl Planted {
         Self::GrantsToTheDead,
         Self::ActWithoutLooking,
     ];
+}
+
+/// Readers that do nothing else until this is dropped.
+#[cfg(feature = "planted")]
+pub struct Occupied {
+    _held: Vec<std::sync::mpsc::Sender<()>>,
+}
+
+#[cfg(feature = "planted")]
+impl super::SqliteStore {
+    /// Occupies every reader of lists.
+    pub async fn occupy_lists(&self) -> Occupied {
+        let readers = self.readers.as_ref().expect("the threads run until the drop");
+        Occupied { _held: readers.lists.occupy().await }
+    }
+
+    /// Occupies every reader but those of the engine.
+    pub async fn occupy_people(&self) -> Occupied {
+        let readers = self.readers.as_ref().expect("the threads run until the drop");
+        let mut held = readers.lists.occupy().await;
+        held.extend(readers.keys.occupy().await);
+        Occupied { _held: held }
+    }
 }

@@ -13,4 +13,5 @@ mod kept;
 mod lists;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod readers;
 mod scene;

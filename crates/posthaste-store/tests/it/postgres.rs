@@ -9,7 +9,7 @@ mod many;
 mod news;
 mod own;
 mod plans;
-mod server;
+pub(crate) mod server;
 mod steps;
 mod tls;
 mod trouble;
