@@ -11,6 +11,7 @@ mod journal;
 mod news;
 mod nodes;
 mod policies;
+mod ready;
 mod retries;
 mod settings;
 mod story;
