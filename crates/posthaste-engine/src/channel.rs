@@ -25,6 +25,14 @@ pub struct Delivery {
 /// A way out. It reports what it saw: it does not classify, retry or remember.
 #[async_trait]
 pub trait Channel: Send + Sync + 'static {
+    /// Waits for what a try would have to wait for on this side, such as a place that other tries hold. It is asked
+    /// before each try, and its time is no part of the try's. The wait is bounded; where it was in vain, the reply is the
+    /// outcome of a try that was not made. Dropping the future ends the wait.
+    async fn ready(&self, notification: &Notification) -> Result<(), Reply> {
+        let _ = notification;
+        Ok(())
+    }
+
     /// Makes one try. Dropping the future ends it.
     async fn send(&self, delivery: Delivery) -> Reply;
 }

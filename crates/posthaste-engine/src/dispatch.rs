@@ -20,6 +20,9 @@ use crate::planted::Planted;
 use crate::settle::{Report, Unsent};
 use crate::store::Job;
 
+/// The longest wait for a channel to become ready. After it the try is made all the same.
+const LONGEST_READY: Duration = Duration::from_secs(10);
+
 /// The loop: starts a task for each job and joins those that are done. When it is dropped, so are they.
 pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Job>) {
     let mut running = JoinSet::new();
@@ -87,6 +90,7 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
     let mut waited = Duration::ZERO;
     let mut began = None;
     loop {
+        let ready = ready(shared, job).await;
         shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
         if !shared.has(Planted::SendWithoutLease) {
             shared.node.hold(job.lease, policy.timeout.min(shared.settings.surely())).await?;
@@ -104,7 +108,10 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
             shared.counts.began(job.lane, started_at.since(job.due));
             started_at
         });
-        let reply = send(shared, job, policy.timeout).await;
+        let reply = match ready {
+            Ok(()) => send(shared, job, policy.timeout).await,
+            Err(unsent) => unsent,
+        };
         let now = shared.node.now();
         let verdict = shared.judge(job, &reply);
         let made = u32::try_from(tries.len()).unwrap_or(u32::MAX);
@@ -134,6 +141,17 @@ impl Shared {
     fn judge(&self, job: &Job, reply: &Reply) -> Verdict {
         let none = Overrides::default();
         classify(reply, self.overrides.get(&job.notification.channel).unwrap_or(&none))
+    }
+}
+
+/// Waits until the channel can make the try at once. That is no part of the try's time, and a drain does not wait for it.
+async fn ready(shared: &Shared, job: &Job) -> Result<(), Reply> {
+    let Some(channel) = shared.channels.get(&job.notification.channel) else { return Ok(()) };
+    let ready = tokio::time::timeout(LONGEST_READY, channel.ready(&job.notification));
+    tokio::select! {
+        biased;
+        ready = ready => ready.unwrap_or(Ok(())),
+        () = shared.recording.wait(|_| shared.is_draining().then_some(())) => Ok(()),
     }
 }
 

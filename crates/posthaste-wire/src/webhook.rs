@@ -7,6 +7,8 @@
 mod dial;
 mod headers;
 mod link;
+mod lookups;
+mod places;
 mod pool;
 mod resolve;
 
@@ -21,7 +23,7 @@ use http::header::{
 use http::{Method, Request, Response, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
-use posthaste_core::notification::{Body, Notification};
+use posthaste_core::notification::{Body, Notification, Tenant};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::retry_after;
 use posthaste_engine::channel::{Channel, Delivery};
@@ -31,6 +33,7 @@ use tokio::time::Instant;
 use self::dial::{Dialer, Failure, Stage};
 pub use self::headers::{BadHeader, check_headers};
 use self::link::{Link, Unanswered, keeps_for};
+use self::lookups::Lookups;
 use self::pool::Pool;
 pub use self::pool::PoolLimits;
 pub use self::resolve::{Resolve, SystemResolver};
@@ -66,7 +69,7 @@ impl Default for WebhookOptions {
     fn default() -> Self {
         Self {
             guard: Guard::default(),
-            resolver: Arc::new(SystemResolver::default()),
+            resolver: Arc::new(SystemResolver),
             roots: Vec::new(),
             pool: PoolLimits::default(),
         }
@@ -88,7 +91,8 @@ impl WebhookChannel {
     /// A channel without a connection yet.
     pub fn new(options: WebhookOptions) -> Result<Self, BadRoot> {
         let tls = dial::tls(options.roots)?;
-        let dialer = Dialer { guard: options.guard, resolver: options.resolver, tls };
+        let lookups = Lookups::new(options.resolver);
+        let dialer = Dialer { guard: options.guard, lookups, tls };
         Ok(Self { dialer, pool: Pool::new(options.pool) })
     }
 
@@ -100,7 +104,7 @@ impl WebhookChannel {
             RefusedUrl::Bad(bad) => Failure::new(Fault::Unsendable, bad.to_string()),
         })?;
         let request = self.request(delivery, &target)?;
-        let (link, answer) = self.ask(&target, request, stage).await?;
+        let (link, answer) = self.ask(&notification.tenant, &target, request, stage).await?;
         Ok(Answered { destination: target.destination, link, answer })
     }
 
@@ -124,6 +128,7 @@ impl WebhookChannel {
     /// request went out, which hyper shows by handing it back, a new one takes it.
     async fn ask(
         &self,
+        tenant: &Tenant,
         target: &Target,
         mut request: Request<Full<Bytes>>,
         stage: &mut Stage,
@@ -136,7 +141,7 @@ impl WebhookChannel {
                 Err(Unanswered::Unsent(unsent)) => request = *unsent,
             }
         }
-        let stream = self.dialer.dial(target, stage).await?;
+        let stream = self.dialer.dial(tenant, target, stage).await?;
         *stage = Stage::Answer;
         let mut link = Link::open(stream).await.map_err(|error| broken(&error))?;
         match link.ask(request).await {
@@ -177,6 +182,16 @@ impl WebhookChannel {
 
 #[async_trait]
 impl Channel for WebhookChannel {
+    /// A try that needs a new connection waits here until the lookup of its name has begun.
+    async fn ready(&self, notification: &Notification) -> Result<(), Reply> {
+        // What is wrong with the URL is for the try to report.
+        let Ok(target) = self.dialer.guard.check_url(&notification.to) else { return Ok(()) };
+        if self.pool.has(&target.destination) {
+            return Ok(());
+        }
+        Ok(self.dialer.prepare(&notification.tenant, &target).await?)
+    }
+
     async fn send(&self, delivery: Delivery) -> Reply {
         let deadline = Instant::now() + delivery.timeout;
         let mut stage = Stage::Resolving;

@@ -12,6 +12,7 @@ mod leases;
 mod news;
 mod nodes;
 mod policies;
+mod ready;
 mod retries;
 mod settings;
 mod slow_answers;

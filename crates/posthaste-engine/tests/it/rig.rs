@@ -59,6 +59,17 @@ pub(crate) enum Script {
     Panic,
 }
 
+/// What a try waits for before it is made.
+#[derive(Debug, Clone)]
+pub(crate) enum Wait {
+    /// It is ready after a while.
+    For(Duration),
+    /// It is never ready.
+    Forever,
+    /// It waits in vain.
+    InVain(Duration, Reply),
+}
+
 /// An HTTP answer without more.
 pub(crate) fn http(status: u16) -> Reply {
     Reply::Http { status, retry_after: None, text: String::new() }
@@ -75,6 +86,7 @@ pub(crate) fn http_asking(status: u16, wait: Duration) -> Reply {
 pub(crate) struct ScriptedChannel {
     scripts: Mutex<BTreeMap<String, VecDeque<Script>>>,
     habits: Mutex<BTreeMap<String, Script>>,
+    waits: Mutex<BTreeMap<String, VecDeque<Wait>>>,
     arrivals: Mutex<Vec<(NotificationId, u32, Timestamp)>>,
     clock: PausedClock,
 }
@@ -87,6 +99,22 @@ impl ScriptedChannel {
 
 #[async_trait]
 impl Channel for ScriptedChannel {
+    async fn ready(&self, notification: &Notification) -> Result<(), Reply> {
+        let wait = self.waits.lock().unwrap().get_mut(&notification.to).and_then(VecDeque::pop_front);
+        match wait {
+            None => Ok(()),
+            Some(Wait::For(time)) => {
+                tokio::time::sleep(time).await;
+                Ok(())
+            }
+            Some(Wait::Forever) => std::future::pending().await,
+            Some(Wait::InVain(time, reply)) => {
+                tokio::time::sleep(time).await;
+                Err(reply)
+            }
+        }
+    }
+
     async fn send(&self, delivery: Delivery) -> Reply {
         let arrival = (delivery.notification.id, delivery.attempt, self.clock.now());
         self.arrivals.lock().unwrap().push(arrival);
@@ -125,6 +153,7 @@ impl Rig {
         let channel = ScriptedChannel {
             scripts: Mutex::default(),
             habits: Mutex::default(),
+            waits: Mutex::default(),
             arrivals: Mutex::default(),
             clock,
         };
@@ -141,6 +170,11 @@ impl Rig {
     /// What the channel does for a recipient once its script is played.
     pub(crate) fn always(&self, to: &str, habit: Script) {
         self.channel.habits.lock().unwrap().insert(to.to_owned(), habit);
+    }
+
+    /// What the tries for a recipient wait for, try by try.
+    pub(crate) fn waits(&self, to: &str, waits: impl IntoIterator<Item = Wait>) {
+        self.channel.waits.lock().unwrap().insert(to.to_owned(), waits.into_iter().collect());
     }
 
     /// Starts an engine on the model store itself.

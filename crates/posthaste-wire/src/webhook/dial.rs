@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::notification::Tenant;
 use posthaste_core::reply::{Fault, Reply};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -13,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::resolve::Resolve;
+use super::lookups::{LONGEST_WAIT, Lookup, Lookups, NoPlace};
 use crate::guard::{Guard, Host, Scheme, Target};
 
 /// How long an address is tried alone before the next one is tried beside it.
@@ -71,15 +72,28 @@ impl From<Failure> for Reply {
 /// Opens connections to addresses that the guard has seen.
 pub(super) struct Dialer {
     pub(super) guard: Guard,
-    pub(super) resolver: Arc<dyn Resolve>,
+    pub(super) lookups: Arc<Lookups>,
     pub(super) tls: TlsConnector,
 }
 
 impl Dialer {
+    /// Begins what a connection has to wait for before it can be opened: the lookup of the target's name.
+    pub(super) async fn prepare(&self, tenant: &Tenant, target: &Target) -> Result<(), Failure> {
+        match &target.host {
+            Host::Address(_) => Ok(()),
+            Host::Name(name) => self.look_up(tenant, name).await.map(drop),
+        }
+    }
+
     /// Opens a connection. `stage` says how far it came when the future is dropped.
-    pub(super) async fn dial(&self, target: &Target, stage: &mut Stage) -> Result<Stream, Failure> {
+    pub(super) async fn dial(
+        &self,
+        tenant: &Tenant,
+        target: &Target,
+        stage: &mut Stage,
+    ) -> Result<Stream, Failure> {
         *stage = Stage::Resolving;
-        let addresses = self.addresses(&target.host).await?;
+        let addresses = self.addresses(tenant, &target.host).await?;
         *stage = Stage::Connecting;
         let sockets: Vec<SocketAddr> =
             addresses.into_iter().map(|address| SocketAddr::new(address, target.port)).collect();
@@ -98,7 +112,7 @@ impl Dialer {
     }
 
     /// The addresses of a host, all of them checked: one forbidden address among them forbids the name.
-    async fn addresses(&self, host: &Host) -> Result<Vec<IpAddr>, Failure> {
+    async fn addresses(&self, tenant: &Tenant, host: &Host) -> Result<Vec<IpAddr>, Failure> {
         let name = match host {
             Host::Address(address) => {
                 self.guard
@@ -108,9 +122,8 @@ impl Dialer {
             }
             Host::Name(name) => name,
         };
-        let found = self.resolver.resolve(name).await;
         let mut found =
-            found.map_err(|error| Failure::new(Fault::Dns, format!("cannot resolve {name}: {error}")))?;
+            self.look_up(tenant, name).await?.answer().await.map_err(|error| unresolved(name, &error))?;
         if found.is_empty() {
             return Err(Failure::new(Fault::Dns, format!("{name} has no address")));
         }
@@ -123,6 +136,13 @@ impl Dialer {
         }
         found.truncate(MOST_ADDRESSES);
         Ok(found)
+    }
+
+    async fn look_up(&self, tenant: &Tenant, name: &str) -> Result<Lookup, Failure> {
+        self.lookups.begin(tenant, name).await.map_err(|NoPlace| {
+            let wait = format!("too many lookups are under way, and none ended within {LONGEST_WAIT:?}");
+            unresolved(name, &wait)
+        })
     }
 }
 
@@ -139,6 +159,10 @@ pub(super) fn tls(roots: Vec<CertificateDer<'static>>) -> Result<TlsConnector, r
         .with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn unresolved(name: &str, why: &str) -> Failure {
+    Failure::new(Fault::Dns, format!("cannot resolve {name}: {why}"))
 }
 
 fn server_name(host: &Host) -> io::Result<ServerName<'static>> {

@@ -67,6 +67,14 @@ impl Pool {
         }
     }
 
+    /// Whether a connection to the destination waits. It may turn out closed.
+    pub(super) fn has(&self, destination: &str) -> bool {
+        let now = Instant::now();
+        let waiting = self.lock();
+        let links = waiting.by_destination.get(destination);
+        links.is_some_and(|links| links.last().is_some_and(|parked| parked.until > now))
+    }
+
     /// Keeps a connection for the next exchange, if there is room; `keeps_for` is what the other side said.
     pub(super) fn put(self: &Arc<Self>, destination: &str, link: Link, keeps_for: Option<Duration>) {
         let now = Instant::now();

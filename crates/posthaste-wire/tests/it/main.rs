@@ -5,6 +5,7 @@
 mod exchange;
 mod faults;
 mod guard;
+mod names;
 mod reuse;
 mod rig;
 mod sink;

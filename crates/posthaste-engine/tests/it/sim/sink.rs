@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::id::NotificationId;
+use posthaste_core::notification::Notification;
 use posthaste_core::reply::{Fault, Reply, RetryAfter};
 use posthaste_engine::channel::{Channel, Delivery};
 
@@ -68,6 +69,15 @@ pub(super) struct SimChannel {
 
 #[async_trait]
 impl Channel for SimChannel {
+    /// Some tries wait for seconds before they are made. The lease may be lost by then, and a drain may have begun.
+    async fn ready(&self, _: &Notification) -> Result<(), Reply> {
+        if self.world.unready && self.world.strikes(50) {
+            let wait = self.world.draw(|chance| chance.u64(0..6_000));
+            tokio::time::sleep(Duration::from_millis(wait)).await;
+        }
+        Ok(())
+    }
+
     async fn send(&self, delivery: Delivery) -> Reply {
         let id = delivery.notification.id;
         let Some(number) = self.begins(id) else { return fault(Fault::Refused) };

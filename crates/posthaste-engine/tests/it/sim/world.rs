@@ -37,6 +37,8 @@ pub(super) struct World {
     shadow: Mutex<Shadow>,
     /// Whether processes know that they share the store, and gather what they ask of it.
     pub(super) shared: bool,
+    /// Whether tries wait for their channel now and then.
+    pub(super) unready: bool,
     chance: Mutex<fastrand::Rng>,
     broken: Mutex<Option<String>>,
     steps: AtomicU64,
@@ -54,6 +56,7 @@ impl World {
             shadow: Mutex::default(),
             chance: Mutex::new(fastrand::Rng::with_seed(seed)),
             shared: seed % 2 == 1,
+            unready: seed % 5 == 4,
             broken: Mutex::new(None),
             steps: AtomicU64::new(0),
             trace: Mutex::default(),
