@@ -84,6 +84,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
     let gathers = shared.store.is_shared();
     let mut last = Last::default();
     while let Some(first) = arrivals.recv().await {
+        assert!(!shared.has(Planted::PanicAtAccept), "a test wants this loop to end");
         let wait = if gathers { last.wait() } else { None };
         let mut rows = first.notifications.len();
         let mut batch = vec![first];

@@ -17,6 +17,8 @@ pub enum Planted {
     DropOutcome,
     /// A node that stops gives back what is still being sent, as if it had not been.
     LeaveWhileSending,
+    /// The loop that accepts panics at the first arrival.
+    PanicAtAccept,
 }
 
 impl Shared {

@@ -20,7 +20,7 @@ use posthaste_engine::store::{
     History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
     Store, StoreError, View, Wakes,
 };
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::open::{OpenError, Options, Synchronous};
 pub use self::planted::Planted;
@@ -64,6 +64,8 @@ pub struct SqliteStore {
     commands: Option<mpsc::Sender<Box<dyn Work>>>,
     looks: Option<mpsc::Sender<Look>>,
     threads: Vec<JoinHandle<()>>,
+    /// Whether a thread has ended.
+    ended: watch::Receiver<bool>,
     commits: Arc<AtomicU64>,
     /// Held until the last thread has ended.
     _lock: Lock,
@@ -75,9 +77,14 @@ impl SqliteStore {
         let path = &open::only_name(path.as_ref())?;
         let lock = Lock::take(path)?;
         match Running::start(path, &options) {
-            Ok(Running { commands, looks, threads, commits }) => {
-                Ok(Self { commands: Some(commands), looks: Some(looks), threads, commits, _lock: lock })
-            }
+            Ok(Running { commands, looks, threads, ended, commits }) => Ok(Self {
+                commands: Some(commands),
+                looks: Some(looks),
+                threads,
+                ended,
+                commits,
+                _lock: lock,
+            }),
             Err(refused) => {
                 lock.give_up();
                 Err(refused)
@@ -123,6 +130,7 @@ struct Running {
     commands: mpsc::Sender<Box<dyn Work>>,
     looks: mpsc::Sender<Look>,
     threads: Vec<JoinHandle<()>>,
+    ended: watch::Receiver<bool>,
     commits: Arc<AtomicU64>,
 }
 
@@ -139,15 +147,17 @@ impl Running {
         let looked = Arc::new(Mutex::new(looked));
         let readers =
             (0..READERS).map(|_| open::reader(path, options)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let (end, ended) = watch::channel(false);
+        let spawn = |name, work| spawn(path, name, Ended(end.clone()), work);
         let mut threads = vec![
-            spawn(path, "posthaste-write", move || writer.work(received))?,
-            spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?,
+            spawn("posthaste-write", Box::new(move || writer.work(received)))?,
+            spawn("posthaste-checkpoint", Box::new(move || checkpoint::work(&beside, &asked)))?,
         ];
         for reader in readers {
             let (reader, looked) = (Reader::new(reader), looked.clone());
-            threads.push(spawn(path, "posthaste-read", move || reader.work(&looked))?);
+            threads.push(spawn("posthaste-read", Box::new(move || reader.work(&looked)))?);
         }
-        Ok(Self { commands, looks, threads, commits })
+        Ok(Self { commands, looks, threads, ended, commits })
     }
 }
 
@@ -163,12 +173,26 @@ impl Drop for SqliteStore {
     }
 }
 
+/// Tells that a thread has ended, by a panic too: it is dropped with the thread.
+struct Ended(watch::Sender<bool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
 fn spawn(
     path: &Path,
     name: &str,
-    work: impl FnOnce() + Send + 'static,
+    ended: Ended,
+    work: Box<dyn FnOnce() + Send>,
 ) -> std::result::Result<JoinHandle<()>, OpenError> {
     let io = |source| OpenError::Io { path: path.to_owned(), source };
+    let work = move || {
+        let _ended = ended;
+        work();
+    };
     Builder::new().name(name.to_owned()).spawn(work).map_err(io)
 }
 
@@ -202,6 +226,12 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
+    /// No thread ends before the store is dropped, but by a panic.
+    async fn broken(&self) {
+        // Without a thread that could tell, all have ended.
+        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+    }
+
     async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
         let name = name.to_owned();
         let node = self.write(1, move |tx| nodes::join(tx, &name, hold, now)).await?;

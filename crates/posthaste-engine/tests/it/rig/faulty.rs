@@ -17,6 +17,7 @@ use posthaste_engine::store::{
     History, Job, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
     Store, StoreError, View, Wakes,
 };
+use tokio::sync::Notify;
 
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +44,8 @@ pub(crate) struct FaultyStore {
     calls: Mutex<BTreeMap<&'static str, usize>>,
     deaf: bool,
     shared: bool,
+    /// Rings when the store loses a part for good.
+    lost: Notify,
 }
 
 impl FaultyStore {
@@ -54,6 +57,7 @@ impl FaultyStore {
             calls: Mutex::default(),
             deaf: false,
             shared: false,
+            lost: Notify::new(),
         }
     }
 
@@ -75,6 +79,11 @@ impl FaultyStore {
     /// These methods are refused until the next call of this.
     pub(crate) fn refuse(&self, methods: &[&'static str]) {
         *self.outage.lock().unwrap() = methods.to_vec();
+    }
+
+    /// A part of the store is gone for good.
+    pub(crate) fn lose_a_part(&self) {
+        self.lost.notify_one();
     }
 
     /// How often a method was called.
@@ -123,6 +132,10 @@ macro_rules! store {
         impl Store for FaultyStore {
             fn is_shared(&self) -> bool {
                 self.shared
+            }
+
+            async fn broken(&self) {
+                self.lost.notified().await;
             }
 
             fn listen(&self) -> Box<dyn Listener> {
