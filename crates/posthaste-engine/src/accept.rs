@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use crate::engine::{Engine, Shared};
 use crate::floor::Hold;
 use crate::journal;
+use crate::planted::Planted;
 use crate::settle::Report;
 use crate::store::{Acceptance, Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
 
@@ -84,6 +85,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
     let gathers = shared.store.is_shared();
     let mut last = Last::default();
     while let Some(first) = arrivals.recv().await {
+        assert!(!shared.has(Planted::PanicAtAccept), "a test wants this loop to end");
         let wait = if gathers { last.wait() } else { None };
         let mut rows = first.notifications.len();
         let mut batch = vec![first];

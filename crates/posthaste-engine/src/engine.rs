@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
@@ -19,7 +20,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::accept::Incoming;
-use crate::caught::{Caught, Panicked};
+use crate::caught::Caught;
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::floor::Floor;
@@ -119,7 +120,7 @@ impl Default for Settings {
 /// A running engine. Dropping it ends every task at once, as a crash would; `drain` stops it properly.
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
-    tasks: Mutex<JoinSet<()>>,
+    loops: Arc<Mutex<JoinSet<()>>>,
     /// Changes that are being stored, and what follows from them.
     changes: Mutex<JoinSet<()>>,
 }
@@ -150,7 +151,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     draining: AtomicBool,
     /// The first loop that ended, which none of them does by itself.
-    ended: OnceLock<&'static str>,
+    ended: Signal<Option<&'static str>>,
     chance: Mutex<fastrand::Rng>,
 }
 
@@ -188,25 +189,13 @@ impl Engine {
             recording: Signal::new(true),
             counts: Counts::default(),
             draining: AtomicBool::new(false),
-            ended: OnceLock::new(),
+            ended: Signal::new(None),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             settings,
         });
-        let mut tasks = JoinSet::new();
-        tasks.spawn(watch(shared.clone(), "accept", accept::run(shared.clone(), arrivals)));
-        tasks.spawn(watch(shared.clone(), "claim", claim::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "dispatch", dispatch::run(shared.clone(), to_send)));
-        tasks.spawn(watch(shared.clone(), "settle", settle::run(shared.clone(), to_settle)));
-        tasks.spawn(watch(shared.clone(), "wake", wake::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "sweep", sweep::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "expire", expire::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "age", age::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "heart", heart::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "reclaim", reclaim::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "leases", leases::run(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "tell", news::tell(shared.clone())));
-        tasks.spawn(watch(shared.clone(), "listen", news::listen(shared.clone())));
-        Ok(Self { shared, tasks: Mutex::new(tasks), changes: Mutex::default() })
+        let loops = Arc::new(Mutex::new(JoinSet::new()));
+        start_loops(&shared, &loops, arrivals, to_send, to_settle);
+        Ok(Self { shared, loops, changes: Mutex::default() })
     }
 
     /// A new id for a notification that is about to be accepted.
@@ -246,9 +235,15 @@ impl Engine {
         self.failed_loop().is_none()
     }
 
-    /// The first loop that broke down, if one did.
+    /// The first loop that broke down, if one did; `store` if a part of the store did.
     pub fn failed_loop(&self) -> Option<&'static str> {
-        self.shared.ended.get().copied()
+        self.shared.ended.get()
+    }
+
+    /// Waits until a loop has ended, or a part of the store without which it cannot serve, and returns its name. Every other
+    /// loop has been told to end by then, the heart among them, so that other nodes take over. The process must be restarted.
+    pub async fn broken(&self) -> &'static str {
+        self.shared.ended.wait(|name| name).await
     }
 
     /// Makes a change with all that follows from it, even if whoever asked stops waiting: a change that is stored and that
@@ -296,7 +291,7 @@ impl Engine {
         let mut changes = taken(&self.changes);
         let _ = tokio::time::timeout_at(until, async { while changes.join_next().await.is_some() {} }).await;
         changes.shutdown().await;
-        taken(&self.tasks).shutdown().await;
+        taken(&self.loops).shutdown().await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
             self.shared.store.leave(self.shared.node.id()).await?;
         }
@@ -309,12 +304,46 @@ impl Engine {
     }
 }
 
-/// Runs a loop and remembers if it ends: the others would go on without it, and nobody would know.
-async fn watch(shared: Arc<Shared>, name: &'static str, the_loop: impl Future<Output = ()> + Send) {
-    let ended = Caught(Box::pin(the_loop)).await;
-    let how = if matches!(ended, Err(Panicked)) { "by a panic" } else { "by itself" };
-    tracing::error!(name, how, "a loop of the engine ended; this process has to be started anew");
-    let _ = shared.ended.set(name);
+/// Starts every loop, each under the eyes of `watch`.
+fn start_loops(
+    shared: &Arc<Shared>,
+    loops: &Arc<Mutex<JoinSet<()>>>,
+    arrivals: mpsc::Receiver<Incoming>,
+    to_send: mpsc::UnboundedReceiver<Job>,
+    to_settle: mpsc::UnboundedReceiver<Report>,
+) {
+    let all = Arc::downgrade(loops);
+    // Locked until all are there: a loop that ends at once still ends the last of them.
+    let mut loops = loops.lock().expect("no code panics while it starts the loops");
+    let watch = |name, the_loop: Loop| watch(shared.clone(), all.clone(), name, the_loop);
+    loops.spawn(watch("accept", Box::pin(accept::run(shared.clone(), arrivals))));
+    loops.spawn(watch("claim", Box::pin(claim::run(shared.clone()))));
+    loops.spawn(watch("dispatch", Box::pin(dispatch::run(shared.clone(), to_send))));
+    loops.spawn(watch("settle", Box::pin(settle::run(shared.clone(), to_settle))));
+    loops.spawn(watch("wake", Box::pin(wake::run(shared.clone()))));
+    loops.spawn(watch("sweep", Box::pin(sweep::run(shared.clone()))));
+    loops.spawn(watch("expire", Box::pin(expire::run(shared.clone()))));
+    loops.spawn(watch("age", Box::pin(age::run(shared.clone()))));
+    loops.spawn(watch("heart", Box::pin(heart::run(shared.clone()))));
+    loops.spawn(watch("reclaim", Box::pin(reclaim::run(shared.clone()))));
+    loops.spawn(watch("leases", Box::pin(leases::run(shared.clone()))));
+    loops.spawn(watch("tell", Box::pin(news::tell(shared.clone()))));
+    loops.spawn(watch("listen", Box::pin(news::listen(shared.clone()))));
+    let store = shared.store.clone();
+    loops.spawn(watch("store", Box::pin(async move { store.broken().await })));
+}
+
+type Loop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs a loop. If it ends, by a panic or by itself, all loops end: a heart that goes on beating would keep the node alive, and
+/// what the node holds would stay with it.
+async fn watch(shared: Arc<Shared>, all: Weak<Mutex<JoinSet<()>>>, name: &'static str, the_loop: Loop) {
+    // A panic has told its message by now.
+    let _ = Caught(the_loop).await;
+    shared.ended.change(|first| first.or(Some(name)));
+    if let Some(all) = all.upgrade() {
+        all.lock().expect("no code panics while it starts the loops").abort_all();
+    }
 }
 
 impl Shared {

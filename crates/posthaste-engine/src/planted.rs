@@ -15,6 +15,8 @@ pub enum Planted {
     NeverCompares,
     /// A node that stops gives back what is still being sent, as if it had not been.
     LeaveWhileSending,
+    /// The loop that accepts panics at the first arrival.
+    PanicAtAccept,
 }
 
 impl Shared {

@@ -79,6 +79,12 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Waits until the store has lost a part without which it can never serve again in this process, such as the thread that
+    /// writes. While asking again may help, this does not return.
+    async fn broken(&self) {
+        std::future::pending().await
+    }
+
     // ---- nodes ----
 
     /// A new node, alive for `hold`. `now` is the caller's time, for stores that have no clock of their own.

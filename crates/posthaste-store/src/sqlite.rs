@@ -20,7 +20,7 @@ use posthaste_engine::store::{
     Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
     Store, View, Waiting, Wakes,
 };
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 pub use self::open::{OpenError, Options, Synchronous};
 #[cfg(feature = "planted")]
@@ -67,6 +67,8 @@ pub struct SqliteStore {
     commands: Option<mpsc::Sender<Box<dyn Work>>>,
     readers: Option<Readers>,
     threads: Vec<JoinHandle<()>>,
+    /// Whether a thread has ended.
+    ended: watch::Receiver<bool>,
     commits: Arc<AtomicU64>,
     /// Held until the last thread has ended.
     _lock: Lock,
@@ -78,9 +80,14 @@ impl SqliteStore {
         let path = &open::only_name(path.as_ref())?;
         let lock = Lock::take(path)?;
         match Running::start(path, &options) {
-            Ok(Running { commands, readers, threads, commits }) => {
-                Ok(Self { commands: Some(commands), readers: Some(readers), threads, commits, _lock: lock })
-            }
+            Ok(Running { commands, readers, threads, ended, commits }) => Ok(Self {
+                commands: Some(commands),
+                readers: Some(readers),
+                threads,
+                ended,
+                commits,
+                _lock: lock,
+            }),
             Err(refused) => {
                 lock.give_up();
                 Err(refused)
@@ -135,6 +142,7 @@ struct Running {
     commands: mpsc::Sender<Box<dyn Work>>,
     readers: Readers,
     threads: Vec<JoinHandle<()>>,
+    ended: watch::Receiver<bool>,
     commits: Arc<AtomicU64>,
 }
 
@@ -147,10 +155,12 @@ impl Running {
         let writer = Writer::new(writer, wal, commits.clone(), options.bug());
         let beside = open::checkpointer(path, options)?;
         let (commands, received) = mpsc::channel(MOST_WAITING);
-        let (readers, mut threads) = Readers::start(path, options)?;
-        threads.push(spawn(path, "posthaste-write", move || writer.work(received))?);
-        threads.push(spawn(path, "posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?);
-        Ok(Self { commands, readers, threads, commits })
+        let (end, ended) = watch::channel(false);
+        let mut threads = Threads { path, end, started: vec![] };
+        let readers = Readers::start(path, options, &mut threads)?;
+        threads.spawn("posthaste-write", move || writer.work(received))?;
+        threads.spawn("posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?;
+        Ok(Self { commands, readers, threads: threads.started, ended, commits })
     }
 }
 
@@ -166,13 +176,37 @@ impl Drop for SqliteStore {
     }
 }
 
-fn spawn(
-    path: &Path,
-    name: &str,
-    work: impl FnOnce() + Send + 'static,
-) -> std::result::Result<JoinHandle<()>, OpenError> {
-    let io = |source| OpenError::Io { path: path.to_owned(), source };
-    Builder::new().name(name.to_owned()).spawn(work).map_err(io)
+/// Tells that a thread has ended, by a panic too: it is dropped with the thread.
+struct Ended(watch::Sender<bool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// The threads of a store, while they are started.
+struct Threads<'p> {
+    path: &'p Path,
+    end: watch::Sender<bool>,
+    started: Vec<JoinHandle<()>>,
+}
+
+impl Threads<'_> {
+    fn spawn(
+        &mut self,
+        name: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::result::Result<(), OpenError> {
+        let ended = Ended(self.end.clone());
+        let work = move || {
+            let _ended = ended;
+            work();
+        };
+        let thread = Builder::new().name(name.to_owned()).spawn(work);
+        self.started.push(thread.map_err(|source| OpenError::Io { path: self.path.to_owned(), source })?);
+        Ok(())
+    }
 }
 
 /// What only tests ask.
@@ -205,6 +239,12 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
+    /// No thread ends before the store is dropped, but by a panic.
+    async fn broken(&self) {
+        // Without a thread that could tell, all have ended.
+        let _ = self.ended.clone().wait_for(|ended| *ended).await;
+    }
+
     async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
         let name = name.to_owned();
         let node = self.write(1, move |tx| nodes::join(tx, &name, hold, now)).await?;

@@ -1,5 +1,7 @@
 //! Puts the parts together: the one place that names concrete types.
 
+#[cfg(feature = "planted")]
+mod planted;
 pub mod store;
 
 use std::collections::BTreeMap;
@@ -69,6 +71,17 @@ pub enum StartError {
     Roots(#[from] BadRoot),
 }
 
+/// Why Posthaste did not stop in order.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    /// The store did not take the node's leave.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A part ended while what was under way was waited for.
+    #[error("a part of this node ended: {0}")]
+    Broken(&'static str),
+}
+
 /// A running Posthaste.
 pub struct Server {
     /// Where it listens.
@@ -116,11 +129,28 @@ impl Server {
         Ok(Self { address, made_key, api, stop, tasks, patience: config.server.drain_timeout })
     }
 
+    /// Waits until a part has ended that ends only with the process, and returns its name. The node does not keep its leases
+    /// any longer by then: the process has to end, so that other nodes take over and a supervisor restarts it.
+    pub async fn broken(&mut self) -> &'static str {
+        tokio::select! {
+            name = self.api.engine.broken() => name,
+            _ = self.tasks.join_next() => "connections",
+        }
+    }
+
     /// Stops properly: not ready from now on, what is in flight ends or is given back, then the connections close.
     /// Answers how many notifications were still under way; they are delivered after the next start.
-    pub async fn stop(mut self) -> Result<u32, StoreError> {
+    pub async fn stop(mut self) -> Result<u32, StopError> {
         self.api.stop();
-        let left = self.api.engine.drain(self.patience).await;
+        let engine = &self.api.engine;
+        let left = tokio::select! {
+            left = engine.drain(self.patience) => left.map_err(StopError::Store),
+            // What is under way cannot end in order any more.
+            name = engine.broken() => Err(StopError::Broken(name)),
+        };
+        if let Some(name) = engine.failed_loop() {
+            return Err(StopError::Broken(name));
+        }
         // Nobody listens any more if the loop has ended already.
         let _ = self.stop.send(true);
         while self.tasks.join_next().await.is_some() {}
@@ -143,6 +173,8 @@ async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<
     if let Some(name) = config.engine.name.clone().or_else(host_name) {
         settings.name = name;
     }
+    #[cfg(feature = "planted")]
+    planted::in_engine(&mut settings);
     Ok(Engine::start(parts, settings).await?)
 }
 

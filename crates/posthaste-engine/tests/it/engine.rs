@@ -2,6 +2,7 @@
 
 mod acts;
 mod arrivals;
+mod broken;
 mod dead_letters;
 mod drain;
 mod ends;

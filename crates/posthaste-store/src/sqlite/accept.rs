@@ -37,6 +37,7 @@ impl Incoming {
 
 /// Stores each request that is not known yet.
 pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> Result<Acceptance> {
+    assert!(!tx.bug(Planted::WriterPanics), "a test wants this thread to end");
     let mut keys = None;
     let holders = Holders::of(tx, requests)?;
     let mut insert = Inserts::prepare(tx.conn)?;

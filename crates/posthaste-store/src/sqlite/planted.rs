@@ -25,10 +25,12 @@ pub enum Planted {
     GrantsToTheDead,
     /// An act is done whatever became of the notification since it was seen.
     ActWithoutLooking,
+    /// The thread that writes panics at the first arrival. No answer tells of it, so it is not among `ALL`.
+    WriterPanics,
 }
 
 impl Planted {
-    /// Every planted bug.
+    /// Every planted bug that the conformance suite sees.
     pub const ALL: [Self; 11] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use posthaste_engine::store::{Result as Answer, StoreError};
 use rusqlite::Connection;
@@ -13,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::fault::{Result, gone};
 use super::flows::Flows;
 use super::open::{self, OpenError, Options};
-use super::{MOST_WAITING, spawn};
+use super::{MOST_WAITING, Threads};
 
 /// How many threads each group has.
 const THREADS: usize = 2;
@@ -39,15 +38,14 @@ impl Readers {
     pub(super) fn start(
         path: &Path,
         options: &Options,
-    ) -> std::result::Result<(Self, Vec<JoinHandle<()>>), OpenError> {
-        let mut threads = vec![];
-        let mut group = |name| Group::start(path, options, name, &mut threads);
-        let readers = Self {
+        threads: &mut Threads<'_>,
+    ) -> std::result::Result<Self, OpenError> {
+        let mut group = |name| Group::start(path, options, name, threads);
+        Ok(Self {
             engine: group("posthaste-read")?,
             keys: group("posthaste-find")?,
             lists: group("posthaste-list")?,
-        };
-        Ok((readers, threads))
+        })
     }
 }
 
@@ -61,13 +59,13 @@ impl Group {
         path: &Path,
         options: &Options,
         name: &str,
-        threads: &mut Vec<JoinHandle<()>>,
+        threads: &mut Threads<'_>,
     ) -> std::result::Result<Self, OpenError> {
         let (looks, looked) = mpsc::channel(MOST_WAITING);
         let looked = Arc::new(Mutex::new(looked));
         for _ in 0..THREADS {
             let (reader, looked) = (Reader::new(open::reader(path, options)?), looked.clone());
-            threads.push(spawn(path, name, move || reader.work(&looked))?);
+            threads.spawn(name, move || reader.work(&looked))?;
         }
         Ok(Self { looks })
     }

@@ -1,15 +1,29 @@
 //! The file: whose it is, what it survives, and which ones are refused.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
 use posthaste_engine::store::{Audit, Pulse, Store};
-use posthaste_store::sqlite::{OpenError, Options, SqliteStore, Synchronous};
+use posthaste_store::sqlite::{OpenError, Options, Planted, SqliteStore, Synchronous};
 
 use crate::scene::{
     HOLD, Scene, at, beside, buried, delivered, fill, id, key, lease, quota, request, retried,
 };
+
+#[tokio::test]
+async fn a_thread_that_ends_breaks_the_store_for_good_and_nothing_else_does() {
+    let options = Options { planted: Some(Planted::WriterPanics), ..Options::default() };
+    let scene = Scene::with(options);
+    let (store, acme) = (&scene.store, key("acme", "a"));
+    let flow = store.intern(vec![acme.clone()]).await.unwrap()[0];
+    let watched = tokio::time::timeout(Duration::from_millis(1), store.broken()).await;
+    assert!(watched.is_err(), "it is not broken yet");
+    store.accept(vec![request(id(0), &acme, flow, None)], at(0)).await.unwrap_err();
+    tokio::time::timeout(Duration::from_secs(60), store.broken()).await.unwrap();
+    store.intern(vec![acme]).await.unwrap_err();
+}
 
 #[tokio::test]
 async fn everything_acknowledged_is_there_after_reopening() {

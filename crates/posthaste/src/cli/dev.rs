@@ -69,7 +69,7 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
     }
     serve::start_logging(&config);
     let key = serve::admin_key()?.unwrap_or_else(keys::fresh);
-    serve::runtime()?.block_on(async {
+    serve::block_on(async {
         let mut signals = Signals::listen()?;
         let options = SinkOptions::new(Arc::new(SystemClock));
         let sink = Sink::start(args.sink, options).await.with_context(|| {
@@ -77,8 +77,7 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
         })?;
         let server = Server::start(&config, Some(&key)).await?;
         greet(&server, &sink, &key, &config.store.url)?;
-        let signal = signals.first().await;
-        let outcome = serve::stop(server, &mut signals, signal).await;
+        let outcome = serve::serve(server, &mut signals).await;
         sink.stop().await;
         outcome
     })

@@ -12,7 +12,7 @@ use super::{Outcome, WrongUse};
 use crate::config::{Config, Sources};
 use crate::keys::SHORTEST_ADMIN_KEY;
 use crate::shutdown::Signals;
-use crate::wiring::Server;
+use crate::wiring::{Server, StopError};
 use crate::{open_files, telemetry};
 
 /// The variable with the first admin key.
@@ -57,33 +57,59 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
     let config = Config::load(sources(args.config, flags, &args.set)?)?;
     start_logging(&config);
     let admin = admin_key()?;
-    let runtime = runtime()?;
-    let outcome = runtime.block_on(async {
+    block_on(async {
         let mut signals = Signals::listen()?;
         let server = Server::start(&config, admin.as_deref()).await?;
         if let Some(key) = &server.made_key {
             show(key);
         }
         tracing::info!(address = %server.address, "ready");
-        let signal = signals.first().await;
-        stop(server, &mut signals, signal).await
-    });
+        serve(server, &mut signals).await
+    })
+}
+
+/// Runs a command on the runtime of a server.
+pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(command);
     // A name that nobody resolves may still be waited for by a thread of its own.
     runtime.shutdown_background();
     outcome
 }
 
+/// Serves until a signal asks for the end, or until a part of the server has ended.
+pub(crate) async fn serve(mut server: Server, signals: &mut Signals) -> anyhow::Result<Outcome> {
+    tokio::select! {
+        signal = signals.first() => stop(server, signals, signal).await,
+        part = server.broken() => Ok(broken(part)),
+    }
+}
+
+/// The heart has stopped, so that others take over what this node held; a supervisor restarts a process that failed.
+fn broken(part: &str) -> Outcome {
+    tracing::error!(
+        part,
+        "a part of this node ended, which none does by itself: the process ends with exit code 1 and has to be started anew"
+    );
+    Outcome::Failed
+}
+
 /// Stops properly; a second signal stops at once.
-pub(crate) async fn stop(server: Server, signals: &mut Signals, signal: &str) -> anyhow::Result<Outcome> {
+async fn stop(server: Server, signals: &mut Signals, signal: &str) -> anyhow::Result<Outcome> {
     tracing::info!(signal, "stopping: nothing new is taken, what is in flight ends");
     tokio::select! {
-        left = server.stop() => {
-            match left? {
-                0 => tracing::info!("stopped"),
-                left => tracing::warn!(left, "stopped with notifications under way: they go on after the next start"),
+        left = server.stop() => match left {
+            Ok(0) => {
+                tracing::info!("stopped");
+                Ok(Outcome::Done)
             }
-            Ok(Outcome::Done)
-        }
+            Ok(left) => {
+                tracing::warn!(left, "stopped with notifications under way: they go on after the next start");
+                Ok(Outcome::Done)
+            }
+            Err(StopError::Broken(part)) => Ok(broken(part)),
+            Err(error) => Err(error.into()),
+        },
         signal = signals.first() => {
             tracing::warn!(signal, "stopped at once: what was in flight goes on after the next start");
             Ok(Outcome::Failed)

@@ -62,6 +62,10 @@ pub async fn inspect(config: &config::Store, url: &config::Secret) -> Result<Ins
 }
 
 fn sqlite_options(config: &config::Store) -> Options {
+    #[cfg(feature = "planted")]
+    let defaults = super::planted::in_file(Options::default());
+    #[cfg(not(feature = "planted"))]
+    let defaults = Options::default();
     Options {
         synchronous: match config.synchronous {
             config::Synchronous::Full => Synchronous::Full,
@@ -70,7 +74,7 @@ fn sqlite_options(config: &config::Store) -> Options {
         },
         migrate: config.migrate,
         unsafe_durability: config.unsafe_durability,
-        ..Options::default()
+        ..defaults
     }
 }
 

@@ -5,6 +5,7 @@
 mod api;
 mod backup;
 mod bench;
+mod broken;
 mod cli;
 mod config;
 mod connections;

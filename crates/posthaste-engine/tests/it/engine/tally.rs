@@ -166,31 +166,6 @@ async fn errors_of_the_store_are_counted_in_every_loop() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_notices_when_one_of_its_loops_breaks_down() {
-    let loops = [
-        ("accept", "accept"),
-        ("claim", "claim"),
-        ("settle", "settle"),
-        ("wakes", "wake"),
-        ("heartbeat", "heart"),
-    ];
-    for (method, name) in loops {
-        let rig = Rig::new();
-        let store = Arc::new(FaultyStore::on(&rig.model));
-        let engine = rig.start_on(store.clone()).await;
-        pass(ms(10)).await;
-        assert!(engine.is_whole());
-        store.next(method, [Trouble::Panic]);
-        let mut later = notification(&engine, "a", PLAIN);
-        later.not_before = Some(engine.now().later(secs(1)));
-        let _ = engine.accept(None, vec![later]).await;
-        pass(secs(3)).await;
-        assert!(!engine.is_whole(), "{method}");
-        assert_eq!(engine.failed_loop(), Some(name));
-    }
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_channel_that_breaks_down_leaves_the_engine_whole_and_so_does_a_drain() {
     let rig = Rig::new();
     rig.script("a", [Script::Panic]);

@@ -17,6 +17,7 @@ use posthaste_engine::store::{
     Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
     Store, StoreError, View, Waiting, Wakes,
 };
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 /// What goes wrong with one call.
@@ -52,6 +53,8 @@ pub(crate) struct FaultyStore {
     stalled: Mutex<JoinSet<()>>,
     deaf: bool,
     shared: bool,
+    /// Rings when the store loses a part for good.
+    lost: Notify,
 }
 
 impl FaultyStore {
@@ -64,6 +67,7 @@ impl FaultyStore {
             stalled: Mutex::default(),
             deaf: false,
             shared: false,
+            lost: Notify::new(),
         }
     }
 
@@ -85,6 +89,11 @@ impl FaultyStore {
     /// These methods are refused until the next call of this.
     pub(crate) fn refuse(&self, methods: &[&'static str]) {
         *self.outage.lock().unwrap() = methods.to_vec();
+    }
+
+    /// A part of the store is gone for good.
+    pub(crate) fn lose_a_part(&self) {
+        self.lost.notify_one();
     }
 
     /// How often a method was called.
@@ -159,6 +168,10 @@ macro_rules! store {
         impl Store for FaultyStore {
             fn is_shared(&self) -> bool {
                 self.shared
+            }
+
+            async fn broken(&self) {
+                self.lost.notified().await;
             }
 
             fn listen(&self) -> Box<dyn Listener> {

@@ -91,6 +91,20 @@ fn what_dev_prints_can_be_pasted_and_what_was_sent_is_kept() {
 }
 
 #[test]
+fn dev_ends_with_code_1_when_a_loop_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = dev(directory.path(), &[]);
+    command.env("POSTHASTE_PLANTED", "loop");
+    let mut talk = Talk::start(command);
+    Greeting::of(&mut talk);
+    // The drain hands in an empty request, at which the loop panics.
+    talk.signal("INT");
+    let (code, said) = talk.end();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("part=\"accept\""), "{said}");
+}
+
+#[test]
 fn dev_heeds_flags_over_variables_over_the_file_and_says_what_has_no_effect() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(

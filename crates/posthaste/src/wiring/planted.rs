@@ -1,0 +1,22 @@
+//! Bugs in the built program that a test switches on by a variable. Not compiled into a product.
+
+use posthaste_engine::engine::Settings;
+use posthaste_engine::planted;
+use posthaste_store::sqlite::{Options, Planted};
+
+/// Names the bug: `loop` lets a loop of the engine panic, `writer` the thread of SQLite that writes.
+const VARIABLE: &str = "POSTHASTE_PLANTED";
+
+/// The settings of the engine, with the bug.
+pub(super) fn in_engine(settings: &mut Settings) {
+    settings.planted = is("loop").then_some(planted::Planted::PanicAtAccept);
+}
+
+/// How a file is opened, with the bug.
+pub(super) fn in_file(options: Options) -> Options {
+    Options { planted: is("writer").then_some(Planted::WriterPanics), ..options }
+}
+
+fn is(name: &str) -> bool {
+    std::env::var_os(VARIABLE).is_some_and(|value| value == name)
+}
