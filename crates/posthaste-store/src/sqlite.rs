@@ -52,6 +52,8 @@ mod reads;
 mod rows;
 mod settings;
 mod settle;
+#[cfg(test)]
+mod steps;
 mod wake;
 mod writer;
 
