@@ -55,6 +55,8 @@ mod rows;
 mod settings;
 mod settle;
 mod stats;
+#[cfg(test)]
+mod steps;
 mod wake;
 mod writer;
 

@@ -77,8 +77,8 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
         let mut rows = select.query(params![bucket.flow.0, lane, priority, until.as_micros(), limit])?;
         while let Some(row) = rows.next()? {
             let id = notification_id(row, 13)?;
-            let key = tx.flows.need(tx.conn, bucket.flow)?;
-            let read = Queued::read(row, 0).and_then(|queued| Ok((queued, Wide::read(id, key, row, 14)?)));
+            let key = tx.flows.need(tx.conn, bucket.flow);
+            let read = Queued::read(row, 0).and_then(|queued| Ok((queued, Wide::read(id, key?, row, 14)?)));
             jobs.push(Leased { id, bucket: *bucket, read, lease });
         }
         for job in &jobs[first..] {
@@ -88,14 +88,14 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
     Ok(jobs)
 }
 
-/// The rows of a quota that are due, with what is to be sent. The cross join keeps the order: first the index of
-/// claims, then the wide row of each.
-const DUE: &str = "
+/// The rows of a quota that are due, with what is to be sent: first the index of claims, then the wide row of each. A row
+/// without a wide row is among them, so that it is set aside like any other that cannot be read.
+pub(super) const DUE: &str = "
     select queue.flow, lane, queue.priority, due, first_due, delay, node, fence, attempt, base, generation,
         interruptions, cancel, id, notification.flow, recipient, notification.priority, template, subject,
         event_key, correlation_id, not_before, notification.expires, content
     from queue indexed by queue_claim
-    cross join notification using (id)
+    left join notification using (id)
     where node is null
     and queue.flow = ?1
     and lane = ?2

@@ -1,7 +1,7 @@
 //! What becomes due, what expires, and what has waited for long.
 //!
-//! Cursors are compared by equalities and one range at a time: SQLite walks all rows that share the first columns of a
-//! row value comparison such as `(due, id) > (?1, ?2)`.
+//! SQLite looks up `(a, b) > (?1, ?2)` as if it were `>=` and then passes over every row that is equal. That is at most one
+//! row where the columns end with the id, and a whole bucket where they do not.
 
 use std::collections::BTreeMap;
 
@@ -24,26 +24,15 @@ pub(super) fn wakes(
     limit: usize,
 ) -> Result<Wakes> {
     let mut page = WakePage { conn, limit: limit.max(1), read: 0, last: after, buckets: BTreeMap::new() };
-    if after.0 <= until {
-        let mut at_once = conn.prepare_cached(
-            "select flow, lane, priority, due, id
-             from queue indexed by queue_wake
-             where node is null
-             and due = ?1
-             and id > ?2
-             order by id",
-        )?;
-        page.take(at_once.query(params![after.0.as_micros(), after.1.to_bytes()])?)?;
-        let mut later = conn.prepare_cached(
-            "select flow, lane, priority, due, id
-             from queue indexed by queue_wake
-             where node is null
-             and due > ?1
-             and due <= ?2
-             order by due, id",
-        )?;
-        page.take(later.query([after.0.as_micros(), until.as_micros()])?)?;
-    }
+    let mut select = conn.prepare_cached(
+        "select flow, lane, priority, due, id
+         from queue indexed by queue_wake
+         where node is null
+         and (due, id) > (?1, ?2)
+         and due <= ?3
+         order by due, id",
+    )?;
+    page.take(select.query(params![after.0.as_micros(), after.1.to_bytes(), until.as_micros()])?)?;
     let more = page.is_full().then_some(page.last);
     let next = match more {
         Some(_) => None,
@@ -89,26 +78,16 @@ impl WakePage<'_> {
 
 /// The due time of the first row after a place.
 fn next_due(conn: &Connection, after: (Timestamp, NotificationId)) -> Result<Option<Timestamp>> {
-    let mut at_once = conn.prepare_cached(
+    let mut select = conn.prepare_cached(
         "select due
          from queue indexed by queue_wake
          where node is null
-         and due = ?1
-         and id > ?2
+         and (due, id) > (?1, ?2)
+         order by due, id
          limit 1",
     )?;
-    let (due, id) = (after.0.as_micros(), after.1.to_bytes());
-    let found = at_once.query_row(params![due, id], |row| Ok(time(row, 0))).optional()?;
-    if let Some(found) = found {
-        return found.map(Some);
-    }
-    let mut later = conn.prepare_cached(
-        "select min(due)
-         from queue indexed by queue_wake
-         where node is null
-         and due > ?1",
-    )?;
-    later.query_row([due], |row| Ok(maybe_time(row, 0)))?
+    let bound = params![after.0.as_micros(), after.1.to_bytes()];
+    select.query_row(bound, |row| Ok(time(row, 0))).optional()?.transpose()
 }
 
 /// The tenant of a flow; none, and a word in the log, where the flow is not known or cannot be read. Asks the table and

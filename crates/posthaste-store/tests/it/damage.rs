@@ -7,7 +7,10 @@ use posthaste_engine::store::{Store, StoreError};
 use posthaste_store::sqlite::SqliteStore;
 use rusqlite::params;
 
-use crate::scene::{HOLD, Scene, at, buried, fill, id, key, lease, quota, retried};
+use crate::scene::{
+    HOLD, Scene, at, buried, expired, fill, fill_expiring, id, key, lease, only_what_makes_sense_wakes,
+    quota, retried,
+};
 
 /// Texts that are no content: damaged, of an unknown kind, and not even text.
 const DAMAGE: [&[u8]; 3] = [b"{\"body\":{\"te", b"{\"body\":{\"scent\":\"rose\"}}", b"\xff\xfe"];
@@ -65,6 +68,50 @@ async fn a_place_that_went_to_a_damaged_row_is_filled_again() {
     assert_eq!(claimed.set_aside, [0, 1, 3].map(id));
     let held = scene.store.held(node, None, 9).await.unwrap();
     assert_eq!(held, [0, 1, 2, 3, 4].map(|number| (id(number), Fence(1))));
+}
+
+#[tokio::test]
+async fn a_row_whose_content_is_gone_is_set_aside() {
+    let scene = Scene::new();
+    let flow = fill(&scene.store, &key("acme", "a"), 0, 3).await;
+    let scene = scene.reopen_after(|conn| {
+        conn.execute("delete from notification where id = ?1", [id(1).to_bytes()]).unwrap();
+    });
+    let (node, _) = scene.store.join("one", HOLD, at(1)).await.unwrap();
+    let claimed = scene.store.claim(vec![quota(flow, Lane::Main, 9)], lease(node, 1), at(1)).await.unwrap();
+    assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [0, 2].map(id));
+    assert_eq!(claimed.set_aside, [id(1)]);
+}
+
+#[tokio::test]
+async fn a_damaged_row_does_not_keep_the_others_from_expiring() {
+    let scene = Scene::new();
+    fill_expiring(&scene.store, &key("acme", "a"), 5, at(5)).await;
+    let scene = scene.reopen_after(|conn| {
+        for number in [0, 2] {
+            conn.execute("update queue set attempt = -1 where id = ?1", [id(number).to_bytes()]).unwrap();
+        }
+    });
+    let store = &scene.store;
+    assert_eq!(expired(store, at(9), 2).await, (vec![id(1), id(3)], Some(at(5))));
+    assert_eq!(expired(store, at(9), 9).await, (vec![id(1), id(3), id(4)], None));
+    assert_eq!(expired(store, at(1), 9).await, (vec![], Some(at(5))));
+}
+
+#[tokio::test]
+async fn a_bucket_that_makes_no_sense_keeps_no_other_from_waking() {
+    let scene = Scene::new();
+    let mut flows = vec![];
+    for number in 0..4 {
+        flows.push(fill(&scene.store, &key("acme", &number.to_string()), number * 10, 2).await);
+    }
+    let flows: [_; 4] = flows.try_into().unwrap();
+    let scene = scene.reopen_after(|conn| {
+        conn.execute("update queue set lane = 9 where flow = ?1", [flows[0].0]).unwrap();
+        conn.execute("delete from flow where id = ?1", [flows[1].0]).unwrap();
+        conn.execute("update flow set tenant = 'No Body' where id = ?1", [flows[2].0]).unwrap();
+    });
+    only_what_makes_sense_wakes(&scene.store, flows).await;
 }
 
 #[tokio::test]

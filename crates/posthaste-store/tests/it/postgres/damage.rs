@@ -11,7 +11,10 @@ use posthaste_engine::store::{Arrival, Claimed, DeadLetterFilter, Filter, Reques
 use posthaste_store::postgres::PostgresStore;
 
 use super::server::{Server, callers_time};
-use crate::scene::{at, buried, fill, id, key, lease, notification, quota};
+use crate::scene::{
+    at, buried, expired, fill, fill_expiring, id, key, lease, notification, only_what_makes_sense_wakes,
+    quota,
+};
 
 /// A store with ten waiting rows, of which two are damaged: one in its content, one by its kind.
 async fn damaged() -> (PostgresStore, posthaste_core::flow::FlowId) {
@@ -40,6 +43,44 @@ async fn a_damaged_row_is_set_aside_and_its_place_is_filled() {
     let held = store.held(node, None, 99).await.unwrap();
     let fences = [1, 1, 1, 1, 1, 1, 1, 1, 2, 2].map(Fence);
     assert_eq!(held, (0..10).map(id).zip(fences).collect::<Vec<_>>());
+}
+
+/// A store that sees what `harm` did to the tables beside it.
+async fn harmed(database: &str, harm: &str) -> PostgresStore {
+    let server = Server::shared();
+    server.sql(database, harm);
+    PostgresStore::connect(&server.url(database), callers_time()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_damaged_row_does_not_keep_the_others_from_expiring() {
+    let database = Server::shared().database();
+    let store = harmed(&database, "select").await;
+    fill_expiring(&store, &key("acme", "a"), 5, at(5)).await;
+    let names = [0, 2].map(|number| uuid::Uuid::from_bytes(id(number).to_bytes()));
+    let sql = format!("update queue set attempt = -1 where id in ('{}', '{}')", names[0], names[1]);
+    let store = harmed(&database, &sql).await;
+    assert_eq!(expired(&store, at(9), 2).await, (vec![id(1), id(3)], Some(at(5))));
+    assert_eq!(expired(&store, at(9), 9).await, (vec![id(1), id(3), id(4)], None));
+    assert_eq!(expired(&store, at(1), 9).await, (vec![], Some(at(5))));
+}
+
+#[tokio::test]
+async fn a_bucket_that_makes_no_sense_keeps_no_other_from_waking() {
+    let database = Server::shared().database();
+    let store = harmed(&database, "select").await;
+    let mut flows = vec![];
+    for number in 0..4 {
+        flows.push(fill(&store, &key("acme", &number.to_string()), number * 10, 2).await);
+    }
+    let flows: [_; 4] = flows.try_into().unwrap();
+    let harm = format!(
+        "update queue set lane = 9 where flow = {};
+         delete from flow where id = {};
+         update flow set tenant = 'No Body' where id = {}",
+        flows[0].0, flows[1].0, flows[2].0
+    );
+    only_what_makes_sense_wakes(&harmed(&database, &harm).await, flows).await;
 }
 
 #[tokio::test]

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
-use posthaste_core::flow::FlowId;
+use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::id::NotificationId;
 use posthaste_core::lease::NodeId;
+use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Settled, Store};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
@@ -63,4 +66,84 @@ async fn a_plan_that_was_made_for_an_empty_queue_does_not_walk_a_full_one() {
     };
     // Each of the 500 is looked up to be leased and to be settled, and twice if it is to be tried again.
     assert!((900..3_000).contains(&read), "{read} entries of queue_pkey were read");
+}
+
+/// The main and the retry lane of the first flow hold 20,000 rows each, and a node holds as many. All of them are due, and
+/// expire, at the same moment. One row of each of 10,000 other flows waits behind them.
+const FILL: &str = "
+    insert into flow (tenant, channel, destination)
+    select 'acme', 0, n
+    from generate_series(1, 10001) as n;
+    insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base, generation,
+        interruptions, cancel)
+    select lpad(to_hex(n), 32, '0')::uuid, 1, (n % 3 = 1)::int, 2, 1000, 1000, 1000, 0,
+        case when n % 3 = 2 then 1 end, case when n % 3 = 2 then 7 end, 1, 0, 1, 0, false
+    from generate_series(1, 60000) as n
+    union all
+    select lpad(to_hex(60000 + n), 32, '0')::uuid, n, 0, 2, 2000, null, 2000, 0, null, null, 1, 0, 1, 0, false
+    from generate_series(2, 10001) as n;
+    insert into notification (id, flow, recipient, priority, content)
+    select lpad(to_hex(n), 32, '0')::uuid, case when n <= 60000 then 1 else n - 60000 end, 'r', 2,
+        '{\"body\":{\"text\":\"hello\"}}'
+    from generate_series(1, 70001) as n";
+
+/// How many rows and entries of indexes were read so far, by everybody whose connection has ended.
+fn read_so_far(server: &Server, database: &str) -> u64 {
+    let others = "
+        select count(*)
+        from pg_stat_activity
+        where datname = current_database()
+        and backend_type = 'client backend'
+        and pid <> pg_backend_pid()";
+    while server.sql(database, others) != "0" {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let read = "
+        select (select sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) from pg_stat_user_tables)
+            + (select sum(idx_tup_read) from pg_stat_user_indexes)";
+    server.sql(database, read).parse().unwrap()
+}
+
+/// A page of each look of the waking loop, from the beginning, from the middle and from the end of what waits.
+async fn look_everywhere(store: &PostgresStore) {
+    const PAGE: usize = 20;
+    let (due, now) = (Timestamp::from_micros(1_000), Timestamp::from_micros(3_000));
+    let (middle, all) = (NotificationId::from_bytes(30_000u128.to_be_bytes()), NotificationId::LAST);
+    let first = |lane| Bucket { flow: FlowId(1), lane, priority: Priority::Normal };
+    for after in [None, Some(first(Lane::Main)), Some(first(Lane::Retry))] {
+        assert_eq!(store.buckets(after, PAGE).await.unwrap().len(), PAGE);
+    }
+    for after in [(Timestamp::MIN, all), (due, middle), (due, all)] {
+        assert!(store.wakes(after, now, PAGE).await.unwrap().more.is_some());
+        assert_eq!(store.overdue(now, now, Some(after), PAGE).await.unwrap().len(), PAGE);
+    }
+    assert_eq!(store.wakes((now, all), now, PAGE).await.unwrap().next, None);
+    for after in [None, Some(middle)] {
+        assert_eq!(store.held(NodeId(1), after, PAGE).await.unwrap().len(), PAGE);
+    }
+    assert_eq!(store.expiring(now, PAGE).await.unwrap().rows.len(), PAGE);
+    assert_eq!(store.expiring(Timestamp::from_micros(1), PAGE).await.unwrap().next, Some(due));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_look_reads_more_because_more_is_waiting() {
+    const ROUNDS: u64 = 8;
+    let server = Server::shared();
+    // What the planner knows when the statements are planned: nothing, or everything.
+    for analyzed in ["", "; analyze"] {
+        let database = server.database();
+        server.sql(&database, &format!("{FILL}{analyzed}"));
+        let before = read_so_far(server, &database);
+        let options = PostgresOptions { connections: 1, ..callers_time() };
+        let store = PostgresStore::connect(&server.url(&database), options).await.unwrap();
+        // More than the five rounds after which PostgreSQL makes one plan for all values.
+        for _ in 0..ROUNDS {
+            look_everywhere(&store).await;
+        }
+        drop(store);
+        let read = (read_so_far(server, &database) - before) / ROUNDS;
+        // 14 pages of at most 20 rows, with a few entries of indexes for each row.
+        println!("{read} after {analyzed:?}");
+        assert!(read < 2_000, "{read} rows and entries were read in a round, after {analyzed:?}");
+    }
 }

@@ -1,0 +1,170 @@
+//! The work of each look is counted in steps of SQLite: it must not grow with what merely waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::id::NotificationId;
+use posthaste_core::lease::NodeId;
+use posthaste_core::notification::Priority;
+use posthaste_core::state::Lane;
+use posthaste_core::time::Timestamp;
+use rusqlite::params;
+use tempfile::TempDir;
+
+use super::readers::Reader;
+use super::{Options, SqliteStore, Synchronous, claim, lists, open, wake};
+
+const DUE: Timestamp = Timestamp::from_micros(1_000);
+const NOW: Timestamp = Timestamp::from_micros(2_000);
+/// How many rows a page may have.
+const PAGE: usize = 20;
+
+/// The main and the retry lane of the first flow hold `rows` rows each, and a node holds as many. All of them are due, and
+/// expire, at the same moment. One row of the second flow waits behind them.
+const FILL: &str = "
+    insert into flow (id, tenant, channel, destination)
+    values (1, 'acme', 0, 'a'), (2, 'globex', 0, 'b');
+    insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base, generation,
+        interruptions, cancel)
+    with recursive number (n) as (select 1 union all select n + 1 from number where n < 3 * $rows)
+    select unhex(printf('%032x', n)), 1, n % 3 = 1, 2, 1000, 1000, 1000, 0, iif(n % 3 = 2, 1, null),
+        iif(n % 3 = 2, 7, null), 1, 0, 1, 0, 0
+    from number
+    union all
+    select unhex(printf('%032x', 3 * $rows + 1)), 2, 0, 2, 1500, null, 1500, 0, null, null, 1, 0, 1, 0, 0;
+    insert into notification (id, flow, recipient, priority, content)
+    select id, flow, 'r', priority, '{\"body\":{\"text\":\"hello\"}}'
+    from queue";
+
+/// A reader whose steps are counted.
+struct Counted {
+    reader: Reader,
+    steps: Arc<AtomicU64>,
+    rows: u128,
+    _directory: TempDir,
+}
+
+impl Counted {
+    fn with_rows(rows: u128) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("posthaste.db");
+        let (synchronous, unsafe_durability) = (Synchronous::Off, true);
+        let options = Options { synchronous, unsafe_durability, ..Options::default() };
+        drop(SqliteStore::open(&path, options.clone()).unwrap());
+        let fill = FILL.replace("$rows", &rows.to_string());
+        rusqlite::Connection::open(&path).unwrap().execute_batch(&fill).unwrap();
+        let mut conn = open::reader(&path, &options).unwrap();
+        let steps = Arc::new(AtomicU64::new(0));
+        let counter = steps.clone();
+        let count = move || {
+            counter.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        conn.progress_handler(1, Some(count)).unwrap();
+        Self { reader: Reader::new(conn), steps, rows, _directory: directory }
+    }
+
+    /// A row in the middle of those that are due at the same moment.
+    fn middle(&self) -> NotificationId {
+        NotificationId::from_bytes((self.rows * 3 / 2).to_be_bytes())
+    }
+
+    /// How many steps a look takes. The first look is not counted: it reads the schema and plans the statements.
+    fn steps_of(&mut self, look: Look) -> u64 {
+        let middle = self.middle();
+        look(&mut self.reader, middle);
+        let before = self.steps.load(Ordering::Relaxed);
+        look(&mut self.reader, middle);
+        self.steps.load(Ordering::Relaxed) - before
+    }
+}
+
+/// Looks at something, where a cursor may stand at the row in the middle.
+type Look = fn(&mut Reader, NotificationId);
+
+fn bucket(flow: i64, lane: Lane) -> Bucket {
+    Bucket { flow: FlowId(flow), lane, priority: Priority::Normal }
+}
+
+const LOOKS: [(&str, Look); 16] = [
+    ("all buckets", |reader, _| {
+        assert_eq!(wake::buckets(&reader.conn, None, PAGE).unwrap().len(), 3);
+    }),
+    ("the buckets after a full one", |reader, _| {
+        let after = Some(bucket(1, Lane::Main));
+        assert_eq!(wake::buckets(&reader.conn, after, PAGE).unwrap().len(), 2);
+    }),
+    ("the buckets after the last full one", |reader, _| {
+        let after = Some(bucket(1, Lane::Retry));
+        assert_eq!(wake::buckets(&reader.conn, after, PAGE).unwrap().len(), 1);
+    }),
+    ("a first page of wakes", |reader, _| {
+        let after = (Timestamp::MIN, NotificationId::LAST);
+        assert!(wake::wakes(&reader.conn, after, NOW, PAGE).unwrap().more.is_some());
+    }),
+    ("a page of wakes in the middle of one moment", |reader, middle| {
+        assert!(wake::wakes(&reader.conn, (DUE, middle), NOW, PAGE).unwrap().more.is_some());
+    }),
+    ("wakes after everything of a moment", |reader, _| {
+        let wakes = wake::wakes(&reader.conn, (DUE, NotificationId::LAST), NOW, PAGE).unwrap();
+        assert_eq!((wakes.buckets.len(), wakes.more), (1, None));
+    }),
+    ("wakes of a moment at which nothing is due", |reader, _| {
+        let before = Timestamp::from_micros(1);
+        let wakes = wake::wakes(&reader.conn, (before, NotificationId::LAST), before, PAGE).unwrap();
+        assert_eq!((wakes.buckets.len(), wakes.next), (0, Some(DUE)));
+    }),
+    ("what is overdue", |reader, _| {
+        assert_eq!(wake::overdue(reader, NOW, NOW, None, PAGE).unwrap().len(), PAGE);
+    }),
+    ("what is overdue in the middle of one moment", |reader, middle| {
+        assert_eq!(wake::overdue(reader, NOW, NOW, Some((DUE, middle)), PAGE).unwrap().len(), PAGE);
+    }),
+    ("what is overdue after everything of a moment", |reader, _| {
+        let after = Some((DUE, NotificationId::LAST));
+        assert_eq!(wake::overdue(reader, NOW, NOW, after, PAGE).unwrap().len(), 1);
+    }),
+    ("what expires", |reader, _| {
+        assert_eq!(wake::expiring(&reader.conn, NOW, PAGE).unwrap().rows.len(), PAGE);
+    }),
+    ("what expires before anything does", |reader, _| {
+        let found = wake::expiring(&reader.conn, Timestamp::from_micros(1), PAGE).unwrap();
+        assert_eq!((found.rows.len(), found.next), (0, Some(DUE)));
+    }),
+    ("the rows of a claim", |reader, _| {
+        let mut select = reader.conn.prepare_cached(claim::DUE).unwrap();
+        let (lane, priority) = (Lane::Main.code(), Priority::Normal.code());
+        let mut rows =
+            select.query(params![1, lane, priority, NOW.as_micros(), i64::try_from(PAGE).unwrap()]).unwrap();
+        let mut count = 0;
+        while rows.next().unwrap().is_some() {
+            count += 1;
+        }
+        assert_eq!(count, PAGE);
+    }),
+    ("what a node holds, from the middle", |reader, middle| {
+        assert_eq!(claim::held(&reader.conn, NodeId(1), Some(middle), PAGE).unwrap().len(), PAGE);
+    }),
+    ("the first page of retries", |reader, _| {
+        assert_eq!(lists::retry_queue(reader, None, None, PAGE).unwrap().rows.len(), PAGE);
+    }),
+    ("a page of retries in the middle of one moment", |reader, middle| {
+        let page = lists::retry_queue(reader, None, Some((DUE, middle)), PAGE).unwrap();
+        assert_eq!(page.rows.len(), PAGE);
+    }),
+];
+
+#[test]
+fn no_look_takes_more_steps_because_more_is_waiting() {
+    let (mut few, mut many) = (Counted::with_rows(200), Counted::with_rows(20_000));
+    let mut grown = vec![];
+    for (what, look) in LOOKS {
+        let steps = (few.steps_of(look), many.steps_of(look));
+        assert!(steps.0 > 0, "{what}: the steps are counted");
+        if steps.1 > steps.0 + 5 {
+            grown.push(format!("{what}: {} steps with 200 rows, {} with 20,000", steps.0, steps.1));
+        }
+    }
+    assert!(grown.is_empty(), "\n{}\n", grown.join("\n"));
+}
