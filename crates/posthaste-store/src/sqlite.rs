@@ -43,6 +43,7 @@ mod counters;
 mod ends;
 mod fault;
 mod flows;
+mod idempotency;
 mod lists;
 mod lock;
 pub mod migrate;
@@ -326,7 +327,7 @@ impl Store for SqliteStore {
         key: String,
         now: Timestamp,
     ) -> Result<Option<([u8; 32], Vec<u8>)>> {
-        self.find(move |reader| accept::idempotent(&reader.conn, &tenant, &key, now)).await
+        self.find(move |reader| idempotency::idempotent(&reader.conn, &tenant, &key, now)).await
     }
 
     async fn wakes(

@@ -1,17 +1,16 @@
-//! What arrives: the wide row, the narrow row, and the keys under which repeats are known.
+//! What arrives: the wide row and the narrow row, unless the key of its request is known.
 
 use std::collections::BTreeSet;
 
 use posthaste_core::lease::{Lease, NodeId};
-use posthaste_core::notification::Tenant;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Acceptance, Accepted, Arrival, Idempotency, Progress, Request};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use posthaste_engine::store::{Acceptance, Accepted, Arrival, Progress, Request};
+use rusqlite::{CachedStatement, Connection, params};
 
 use super::fault::Result;
+use super::idempotency::Keys;
 use super::nodes::may_hold;
-use super::planted::Planted;
 use super::rows::{content_text, maybe_micros};
 use super::writer::Tx;
 
@@ -47,7 +46,7 @@ pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> 
         if let Some(idempotency) = &request.idempotency {
             let keys = match &mut keys {
                 Some(keys) => keys,
-                none => none.insert(Keys::turn(tx.conn, now)?),
+                none => none.insert(Keys::turn(tx, now)?),
             };
             if let Some(answer) = keys.known(tx, idempotency)? {
                 answers.push(answer);
@@ -136,99 +135,6 @@ impl<'c> Inserts<'c> {
             start.attempt,
             start.base,
             start.generation,
-        ])?;
-        Ok(())
-    }
-}
-
-/// The hash and the answer of the first request under a key; none if it is not known, or not any more.
-pub(super) fn idempotent(
-    conn: &Connection,
-    tenant: &Tenant,
-    key: &str,
-    now: Timestamp,
-) -> Result<Option<([u8; 32], Vec<u8>)>> {
-    for table in TABLES {
-        let mut select = conn.prepare_cached(&format!(
-            "select hash, answer, at
-             from {table}
-             where tenant = ?1
-             and key = ?2"
-        ))?;
-        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get::<_, i64>(2)?));
-        let Some((hash, answer, at)) = select.query_row(params![tenant.as_str(), key], read).optional()?
-        else {
-            continue;
-        };
-        if now.since(Timestamp::from_micros(at)) < Idempotency::LIFE {
-            return Ok(Some((hash, answer)));
-        }
-    }
-    Ok(None)
-}
-
-/// The two tables of keys at one moment.
-struct Keys {
-    now: Timestamp,
-    /// The table whose turn it is.
-    turn: i64,
-}
-
-/// The tables by their turns.
-const TABLES: [&str; 2] = ["idempotency_even", "idempotency_odd"];
-
-const fn table(turn: i64) -> &'static str {
-    if turn == 0 { TABLES[0] } else { TABLES[1] }
-}
-
-impl Keys {
-    /// Finds whose turn it is. A table whose turn comes again is emptied first: what it holds is a day old or older.
-    fn turn(conn: &Connection, now: Timestamp) -> Result<Self> {
-        let life = posthaste_core::time::micros(Idempotency::LIFE);
-        let day = now.as_micros().div_euclid(life);
-        let turn = day.rem_euclid(2);
-        let held: Option<i64> = conn
-            .prepare_cached(
-                "select day
-                 from idempotency_day
-                 where turn = ?1",
-            )?
-            .query_row([turn], |row| row.get(0))
-            .optional()?;
-        if held.is_none_or(|held| held < day) {
-            conn.execute(&format!("delete from {}", table(turn)), [])?;
-            conn.execute(
-                "insert or replace into idempotency_day (turn, day)
-                 values (?1, ?2)",
-                [turn, day],
-            )?;
-        }
-        Ok(Self { now, turn })
-    }
-
-    /// What a repeat is answered with; none if the key is not known, or not any more.
-    fn known(&self, tx: &Tx<'_>, idempotency: &Idempotency) -> Result<Option<Accepted>> {
-        if tx.bug(Planted::TwinStoredTwice) {
-            return Ok(None);
-        }
-        let Idempotency { tenant, key, hash, .. } = idempotency;
-        let first = idempotent(tx.conn, tenant, key, self.now)?;
-        Ok(first
-            .map(|(known, answer)| if known == *hash { Accepted::Twin(answer) } else { Accepted::Conflict }))
-    }
-
-    fn remember(&self, conn: &Connection, idempotency: &Idempotency) -> Result<()> {
-        let mut insert = conn.prepare_cached(&format!(
-            "insert or replace into {} (tenant, key, hash, answer, at)
-             values (?1, ?2, ?3, ?4, ?5)",
-            table(self.turn)
-        ))?;
-        insert.execute(params![
-            idempotency.tenant.as_str(),
-            idempotency.key,
-            idempotency.hash,
-            idempotency.answer,
-            self.now.as_micros(),
         ])?;
         Ok(())
     }

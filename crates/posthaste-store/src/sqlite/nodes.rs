@@ -32,6 +32,8 @@ pub(super) fn join(tx: &mut Tx<'_>, name: &str, hold: Duration, now: Timestamp) 
 pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
     let alive = find(tx.conn, node)?.filter(|found| !found.dead);
     let Some(found) = alive else { return Ok(Pulse::Lost) };
+    // Forgotten keys are removed also when no more keys come.
+    tx.forgetting.at(tx.conn, now)?;
     let mut update = tx.conn.prepare_cached(
         "update node
          set expires = ?2, beat = ?3

@@ -11,6 +11,7 @@ use super::checkpoint::Wal;
 use super::counters::Deltas;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
+use super::idempotency::{ALONE, BESIDE, Forgetting};
 use super::planted::Planted;
 
 /// The most commands that share a commit.
@@ -23,6 +24,7 @@ pub(super) struct Tx<'w> {
     pub(super) conn: &'w Connection,
     pub(super) flows: &'w mut Flows,
     pub(super) deltas: &'w mut Deltas,
+    pub(super) forgetting: &'w mut Forgetting,
     planted: Option<Planted>,
 }
 
@@ -93,6 +95,7 @@ pub(super) struct Writer {
     conn: Connection,
     flows: Flows,
     deltas: Deltas,
+    forgetting: Forgetting,
     wal: Wal,
     commits: Arc<AtomicU64>,
     planted: Option<Planted>,
@@ -101,7 +104,8 @@ pub(super) struct Writer {
 impl Writer {
     /// A writer over its connection, which counts its commits in `commits`.
     pub(super) fn new(conn: Connection, wal: Wal, commits: Arc<AtomicU64>, planted: Option<Planted>) -> Self {
-        Self { conn, flows: Flows::default(), deltas: Deltas::default(), wal, commits, planted }
+        let (flows, deltas, forgetting) = (Flows::default(), Deltas::default(), Forgetting::default());
+        Self { conn, flows, deltas, forgetting, wal, commits, planted }
     }
 
     /// Works until nobody can send commands any more, then empties the log.
@@ -110,8 +114,19 @@ impl Writer {
             let group = gather(first, &mut commands);
             self.serve(group);
             self.wal.after_commit(&self.conn);
+            while self.forgetting.goes_on() && commands.is_empty() && !commands.is_closed() {
+                self.forget();
+            }
         }
         self.wal.at_the_end(&self.conn);
+    }
+
+    /// Removes some forgotten keys while no command waits. If that fails, the next command that tells the time begins anew.
+    fn forget(&mut self) {
+        if let Err(fault) = self.transaction(&mut []) {
+            tracing::warn!(error = %fault, "forgotten idempotency keys could not be removed");
+        }
+        self.wal.after_commit(&self.conn);
     }
 
     /// One commit for the whole group. If that fails, each command gets a transaction of its own, so that a poisonous
@@ -151,12 +166,13 @@ impl Writer {
 
     fn attempt(&mut self, group: &mut [Box<dyn Work>]) -> Result<()> {
         self.conn.prepare_cached("begin immediate")?.execute([])?;
-        let Self { conn, flows, deltas, planted, .. } = self;
-        let mut tx = Tx { conn, flows, deltas, planted: *planted };
+        let Self { conn, flows, deltas, forgetting, planted, .. } = self;
+        let mut tx = Tx { conn, flows, deltas, forgetting, planted: *planted };
         for work in group.iter_mut() {
             work.run(&mut tx)?;
         }
         tx.deltas.write(tx.conn, tx.flows)?;
+        tx.forgetting.step(tx.conn, if group.is_empty() { ALONE } else { BESIDE })?;
         self.conn.prepare_cached("commit")?.execute([])?;
         Ok(())
     }
@@ -164,6 +180,7 @@ impl Writer {
     fn roll_back(&mut self) {
         self.flows.clear();
         self.deltas.clear();
+        self.forgetting.clear();
         // SQLite may have rolled back by itself, as it does on a full disk.
         if !self.conn.is_autocommit()
             && let Err(error) = self.conn.execute_batch("rollback")
@@ -183,4 +200,178 @@ fn gather(first: Box<dyn Work>, commands: &mut mpsc::Receiver<Box<dyn Work>>) ->
         group.push(next);
     }
     group
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use posthaste_core::time::Timestamp;
+    use posthaste_engine::store::{Accepted, Idempotency, Pulse, Request};
+
+    use super::*;
+    use crate::sqlite::accept::{self, Incoming};
+    use crate::sqlite::nodes;
+
+    /// Forgotten keys that wait to be removed.
+    const OLD: usize = 5_000;
+    /// Rows that a command writes by itself: its key, the days of the tables, a node.
+    const OWN: u64 = 5;
+
+    fn days(days: f64) -> Timestamp {
+        Timestamp::from_micros(0).later(Idempotency::LIFE.mul_f64(days))
+    }
+
+    fn writer() -> Writer {
+        let mut conn = Connection::open_in_memory().unwrap();
+        for step in [
+            include_str!("../../migrations/sqlite/0001_first.sql"),
+            include_str!("../../migrations/sqlite/0002_node_times.sql"),
+        ] {
+            conn.execute_batch(step).unwrap();
+        }
+        let (wal, _) = Wal::watch(&mut conn, u64::MAX).unwrap();
+        Writer::new(conn, wal, Arc::default(), None)
+    }
+
+    /// Has the writer do something, and answers with how many rows that has changed beside its own.
+    fn changed<T: Send + 'static>(
+        writer: &mut Writer,
+        run: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> (T, u64) {
+        let before = writer.conn.total_changes();
+        let (work, answer) = Call::waiting(1, run);
+        writer.serve(vec![work]);
+        let answer = answer.blocking_recv().unwrap().unwrap();
+        (answer, (writer.conn.total_changes() - before).saturating_sub(OWN))
+    }
+
+    /// Sends so many keys in one call.
+    fn send(writer: &mut Writer, prefix: &str, count: usize, now: Timestamp) -> (Accepted, u64) {
+        let tenant = |number| format!("tenant{}", number % 3).parse().unwrap();
+        let key = |number: usize| Idempotency {
+            tenant: tenant(number),
+            key: format!("{prefix}{number:05}"),
+            hash: [1; 32],
+            answer: vec![1],
+        };
+        let request = |number| Request { idempotency: Some(key(number)), arrivals: vec![] };
+        let requests: Vec<_> = (0..count).map(|number| Incoming::new(request(number)).unwrap()).collect();
+        let (mut acceptance, changed) = changed(writer, move |tx| accept::accept(tx, &requests, now));
+        (acceptance.answers.pop().unwrap(), changed)
+    }
+
+    fn keys(writer: &Writer) -> (usize, usize) {
+        let count = |table| {
+            writer.conn.query_row(&format!("select count(*) from {table}"), [], |row| row.get::<_, i64>(0))
+        };
+        let (even, odd) = (count("idempotency_even").unwrap(), count("idempotency_odd").unwrap());
+        (usize::try_from(even).unwrap(), usize::try_from(odd).unwrap())
+    }
+
+    #[test]
+    fn no_command_removes_more_than_a_few_forgotten_keys() {
+        let mut writer = writer();
+        send(&mut writer, "old", OLD, days(2.5));
+        send(&mut writer, "late", 10, days(3.9));
+        assert_eq!(keys(&writer), (OLD, 10));
+        let (_, removed) = send(&mut writer, "new", 1, days(4.1));
+        assert!((1..=BESIDE as u64).contains(&removed), "{removed} keys were removed");
+        let mut commands = 0;
+        while writer.forgetting.goes_on() {
+            // One that is forgotten and not removed yet is new, and those of a day ago are known.
+            assert_eq!(send(&mut writer, "late", 1, days(4.2)).0, Accepted::Twin(vec![1]));
+            let (_, removed) = send(&mut writer, &format!("more{commands}"), 1, days(4.2));
+            assert!(removed <= BESIDE as u64, "{removed} keys were removed");
+            commands += 1;
+        }
+        assert!(commands >= OLD / BESIDE / 2 - 1, "{commands} commands have removed everything");
+        assert_eq!(keys(&writer), (1 + commands, 10));
+        // The walk is over until the next day, also after a restart.
+        send(&mut writer, "new", 1, days(4.9));
+        assert!(!writer.forgetting.goes_on());
+        writer.forgetting = Forgetting::default();
+        send(&mut writer, "new", 1, days(4.9));
+        assert!(!writer.forgetting.goes_on());
+    }
+
+    #[test]
+    fn a_forgotten_key_that_is_not_removed_yet_can_be_used_again() {
+        let mut writer = writer();
+        send(&mut writer, "old", OLD, days(2.5));
+        let last = |writer: &mut Writer, now| {
+            let key = Idempotency {
+                tenant: "tenant2".parse().unwrap(),
+                key: "old04997".to_owned(),
+                hash: [2; 32],
+                answer: vec![2],
+            };
+            let request = Request { idempotency: Some(key), arrivals: vec![] };
+            let requests = [Incoming::new(request).unwrap()];
+            changed(writer, move |tx| accept::accept(tx, &requests, now)).0.answers.pop().unwrap()
+        };
+        assert_eq!(last(&mut writer, days(3.49)), Accepted::Conflict);
+        assert_eq!(last(&mut writer, days(4.1)), Accepted::New);
+        while writer.forgetting.goes_on() {
+            writer.forget();
+        }
+        assert_eq!(last(&mut writer, days(5.0)), Accepted::Twin(vec![2]));
+        assert_eq!(keys(&writer), (1, 0));
+    }
+
+    #[test]
+    fn forgotten_keys_are_removed_when_no_more_keys_come() {
+        let mut writer = writer();
+        send(&mut writer, "old", OLD, days(2.5));
+        send(&mut writer, "odd", OLD, days(3.5));
+        let hold = Duration::from_secs(9);
+        let (node, _) = changed(&mut writer, move |tx| nodes::join(tx, "one", hold, days(3.9)));
+        for (now, left) in [(3.9, (OLD, OLD)), (4.0, (0, OLD)), (5.0, (0, 0))] {
+            for _ in 0..=OLD / BESIDE {
+                let (pulse, removed) =
+                    changed(&mut writer, move |tx| nodes::heartbeat(tx, node, hold, days(now)));
+                assert!(matches!(pulse, Pulse::Alive { .. }), "{pulse:?}");
+                assert!(removed <= BESIDE as u64, "{removed} keys were removed");
+            }
+            assert_eq!(keys(&writer), left, "at day {now}");
+        }
+    }
+
+    #[test]
+    fn a_walk_that_was_rolled_back_is_begun_anew() {
+        let mut writer = writer();
+        send(&mut writer, "old", OLD, days(2.5));
+        send(&mut writer, "new", 1, days(4.1));
+        let (work, answer) = Call::waiting(1, |_| Err::<(), _>(Fault::nonsense("a test")));
+        writer.serve(vec![work]);
+        assert!(answer.blocking_recv().unwrap().is_err());
+        assert!(!writer.forgetting.goes_on());
+        send(&mut writer, "more", 1, days(4.1));
+        while writer.forgetting.goes_on() {
+            writer.forget();
+        }
+        assert_eq!(keys(&writer), (2, 0));
+    }
+
+    #[test]
+    fn no_step_of_the_walk_goes_over_what_is_behind_it() {
+        use std::sync::atomic::AtomicUsize;
+        let mut writer = writer();
+        // A walk passes over keys that were sent again, to come to those that were not.
+        send(&mut writer, "key", 4 * OLD, days(2.5));
+        send(&mut writer, "key", 3 * OLD, days(4.1));
+        let steps = Arc::new(AtomicUsize::new(0));
+        let counted = steps.clone();
+        let count = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            false
+        };
+        writer.conn.progress_handler(1, Some(count)).unwrap();
+        let mut costs = vec![];
+        while writer.forgetting.goes_on() {
+            writer.forget();
+            costs.push(steps.swap(0, Ordering::Relaxed));
+        }
+        assert!(costs.iter().all(|cost| *cost < 30 * ALONE), "{costs:?}");
+    }
 }

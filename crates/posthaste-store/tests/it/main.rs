@@ -10,6 +10,7 @@ mod durability;
 mod engine;
 mod file;
 mod kept;
+mod keys;
 mod lists;
 #[cfg(feature = "postgres")]
 mod postgres;
