@@ -61,20 +61,26 @@ pub struct Policy {
     pub retry_on: RetryOn,
 }
 
+/// The shortest wait between two tries of one notification, quick or scheduled, whatever strategy and jitter say. Without
+/// it a policy of many attempts without delays would be a loop that sends as fast as it can.
+pub const LEAST_WAIT: Duration = Duration::from_millis(10);
+
 /// The least that [`Policy::max_age`] is where no scope names it.
 const LEAST_MAX_AGE: Duration = Duration::from_secs(24 * 3_600);
 
 impl Policy {
-    /// The delay after failed attempt `n` (1, 2, ..) as `draw` picks it, or none if the strategy never retries.
+    /// The delay after failed attempt `n` (1, 2, ..) as `draw` picks it, or none if the strategy never retries. It is at
+    /// least [`LEAST_WAIT`].
     ///
     /// The budget is not looked at: that is [`decide`]'s business.
     pub fn delay_after(&self, n: u32, previous: Duration, draw: f64) -> Option<Duration> {
-        self.base(n, previous).map(|base| self.jitter.apply(base, draw))
+        self.base(n, previous).map(|base| self.jitter.apply(base, draw).max(LEAST_WAIT))
     }
 
     /// The shortest and longest delay after failed attempt `n`, if the previous one was at most `previous`.
     pub fn delay_range(&self, n: u32, previous: Duration) -> Option<(Duration, Duration)> {
-        self.base(n, previous).map(|base| self.jitter.range(base))
+        let (shortest, longest) = self.jitter.range(self.base(n, previous)?);
+        Some((shortest.max(LEAST_WAIT), longest.max(LEAST_WAIT)))
     }
 
     /// The longest that all scheduled delays of a generation can add up to.

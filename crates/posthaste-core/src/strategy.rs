@@ -1,4 +1,4 @@
-//! How long to wait after a failed attempt, before chance has its say.
+//! How long to wait after a failed attempt, before chance and the shortest wait have their say.
 //!
 //! Invariant: no number overflows. A delay too long to hold is the longest one there is, or the cap.
 
@@ -20,7 +20,7 @@ pub enum Strategy {
     Exponential = 2,
     /// A delay that grows by the same amount each time.
     Linear = 3,
-    /// No delay.
+    /// No delay but [`crate::policy::LEAST_WAIT`].
     Immediate = 4,
     /// Delays from a list, the last one again and again.
     Schedule = 5,

@@ -141,9 +141,11 @@ mod tests {
     use super::Strategy;
     use super::*;
     use crate::failure::FailureType;
-    use crate::policy::Preset;
+    use crate::jitter::Jitter;
+    use crate::policy::{LEAST_WAIT, PolicyLayer, Preset, resolve};
     use crate::reply::RetryAfter;
     use proptest::prelude::*;
+    use serde_json::json;
 
     const START: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
@@ -271,6 +273,31 @@ mod tests {
     }
 
     #[test]
+    fn two_tries_are_at_least_ten_milliseconds_apart() {
+        for layer in [
+            json!({"strategy": "immediate"}),
+            json!({"strategy": "immediate", "jitter": "full"}),
+            json!({"strategy": "fixed", "initialDelay": 0}),
+            json!({"strategy": "fixed", "initialDelay": "9ms"}),
+            json!({"strategy": "linear", "initialDelay": 0}),
+            json!({"strategy": "exponential", "initialDelay": 0}),
+            json!({"strategy": "exponential", "maximumDelay": 0}),
+            json!({"schedule": ["0s", "1h"]}),
+            json!({"strategy": "fixed", "initialDelay": "1h", "jitter": "full"}),
+            json!({"strategy": "fixed", "initialDelay": "1h", "jitter": {"percent": 100}}),
+            json!({"strategy": "fixed", "initialDelay": "19ms", "jitter": "equal"}),
+            json!({"strategy": "fixed", "initialDelay": 0, "jitter": "decorrelated"}),
+        ] {
+            let own = PolicyLayer::from_json(&layer).unwrap();
+            let policy = resolve(Preset::Notify, [&own]);
+            let shortest = Situation { draw: 0.0, ..after(1) };
+            assert_eq!(decide(&policy, &shortest, &TEMPORARY), retry_in(LEAST_WAIT), "{layer}");
+            let asked = asking(RetryAfter::In(Duration::ZERO));
+            assert_eq!(decide(&policy, &shortest, &asked), retry_in(LEAST_WAIT), "{layer}");
+        }
+    }
+
+    #[test]
     fn before_a_send_everything_that_ends_it_is_seen() {
         let policy = Preset::Notify.policy();
         let fine = BeforeSend {
@@ -314,6 +341,27 @@ mod tests {
                 let (shortest, longest) = policy.delay_range(attempt, secs(previous)).unwrap();
                 prop_assert!(delay >= asked && delay >= shortest && delay <= longest.max(asked));
             }
+        }
+
+        #[test]
+        fn no_policy_has_two_tries_less_than_the_least_wait_apart(
+            which in 1usize..6, initial in 0u64..30_000, cap in proptest::option::of(0u64..30_000), attempt in 1u32..999,
+            jitter in 0usize..6, previous in 0u64..30_000, draw in prop_oneof![Just(0.0), 0.0..1.0],
+        ) {
+            let micros = Duration::from_micros;
+            let mut policy = Policy { max_attempts: 1_000, ..Preset::Notify.policy() };
+            policy.backoff.strategy = Strategy::ALL[which];
+            policy.backoff.initial_delay = micros(initial);
+            policy.backoff.maximum_delay = cap.map(micros);
+            policy.jitter = [
+                Jitter::None, Jitter::Full, Jitter::Equal, Jitter::Decorrelated, Jitter::Percent(100.0),
+                Jitter::Plus(micros(initial)),
+            ][jitter];
+            let situation = Situation { previous_delay: micros(previous), draw, ..after(attempt) };
+            let Decision::RetryAt { due, delay } = decide(&policy, &situation, &TEMPORARY) else { panic!() };
+            prop_assert!(delay >= LEAST_WAIT && due >= START.later(LEAST_WAIT));
+            let (shortest, longest) = policy.delay_range(attempt, micros(previous)).unwrap();
+            prop_assert!(shortest >= LEAST_WAIT && (shortest..=longest).contains(&delay));
         }
     }
 }

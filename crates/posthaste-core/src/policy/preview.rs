@@ -79,6 +79,19 @@ mod tests {
     }
 
     #[test]
+    fn attempts_without_a_delay_are_ten_milliseconds_apart() {
+        let base = Preset::Notify.policy();
+        let backoff = Backoff { strategy: Strategy::Immediate, ..base.backoff.clone() };
+        let policy = crate::policy::Policy { backoff, jitter: Jitter::Full, max_attempts: 1_000, ..base };
+        let told = preview(&policy);
+        assert_eq!((told.attempts.len(), told.window), (1_000, Duration::from_millis(9_990)));
+        for (number, attempt) in (1..).zip(&told.attempts) {
+            let at = Duration::from_millis(10 * (u64::from(attempt.number) - 1));
+            assert_eq!((attempt.number, attempt.earliest, attempt.latest), (number, at, at));
+        }
+    }
+
+    #[test]
     fn decorrelated_delays_spread_from_one_to_the_next() {
         let policy = crate::policy::Policy { jitter: Jitter::Decorrelated, ..Preset::Notify.policy() };
         let times: Vec<(u64, u64)> = preview(&policy)

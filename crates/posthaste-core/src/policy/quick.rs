@@ -1,12 +1,14 @@
 //! Quick tries: repeats inside one attempt, in memory, seconds apart.
 //!
-//! Invariant: the waits of one attempt never add up to more than the limit, whatever the figures say.
+//! Invariant: the waits of one attempt never add up to more than the limit, whatever the figures say, and each of them is at
+//! least 10 ms.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::LEAST_WAIT;
 use super::layer::QuickLayer;
 use crate::jitter::between;
 use crate::reply::{Fault, Reply, RetryAfter};
@@ -114,7 +116,7 @@ impl Quick {
     }
 }
 
-/// How long to wait before the next quick try, or none if the attempt ends with this reply.
+/// How long to wait before the next quick try, at least [`LEAST_WAIT`], or none if the attempt ends with this reply.
 ///
 /// `repeats` counts the quick tries already made, `waited` what they have waited. A delivered reply is never repeated;
 /// one that a rule of the configuration makes a delivery must not be brought here. The `Retry-After` that ends the
@@ -134,7 +136,7 @@ pub fn next(
     let drawn = if quick.jitter { between(Duration::ZERO, nominal, draw) } else { nominal };
     let asked =
         retry_after(reply).filter(|_| quick.retry_after).map_or(Duration::ZERO, |asked| asked.wait(now));
-    let wait = drawn.max(asked);
+    let wait = drawn.max(asked).max(LEAST_WAIT);
     (wait <= quick.limit.saturating_sub(waited)).then_some(wait)
 }
 
@@ -284,11 +286,28 @@ mod tests {
     }
 
     #[test]
-    fn jitter_draws_between_zero_and_the_wait() {
+    fn jitter_draws_between_the_least_wait_and_the_whole_one() {
         let quick = Quick { jitter: true, ..zgw() };
         let wait = |draw| next(&quick, &http(500), 1, Duration::ZERO, Timestamp::EPOCH, draw);
-        assert_eq!(wait(0.0), Some(Duration::ZERO));
+        assert_eq!(wait(0.0), Some(LEAST_WAIT));
+        assert_eq!(wait(0.001), Some(LEAST_WAIT));
         assert_eq!(wait(0.5), Some(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn a_wait_is_at_least_ten_milliseconds_as_long_as_that_is_within_the_limit() {
+        let none = Quick { delay: Duration::ZERO, ..zgw() };
+        assert_eq!(first(&none, &http(503)), Some(Duration::from_millis(10)));
+        assert_eq!(first(&none, &asking(503, 0)), Some(Duration::from_millis(10)));
+        for (limit, repeats) in [(0, 0), (9, 0), (10, 1), (39, 3), (8_000, 20)] {
+            let quick = Quick { tries: 20, limit: Duration::from_millis(limit), ..none.clone() };
+            let (mut waited, mut made) = (Duration::ZERO, 0);
+            while let Some(wait) = next(&quick, &http(503), made, waited, Timestamp::EPOCH, 0.0) {
+                waited += wait;
+                made += 1;
+            }
+            assert_eq!((made, waited), (repeats, LEAST_WAIT * repeats), "{limit} ms");
+        }
     }
 
     proptest! {
@@ -304,6 +323,7 @@ mod tests {
             let mut waited = Duration::ZERO;
             for repeats in 0..tries.min(50) {
                 let Some(wait) = next(&quick, &reply, repeats, waited, Timestamp::EPOCH, draw) else { break };
+                prop_assert!(wait >= LEAST_WAIT);
                 waited += wait;
             }
             prop_assert!(waited <= limit);

@@ -148,15 +148,29 @@ async fn retry_after_is_not_heard_where_the_policy_does_not_listen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn immediate_retries_follow_without_a_wait() {
+async fn immediate_retries_follow_after_the_shortest_wait() {
     let rig = Rig::new();
     rig.always("a", Script::Slowly(secs(2), http(503)));
     let engine = rig.start().await;
     let policy = r#"{"strategy": "immediate", "maxAttempts": 4, "jitter": "none", "quick": {"tries": 0}}"#;
     let id = send(&engine, notification(&engine, "a", policy)).await;
     pass(secs(60)).await;
-    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(2)), (3, secs(4)), (4, secs(6))]);
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, ms(2_010)), (3, ms(4_020)), (4, ms(6_030))]);
     assert_eq!(rig.state(id).await, State::DeadLetter);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_most_tries_without_a_delay_are_ten_milliseconds_apart() {
+    let rig = Rig::new();
+    rig.always("a", Script::Answer(http(503)));
+    let engine = rig.start().await;
+    let policy = r#"{"strategy": "immediate", "maxAttempts": 1000, "jitter": "full",
+        "quick": {"tries": 20, "delay": "0s", "jitter": true}}"#;
+    let id = send(&engine, notification(&engine, "a", policy)).await;
+    pass(secs(1)).await;
+    let arrivals = rig.arrivals(id);
+    assert!((80..=101).contains(&arrivals.len()), "{} tries in a second", arrivals.len());
+    assert!(arrivals.windows(2).all(|two| two[1].1 - two[0].1 >= ms(10)), "{arrivals:?}");
 }
 
 #[tokio::test(start_paused = true)]

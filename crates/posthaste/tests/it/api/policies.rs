@@ -169,6 +169,9 @@ async fn a_preview_tells_when_each_attempt_would_be_made_and_changes_nothing() {
     let over = preview("?channel=webhook", json!({})).await;
     assert_eq!(over["window"], "7s");
     assert_eq!(preview("", json!({})).await["attempts"].as_array().unwrap().len(), 10);
+    let close = preview("", json!({"strategy": "immediate", "maxAttempts": 3, "jitter": "full"})).await;
+    let second = json!({"number": 2, "earliest": "10ms", "latest": "10ms"});
+    assert_eq!((&close["attempts"][1], &close["window"]), (&second, &json!("20ms")));
     // The largest numbers that a policy can hold are previewed, not overflowed.
     let far = preview("", json!({"strategy": "exponential", "initialDelay": "100d", "multiplier": 1e308, "maximumDelay": "1000d", "maxAttempts": 1000})).await;
     assert_eq!(far["attempts"].as_array().unwrap().len(), 1_000);
