@@ -30,10 +30,13 @@ const STALL: Duration = Duration::from_secs(25);
 const AROUND: Duration = Duration::from_secs(5);
 /// How long after the stall everything acknowledged has to be at its end.
 const GOAL: Duration = Duration::from_secs(60);
-/// How many clients send at a time.
-const CLIENTS: usize = 32;
+/// How many clients send at a time, and how many notifications in a request.
+const CLIENTS: usize = 8;
+const BATCH: usize = 10;
 /// The pause of a client after each answer.
-const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(400);
+/// The pause before a retry.
+const DELAY: Duration = Duration::from_secs(2);
 
 /// Measures with one node and with two.
 pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
@@ -58,15 +61,20 @@ async fn one(setting: &Setting, nodes: usize, verdict: &mut Verdict) -> anyhow::
     let key = servers[0].key_for("b").await?;
     // The other node learns of the key with its next heartbeat.
     sleep(Duration::from_secs(3)).await;
-    let load = Load::start(&servers, &key, &sink)?;
+    let load = Load::start(&servers, &key, &sink, "before")?;
     sleep(AROUND).await;
+    let mut acknowledged = load.stop().await?;
+    // No outcome waits to be recorded when the stall begins: behind one that stalls, what is given back would wait as well,
+    // until the commits are complete. What failed is retried during the stall.
+    sleep(DELAY / 2).await;
     stall(&place, true)?;
+    let load = Load::start(&servers, &key, &sink, "after")?;
     sleep(STALL).await;
     stall(&place, false)?;
     let end = Instant::now();
     let during: Vec<(u32, u32)> = watched.iter().map(Readiness::seen).collect();
     sleep(AROUND).await;
-    let acknowledged = load.stop().await?;
+    acknowledged.extend(load.stop().await?);
     let took = ended_after(&place, end).await?;
     let live = ids(&place, "queue")?;
     let left = acknowledged.intersection(&live).count();
@@ -131,16 +139,17 @@ struct Load {
 }
 
 impl Load {
-    fn start(servers: &[Server], key: &str, sink: &Sink) -> anyhow::Result<Self> {
+    /// Starts to send, under keys that begin with that name.
+    fn start(servers: &[Server], key: &str, sink: &Sink, name: &str) -> anyhow::Result<Self> {
         let (mut clients, stop) = (JoinSet::new(), Arc::new(AtomicBool::new(false)));
         for number in 0..CLIENTS {
             let doors: anyhow::Result<Vec<Client>> = servers
                 .iter()
                 .map(|server| Ok(server.client(key)?.within(Duration::from_secs(20))))
                 .collect();
-            // Half of them fail now and then, so that there are claims as well.
-            let to = sink.url(if number % 2 == 0 { "/ok" } else { "/flaky/40" });
-            clients.spawn(send(doors?, number, to, stop.clone()));
+            // Half of them fail once, so that there are claims as well.
+            let to = sink.url(if number % 2 == 0 { "/ok" } else { "/sequence/503,200" });
+            clients.spawn(send(doors?, format!("{name}-{number}"), to, stop.clone()));
         }
         Ok(Self { clients, stop })
     }
@@ -158,32 +167,26 @@ impl Load {
 
 async fn send(
     doors: Vec<Client>,
-    number: usize,
+    name: String,
     to: String,
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<Vec<NotificationId>> {
     let policy = json!({
-        "strategy": "fixed", "initialDelay": "100ms", "jitter": "none", "maxAttempts": 40, "quick": {"tries": 0},
+        "strategy": "fixed", "initialDelay": DELAY.as_secs(), "jitter": "none", "maxAttempts": 40,
+        "quick": {"tries": 0},
     });
-    let body = json!({"channel": "webhook", "to": to, "body": {}, "policy": policy}).to_string();
-    let (mut ids, mut turn) = (vec![], number);
+    let letter = json!({"channel": "webhook", "to": to, "body": {}, "policy": policy});
+    let body = json!({"notifications": vec![letter; BATCH]}).to_string();
+    let (mut ids, mut turn) = (vec![], name.len());
     while !stop.load(Ordering::SeqCst) {
-        let key = HeaderValue::from_str(&format!("key-{number}-{}", ids.len()))?;
-        let header = (HeaderName::from_static("idempotency-key"), key);
-        let begun = Instant::now();
-        let id = loop {
+        let key = HeaderValue::from_str(&format!("{name}-{}", ids.len()))?;
+        let headers = [(HeaderName::from_static("idempotency-key"), key)];
+        let (body, begun) = (Bytes::from(body.clone()), Instant::now());
+        let shown: Value = loop {
             turn += 1;
             let door = &doors[turn % doors.len()];
-            let answer = door
-                .send(
-                    Method::POST,
-                    "/v1/notifications",
-                    std::slice::from_ref(&header),
-                    Bytes::from(body.clone()),
-                )
-                .await;
-            match answer {
-                Ok(answer) if answer.status == StatusCode::ACCEPTED => break answer.json::<Value>()?,
+            match door.send(Method::POST, "/v1/notifications/batch", &headers, body.clone()).await {
+                Ok(answer) if answer.status == StatusCode::ACCEPTED => break answer.json()?,
                 Ok(answer) if answer.status != StatusCode::SERVICE_UNAVAILABLE => {
                     bail!("refused: {}", String::from_utf8_lossy(&answer.body))
                 }
@@ -192,7 +195,9 @@ async fn send(
                 Ok(_) | Err(_) => bail!("a request was not taken within {} s", (STALL + GOAL).as_secs()),
             }
         };
-        ids.push(id["notificationId"].as_str().context("an acknowledgement without an id")?.parse()?);
+        for one in shown["accepted"].as_array().context("an answer without a list")? {
+            ids.push(one["notificationId"].as_str().context("an acknowledgement without an id")?.parse()?);
+        }
         sleep(PAUSE).await;
     }
     Ok(ids)

@@ -47,14 +47,16 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
     }
     let retried = neighbour.retries(PACE).await?;
     if let Some(asked) = asking.join_all().await.into_iter().reduce(Asked::and) {
-        let seen =
-            format!("{} answered, {} refused; {}", asked.answered, asked.refused, asked.times().described());
+        let refused = asked.refused.len();
+        let answered = Times::of(asked.answered, asked.unanswered);
+        let seen = format!("{refused} refused, else {}", answered.described());
         verdict.note(format!("figures of {flows} destinations over {ASKING} connections"), seen);
     }
     let mut looked = looking.join_all().await;
     looked.sort_by_key(|asked| asked.path.len());
     for asked in looked {
-        let what = if asked.path.contains('?') { "GET of b's list" } else { "GET of one of b's" };
+        let what =
+            if asked.path.contains('?') { "slowest GET of b's list" } else { "slowest GET of one of b's" };
         verdict.below(what, &asked.times(), GOAL);
     }
     verdict.below("latest retry of b", &retried.late, GOAL);
@@ -69,39 +71,37 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
 /// What one connection saw.
 struct Asked {
     path: String,
-    answered: u64,
-    refused: u64,
-    took: Vec<Duration>,
+    answered: Vec<Duration>,
+    refused: Vec<Duration>,
     unanswered: Vec<Duration>,
 }
 
 impl Asked {
     fn and(mut self, other: Self) -> Self {
-        self.answered += other.answered;
-        self.refused += other.refused;
-        self.took.extend(other.took);
+        self.answered.extend(other.answered);
+        self.refused.extend(other.refused);
         self.unanswered.extend(other.unanswered);
         self
     }
 
-    fn times(&self) -> Times {
-        Times::of(self.took.clone(), self.unanswered.clone())
+    /// For a caller who does nothing unusual: whatever is not answered is a fault.
+    fn times(self) -> Times {
+        let mut not = self.refused;
+        not.extend(self.unanswered);
+        Times::of(self.answered, not)
     }
 }
 
 /// Asks one thing after the other for as long as is measured.
 async fn ask(client: Client, path: String, pause: Duration) -> Asked {
     let begun = Instant::now();
-    let mut asked = Asked { path, answered: 0, refused: 0, took: vec![], unanswered: vec![] };
+    let mut asked = Asked { path, answered: vec![], refused: vec![], unanswered: vec![] };
     while begun.elapsed() < PACE.over {
         let from = Instant::now();
         match client.get(&asked.path).await {
-            Ok(answer) if answer.status == StatusCode::OK => {
-                asked.answered += 1;
-                asked.took.push(from.elapsed());
-            }
+            Ok(answer) if answer.status == StatusCode::OK => asked.answered.push(from.elapsed()),
             Ok(_) => {
-                asked.refused += 1;
+                asked.refused.push(from.elapsed());
                 // As somebody would who was told to come back later.
                 sleep(Duration::from_millis(10)).await;
             }

@@ -19,7 +19,7 @@ struct Row {
 impl Verdict {
     /// Times of which each must stay below a goal.
     pub(crate) fn below(&mut self, what: impl Into<String>, seen: &Times, goal: Duration) {
-        let met = seen.longest() < goal && seen.open == 0;
+        let met = !seen.sorted.is_empty() && seen.open == 0 && seen.longest() < goal;
         self.wanted(what, seen.described(), format!("under {}", shown(goal)), met);
     }
 
@@ -104,9 +104,7 @@ impl Times {
     /// The longest and the usual ones.
     pub(crate) fn described(&self) -> String {
         let [longest, median, late] = [self.longest(), self.quantile(0.5), self.quantile(0.99)].map(shown);
-        let count = self.sorted.len();
-        let open =
-            if self.open == 0 { String::new() } else { format!(", {} of {count} not at all", self.open) };
-        format!("{longest} (median {median}, p99 {late}{open})")
+        let open = if self.open == 0 { String::new() } else { format!(", {} not at all", self.open) };
+        format!("{longest} (of {}, median {median}, p99 {late}{open})", self.sorted.len())
     }
 }

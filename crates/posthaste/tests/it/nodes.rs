@@ -10,6 +10,7 @@ mod pause;
 mod pooler;
 mod rolling;
 mod settings;
+mod stall;
 mod takeover;
 
 use std::net::{SocketAddr, TcpListener};
