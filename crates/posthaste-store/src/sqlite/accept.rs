@@ -11,6 +11,7 @@ use rusqlite::{CachedStatement, Connection, params};
 use super::fault::Result;
 use super::idempotency::Keys;
 use super::nodes::may_hold;
+use super::planted::Planted;
 use super::rows::{content_text, maybe_micros};
 use super::writer::Tx;
 

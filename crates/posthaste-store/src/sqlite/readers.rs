@@ -112,7 +112,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// A reader over its connection.
-    fn new(conn: Connection) -> Self {
+    pub(super) fn new(conn: Connection) -> Self {
         Self { conn, flows: Flows::default() }
     }
 
