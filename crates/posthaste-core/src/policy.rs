@@ -30,7 +30,7 @@ pub use preview::{Preview, PreviewedAttempt, preview};
 pub use quick::Quick;
 pub use resolve::resolve;
 pub use scope::{BadScope, Scope};
-pub use set::{PolicySet, Source};
+pub use set::{PolicySet, Source, USUAL_LONGEST_TIMEOUT};
 
 use crate::failure::FailureType;
 use crate::jitter::{Base, Jitter};

@@ -69,7 +69,7 @@ impl Engine {
         notifications: Vec<Notification>,
     ) -> Result<Accepted, AcceptError> {
         for policy in notifications.iter().filter_map(|one| one.content.policy.as_ref()) {
-            policy.check().map_err(AcceptError::Policy)?;
+            self.shared.policies.check_message(policy).map_err(AcceptError::Policy)?;
         }
         let (answer, answered) = oneshot::channel();
         let notifications = notifications.into_iter().map(Arc::new).collect();

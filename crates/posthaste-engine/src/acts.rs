@@ -141,6 +141,7 @@ impl Engine {
         let value = match layer {
             Some(layer) => {
                 let mut trial = self.shared.policies.set();
+                trial.check_new(scope, &layer).map_err(ActError::Policy)?;
                 trial.put(Source::Api, scope.clone(), layer.clone()).map_err(ActError::Policy)?;
                 Some(serde_json::to_string(&layer).expect("a policy layer is made of JSON values"))
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, RwLock, RwLockReadGuard};
 
 use posthaste_core::channel::Channel;
+use posthaste_core::fields::BadField;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::policy::{Policy, PolicyLayer, PolicySet, Scope, Source};
 
@@ -78,6 +79,11 @@ impl Policies {
     /// The layers in force.
     pub fn set(&self) -> PolicySet {
         self.snapshot().set.clone()
+    }
+
+    /// Checks what a new notification says about itself.
+    pub fn check_message(&self, layer: &PolicyLayer) -> std::result::Result<(), BadField> {
+        self.file.check_message(layer)
     }
 
     /// The policy of a notification, as it is now.

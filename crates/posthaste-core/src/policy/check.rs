@@ -25,7 +25,7 @@ pub const MOST_QUICK_TRIES: u32 = 20;
 pub const MOST_STATUS_CODES: usize = 100;
 /// The most that quick waits can add up to, even with the limit raised.
 pub const LONGEST_QUICK_LIMIT: Duration = Duration::from_secs(60);
-/// The longest that one try may take.
+/// The longest that one try may take, whoever asks for it.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl PolicyLayer {
@@ -46,6 +46,30 @@ impl PolicyLayer {
         match scope {
             Scope::Template(_) => self.check_template(),
             Scope::Global | Scope::Channel(_) | Scope::Tenant(_) => Ok(()),
+        }
+    }
+
+    /// Checks that the layer asks for no longer timeout than `longest`, by itself or by its preset.
+    pub(super) fn check_timeout(&self, longest: Duration) -> Result<(), BadField> {
+        match (self.timeout, self.own_timeout()) {
+            (Some(timeout), _) if timeout > longest => {
+                let reason = format!(
+                    "must be at most {}, not {}; a longer one can be set for all tenants (global, channel:x) or in the \
+                     configuration file, see engine.longest_timeout there",
+                    show(longest),
+                    show(timeout)
+                );
+                Err(BadField::new("timeout", reason))
+            }
+            (None, Some(timeout)) if timeout > longest => {
+                let reason = format!(
+                    "has a timeout of {}, and at most {} can be asked for here; give a shorter timeout with it",
+                    show(timeout),
+                    show(longest)
+                );
+                Err(BadField::new("preset", reason))
+            }
+            (Some(_) | None, _) => Ok(()),
         }
     }
 
@@ -268,6 +292,40 @@ mod tests {
             json!({"initialDelay": 0}),
         ] {
             assert!(PolicyLayer::from_json(&value).is_ok(), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_beyond_the_longest_is_refused_however_it_is_set() {
+        let check = |value: Value, longest: u64| {
+            PolicyLayer::from_json(&value).unwrap().check_timeout(Duration::from_secs(longest))
+        };
+        for (value, longest) in [
+            (json!({}), 1),
+            (json!({"maxAttempts": 3}), 1),
+            (json!({"timeout": "60s"}), 60),
+            (json!({"timeout": "10m"}), 600),
+            (json!({"preset": "zgw"}), 30),
+            (json!({"preset": "zgw", "timeout": "5s"}), 5),
+        ] {
+            assert_eq!(check(value.clone(), longest), Ok(()), "{value}");
+        }
+        for (value, longest, told) in [
+            (
+                json!({"timeout": "60001ms"}),
+                60,
+                "timeout: must be at most 1m, not 60001ms; a longer one can be set",
+            ),
+            (json!({"timeout": "10m"}), 60, "timeout: must be at most 1m, not 10m; "),
+            (
+                json!({"preset": "zgw"}),
+                29,
+                "preset: has a timeout of 30s, and at most 29s can be asked for here",
+            ),
+            (json!({"preset": "notify", "timeout": "6s"}), 5, "timeout: must be at most 5s, not 6s"),
+        ] {
+            let error = check(value, longest).unwrap_err().to_string();
+            assert!(error.starts_with(told), "{error}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! What one scope says: a policy with every field optional.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -125,6 +126,19 @@ impl PolicyLayer {
                 (upper, below) => upper.clone().or(below),
             },
             retry_on,
+        }
+    }
+
+    /// The timeout that this layer sets, by itself or by its preset.
+    pub(super) fn own_timeout(&self) -> Option<Duration> {
+        self.timeout.or_else(|| self.preset.map(|preset| preset.policy().timeout))
+    }
+
+    /// The same layer with a timeout of at most `longest`, if it sets one.
+    pub(super) fn with_timeout_up_to(&self, longest: Duration) -> Cow<'_, Self> {
+        match self.own_timeout() {
+            Some(timeout) if timeout > longest => Cow::Owned(Self { timeout: Some(longest), ..self.clone() }),
+            Some(_) | None => Cow::Borrowed(self),
         }
     }
 

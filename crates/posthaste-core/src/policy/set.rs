@@ -1,6 +1,13 @@
 //! All policies in force, as one snapshot in memory.
+//!
+//! How long a timeout may be depends on who sets it. The file, and what the API keeps for all tenants (global and channel
+//! scopes), may say up to [`LONGEST_TIMEOUT`](super::LONGEST_TIMEOUT); a message, and what the API keeps for a tenant or
+//! template, up to [`PolicySet::longest_timeout`]. A new one beyond that is refused. One that is kept from before counts as
+//! that limit, and the rest of its layer stays in force.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::{Policy, PolicyLayer, Preset, Scope, resolve};
 use crate::channel::Channel;
@@ -15,14 +22,30 @@ pub enum Source {
     Api,
 }
 
+/// The longest timeout that a message, template or tenant may ask for, unless the configuration says otherwise.
+pub const USUAL_LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// The layers of every scope. A new version comes with each change; whoever holds an older one still sees it whole.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct PolicySet {
     version: u64,
+    longest_timeout: Duration,
     file: Layers,
     api: Layers,
     /// The API's layers over the file's: what resolving looks at.
     joined: Layers,
+}
+
+impl Default for PolicySet {
+    fn default() -> Self {
+        Self {
+            version: 0,
+            longest_timeout: USUAL_LONGEST_TIMEOUT,
+            file: Layers::default(),
+            api: Layers::default(),
+            joined: Layers::default(),
+        }
+    }
 }
 
 impl PolicySet {
@@ -42,16 +65,51 @@ impl PolicySet {
         Self { version, ..self }
     }
 
+    /// The longest timeout that a message, template or tenant may ask for.
+    pub const fn longest_timeout(&self) -> Duration {
+        self.longest_timeout
+    }
+
+    /// The same layers with another limit on what a message, template or tenant may ask for. Layers are held to the limit
+    /// when they are put, so it is set first.
+    #[must_use]
+    pub fn with_longest_timeout(self, longest_timeout: Duration) -> Self {
+        Self { longest_timeout, ..self }
+    }
+
+    /// Checks the layer of a new message.
+    pub fn check_message(&self, layer: &PolicyLayer) -> Result<(), BadField> {
+        layer.check()?;
+        layer.check_timeout(self.longest_timeout)
+    }
+
+    /// Checks a layer that is new to the API at a scope, beyond what [`PolicySet::put`] refuses.
+    pub fn check_new(&self, scope: &Scope, layer: &PolicyLayer) -> Result<(), BadField> {
+        match scope {
+            Scope::Global | Scope::Channel(_) => Ok(()),
+            Scope::Tenant(_) | Scope::Template(_) => layer.check_timeout(self.longest_timeout),
+        }
+    }
+
+    /// What counts of a layer that the API keeps at a scope.
+    fn in_force<'a>(&self, scope: &Scope, kept: &'a PolicyLayer) -> Cow<'a, PolicyLayer> {
+        match scope {
+            Scope::Global | Scope::Channel(_) => Cow::Borrowed(kept),
+            Scope::Tenant(_) | Scope::Template(_) => kept.with_timeout_up_to(self.longest_timeout),
+        }
+    }
+
     /// Replaces the layer of a source at a scope. A layer that is refused leaves everything as it was.
     ///
     /// A layer must be good by itself, so that it stays so when the other source changes, and good together with it.
     pub fn put(&mut self, source: Source, scope: Scope, layer: PolicyLayer) -> Result<(), BadField> {
         scope.to_string().parse::<Scope>().map_err(|bad| BadField::new("scope", bad.reason()))?;
         layer.check_for(&scope)?;
-        let joined = match source {
-            Source::File => joined(Some(&layer), self.api.get(&scope)),
-            Source::Api => joined(self.file.get(&scope), Some(&layer)),
+        let (file, api) = match source {
+            Source::File => (Some(&layer), self.api.get(&scope)),
+            Source::Api => (self.file.get(&scope), Some(&layer)),
         };
+        let joined = joined(file, api.map(|api| self.in_force(&scope, api)).as_deref());
         joined.check_for(&scope)?;
         self.joined.put(&scope, joined);
         match source {
@@ -99,12 +157,13 @@ impl PolicySet {
         template: Option<&str>,
         message: Option<&PolicyLayer>,
     ) -> Policy {
+        let message = message.map(|layer| layer.with_timeout_up_to(self.longest_timeout));
         let layers = [
             self.joined.global.as_ref(),
             self.joined.channels.get(&channel),
             self.joined.tenants.get(tenant),
             template.and_then(|template| self.joined.templates.get(template)),
-            message,
+            message.as_deref(),
         ];
         resolve(Preset::built_in(channel), layers.into_iter().flatten())
     }
@@ -282,6 +341,93 @@ mod tests {
         set.put(Source::Api, Scope::Global, layer(json!({"timeout": "3s"}))).unwrap();
         let policy = set.resolve(Channel::Sms, "acme", None, None);
         assert_eq!((policy.timeout.as_secs(), policy.max_attempts), (3, 6));
+    }
+
+    fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    /// Who sets the timeout, for how long, and what comes of it under limits of 60 s and of 20 s.
+    #[test]
+    fn a_timeout_is_held_to_the_limit_by_the_layer_that_sets_it() {
+        let ten_minutes = json!({"timeout": "10m", "maxAttempts": 4});
+        let zgw = json!({"preset": "zgw", "maxAttempts": 4});
+        let table = [
+            (Source::File, "global", &ten_minutes, [600, 600]),
+            (Source::File, "channel:email", &ten_minutes, [600, 600]),
+            (Source::File, "tenant:acme", &ten_minutes, [600, 600]),
+            (Source::File, "template:welcome", &ten_minutes, [600, 600]),
+            (Source::Api, "global", &ten_minutes, [600, 600]),
+            (Source::Api, "channel:email", &ten_minutes, [600, 600]),
+            (Source::Api, "tenant:acme", &ten_minutes, [60, 20]),
+            (Source::Api, "template:welcome", &ten_minutes, [60, 20]),
+            (Source::File, "tenant:acme", &zgw, [30, 30]),
+            (Source::Api, "global", &zgw, [30, 30]),
+            (Source::Api, "tenant:acme", &zgw, [30, 20]),
+            (Source::Api, "template:welcome", &zgw, [30, 20]),
+        ];
+        for (source, text, value, timeouts) in table {
+            for (limit, timeout) in [60, 20].into_iter().zip(timeouts) {
+                let mut set = PolicySet::new().with_longest_timeout(secs(limit));
+                set.put(source, scope(text), layer(value.clone())).unwrap();
+                let policy = set.resolve(Channel::Email, "acme", Some("welcome"), None);
+                assert_eq!((policy.timeout, policy.max_attempts), (secs(timeout), 4), "{source:?} {text}");
+                assert_eq!(set.layer_of(source, &scope(text)), Some(&layer(value.clone())));
+                let again = set.check_new(&scope(text), set.layer(&scope(text)).unwrap());
+                assert_eq!(again.is_ok(), timeout <= limit || !text.starts_with('t'), "{source:?} {text}");
+            }
+        }
+        for (limit, value, timeout) in
+            [(60, &ten_minutes, 60), (20, &ten_minutes, 20), (20, &zgw, 20), (60, &zgw, 30)]
+        {
+            let set = PolicySet::new().with_longest_timeout(secs(limit));
+            let own = layer(value.clone());
+            let policy = set.resolve(Channel::Email, "acme", None, Some(&own));
+            assert_eq!((policy.timeout, policy.max_attempts), (secs(timeout), 4));
+            assert_eq!(set.check_message(&own).is_ok(), own.own_timeout() == Some(secs(timeout)));
+        }
+    }
+
+    #[test]
+    fn a_layer_that_sets_no_timeout_leaves_a_longer_one_from_a_wider_scope() {
+        let mut set = PolicySet::new();
+        set.put(Source::Api, Scope::Global, layer(json!({"timeout": "5m"}))).unwrap();
+        set.put(Source::Api, scope("tenant:acme"), attempts(7)).unwrap();
+        let policy = set.resolve(Channel::Sms, "acme", None, Some(&attempts(2)));
+        assert_eq!((policy.timeout, policy.max_attempts), (secs(300), 2));
+        // What the built-in policy has is nobody's wish.
+        let strict = PolicySet::new().with_longest_timeout(secs(1));
+        assert_eq!(strict.resolve(Channel::Webhook, "acme", None, Some(&attempts(2))).timeout, secs(10));
+    }
+
+    #[test]
+    fn a_long_timeout_of_the_file_stays_under_what_the_api_says_about_other_fields() {
+        let mut set = PolicySet::new();
+        set.put(Source::File, scope("tenant:acme"), layer(json!({"timeout": "5m"}))).unwrap();
+        set.put(Source::Api, scope("tenant:acme"), attempts(7)).unwrap();
+        let resolved = |set: &PolicySet| set.resolve(Channel::Sms, "acme", None, None);
+        assert_eq!((resolved(&set).timeout, resolved(&set).max_attempts), (secs(300), 7));
+        set.put(Source::Api, scope("tenant:acme"), layer(json!({"timeout": "4m"}))).unwrap();
+        assert_eq!(resolved(&set).timeout, secs(60));
+        set.put(Source::File, scope("tenant:acme"), layer(json!({"timeout": "6m"}))).unwrap();
+        assert_eq!(resolved(&set).timeout, secs(60));
+        set.remove(&scope("tenant:acme"));
+        assert_eq!(resolved(&set).timeout, secs(360));
+    }
+
+    #[test]
+    fn a_new_layer_of_a_tenant_or_template_asks_for_no_longer_timeout_than_the_limit() {
+        let set = PolicySet::new();
+        let long = layer(json!({"timeout": "61s"}));
+        for (text, refused) in
+            [("global", false), ("channel:sms", false), ("tenant:acme", true), ("template:welcome", true)]
+        {
+            let bad = set.check_new(&scope(text), &long).err().map(|bad| bad.field);
+            assert_eq!(bad, refused.then(|| "timeout".into()), "{text}");
+        }
+        assert_eq!(set.check_message(&long).unwrap_err().field, "timeout");
+        assert_eq!(set.check_message(&attempts(0)).unwrap_err().field, "maxAttempts");
+        assert_eq!(set.check_message(&layer(json!({"timeout": "60s"}))), Ok(()));
     }
 
     #[test]

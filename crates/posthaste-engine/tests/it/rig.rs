@@ -13,7 +13,7 @@ use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
-use posthaste_core::policy::{PolicyLayer, PolicySet};
+use posthaste_core::policy::{PolicyLayer, PolicySet, USUAL_LONGEST_TIMEOUT};
 use posthaste_core::reply::{Reply, RetryAfter};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -144,6 +144,8 @@ pub(crate) struct Rig {
     pub(crate) ways: Vec<ChannelName>,
     /// Where chance starts.
     pub(crate) seed: u64,
+    /// The longest timeout that a message, template or tenant may ask for.
+    pub(crate) longest_timeout: Duration,
 }
 
 impl Rig {
@@ -159,7 +161,8 @@ impl Rig {
         };
         let model = ModelStore::with_clock(move || clock.now());
         let (settings, ways) = (Settings::default(), vec![ChannelName::Webhook]);
-        Self { model, channel: Arc::new(channel), clock, settings, ways, seed: 7 }
+        let longest_timeout = USUAL_LONGEST_TIMEOUT;
+        Self { model, channel: Arc::new(channel), clock, settings, ways, seed: 7, longest_timeout }
     }
 
     /// What the channel does for a recipient, try by try.
@@ -190,7 +193,7 @@ impl Rig {
             store,
             channels,
             clock: Arc::new(self.clock),
-            policies: PolicySet::new(),
+            policies: PolicySet::new().with_longest_timeout(self.longest_timeout),
             overrides: BTreeMap::new(),
             seed: self.seed,
         };

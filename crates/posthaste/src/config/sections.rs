@@ -64,6 +64,8 @@ pub struct EngineSettings {
     pub concurrency: u32,
     /// The node's name, for people; without one it is the host's.
     pub name: Option<String>,
+    /// The longest timeout that a message, template or tenant may ask for.
+    pub longest_timeout: Duration,
 }
 
 /// `[security]`
@@ -201,13 +203,12 @@ pub struct Log {
 
 /// Reads the sections whose keys are known in advance.
 pub(super) fn read(reader: &mut Reader<'_>) -> Config {
+    let engine = engine(reader);
     let config = Config {
         server: server(reader),
         store: store(reader),
-        engine: EngineSettings {
-            concurrency: reader.read("engine.concurrency", values::whole(1..=100_000)),
-            name: reader.read("engine.name", values::optional_name),
-        },
+        policies: PolicySet::new().with_longest_timeout(engine.longest_timeout),
+        engine,
         security: Security { allow_subnets: reader.read("security.allow_subnets", subnets) },
         metrics: Metrics { require_key: reader.read("metrics.require_key", values::flag) },
         log: Log {
@@ -220,7 +221,6 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Config {
         retention: retention(reader),
         jobs: jobs(reader),
         alerts: alerts(reader),
-        policies: PolicySet::new(),
         overrides: BTreeMap::new(),
         providers: BTreeMap::new(),
         warnings: Vec::new(),
@@ -278,6 +278,14 @@ fn store(reader: &mut Reader<'_>) -> Store {
         reader.complain_about("store.synchronous", reason);
     }
     store
+}
+
+fn engine(reader: &mut Reader<'_>) -> EngineSettings {
+    EngineSettings {
+        concurrency: reader.read("engine.concurrency", values::whole(1..=100_000)),
+        name: reader.read("engine.name", values::optional_name),
+        longest_timeout: reader.read("engine.longest_timeout", values::asked_timeout),
+    }
 }
 
 fn subnets(given: &Given) -> Read<Vec<Subnet>> {

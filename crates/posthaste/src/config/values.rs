@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::duration;
 use posthaste_core::fields;
+use posthaste_core::policy::LONGEST_TIMEOUT;
 use serde_json::Value;
 
 use super::layers::Given;
@@ -100,6 +101,15 @@ pub(super) fn wait(given: &Given) -> Read<Duration> {
     let length = length(given)?;
     if length < Duration::from_millis(1) || length > LONGEST_WAIT {
         return Err(expected("from 1ms to 1d", given));
+    }
+    Ok(length)
+}
+
+/// How long a timeout may be that somebody asks for.
+pub(super) fn asked_timeout(given: &Given) -> Read<Duration> {
+    let length = length(given)?;
+    if length < Duration::from_secs(1) || length > LONGEST_TIMEOUT {
+        return Err(expected("from 1s to 10m", given));
     }
     Ok(length)
 }

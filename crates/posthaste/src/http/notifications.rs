@@ -35,7 +35,8 @@ pub(super) async fn send(api: &Api, mut ask: Ask) -> Result {
     Query::of(&ask)?.finish()?;
     let tenant = ask.caller.sends_for();
     let text = json_body(api, &mut ask, LARGEST_NOTIFICATION).await?;
-    let door = Door { tenant: &tenant, guard: &api.guard, now: api.engine.now() };
+    let (guard, policies) = (&api.guard, api.engine.policies());
+    let door = Door { tenant: &tenant, guard, policies, now: api.engine.now() };
     let notification = match door.read(api.engine.notification_id(), &text) {
         Ok(notification) => notification,
         // What was taken once stays taken, even where it came too late today: its expiry has passed, or the rules changed.
@@ -66,7 +67,8 @@ pub(super) async fn send_batch(api: &Api, mut ask: Ask) -> Result {
         let detail = format!("a batch has from 1 to {LARGEST_COUNT} notifications, not {}", items.len());
         return Err(Problem::at("/notifications", detail));
     }
-    let door = Door { tenant: &tenant, guard: &api.guard, now: api.engine.now() };
+    let (guard, policies) = (&api.guard, api.engine.policies());
+    let door = Door { tenant: &tenant, guard, policies, now: api.engine.now() };
     let (mut taken, mut accepted, mut rejected) = (Vec::with_capacity(items.len()), vec![], vec![]);
     for (index, item) in items.into_iter().enumerate() {
         if index % AT_ONCE == AT_ONCE - 1 {

@@ -9,6 +9,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::policies::Policies;
 use posthaste_wire::guard::{Guard, RefusedUrl};
 use posthaste_wire::webhook::check_headers;
 use serde_json::Value;
@@ -31,6 +32,7 @@ const LONGEST_METADATA: usize = 16 * 1024;
 pub(super) struct Door<'a> {
     pub(super) tenant: &'a Tenant,
     pub(super) guard: &'a Guard,
+    pub(super) policies: &'a Policies,
     pub(super) now: Timestamp,
 }
 
@@ -48,7 +50,7 @@ impl Door<'_> {
         let headers = headers(&mut object)?;
         let metadata = metadata(&mut object)?;
         let module = object.line("module", LONGEST_NAME)?;
-        let policy = policy(&mut object)?;
+        let policy = self.policy(&mut object)?;
         let priority = object.typed::<Priority>("priority", "one of critical, high, normal, low")?;
         let subject = object.line("subject", LONGEST_SUBJECT)?;
         let event_key = object.line("eventKey", LONGEST_NAME)?;
@@ -104,6 +106,13 @@ impl Door<'_> {
             return Err(Problem::at("/notBefore", detail));
         }
         Ok((not_before, expires_at))
+    }
+
+    fn policy(&self, object: &mut Object<'_>) -> Result<Option<PolicyLayer>> {
+        let Some(value) = once(object, "policy")? else { return Ok(None) };
+        let layer = PolicyLayer::from_json(&value)
+            .and_then(|layer| self.policies.check_message(&layer).map(|()| layer));
+        layer.map(Some).map_err(|bad| bad.under("policy").into())
     }
 
     fn destination(&self, channel: Channel, to: &str) -> Result<String> {
@@ -202,12 +211,6 @@ fn once(object: &mut Object<'_>, name: &'static str) -> Result<Option<Value>> {
     let Some(value) = object.take(name) else { return Ok(None) };
     let read: std::result::Result<Unique, _> = serde_json::from_str(value.get());
     read.map(|Unique(value)| Some(value)).map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
-}
-
-fn policy(object: &mut Object<'_>) -> Result<Option<PolicyLayer>> {
-    let Some(value) = once(object, "policy")? else { return Ok(None) };
-    let layer = PolicyLayer::from_json(&value).and_then(|layer| layer.check().map(|()| layer));
-    layer.map(Some).map_err(|bad| bad.under("policy").into())
 }
 
 /// Fields of the contract whose feature is still to come are told so, not called unknown.

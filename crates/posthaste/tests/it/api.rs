@@ -15,6 +15,7 @@ mod s3;
 mod schema;
 mod sends;
 mod tenants;
+mod timeouts;
 mod wrong_addresses;
 mod wrong_input;
 mod wrong_policies;

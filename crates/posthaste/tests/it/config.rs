@@ -23,6 +23,7 @@ url = "sqlite://posthaste.db"  # what follows is a path, relative or absolute; o
 unsafe_durability = false
 [engine]
 concurrency = 256
+longest_timeout = "60s"        # what a message, template or tenant may ask for
 [security]
 allow_subnets = []             # the SSRF guard's exceptions; `dev` allows loopback; configured providers are not guarded
 [breaker]
@@ -109,6 +110,7 @@ fn a_program_that_is_told_nothing_has_the_defaults_of_the_contract() {
     assert_eq!((store.connections, waits, store.prepared), (10, [5, 10, 5].map(secs), true));
     assert_eq!(store.root_certificates, None);
     assert_eq!((config.engine.concurrency, &config.engine.name), (256, &None));
+    assert_eq!((config.engine.longest_timeout, config.policies.longest_timeout()), (secs(60), secs(60)));
     assert!(config.security.allow_subnets.is_empty());
     let breaker = &config.breaker;
     let figures = (breaker.failure_threshold, breaker.break_duration, breaker.forget_after);
@@ -156,6 +158,20 @@ fn the_samples_in_the_comments_of_the_default_file_can_be_used() {
     assert_eq!(config.providers.len(), 3);
     assert_eq!(config.overrides.len(), 1);
     assert_eq!(layer(&config, "channel:webhook")["quick"]["statusCodes"], json!([404]));
+}
+
+#[test]
+fn the_file_may_give_a_tenant_a_longer_timeout_than_the_tenant_may_ask_for() {
+    let file = "[engine]\nlongest_timeout = \"20s\"\n[policies.\"tenant:acme\"]\ntimeout = \"10m\"";
+    let config = load(file, &[], &[]).unwrap();
+    assert_eq!((config.engine.longest_timeout, config.policies.longest_timeout()), (secs(20), secs(20)));
+    let own = serde_json::from_value(json!({"timeout": "30s"})).unwrap();
+    let timeout = |tenant, own| config.policies.resolve(Channel::Webhook, tenant, None, own).timeout;
+    assert_eq!((timeout("acme", None), timeout("acme", Some(&own))), (secs(600), secs(20)));
+    for (least, most) in [("1s", 1), ("10m", 600)] {
+        let config = load("", &[("POSTHASTE__ENGINE__LONGEST_TIMEOUT", least)], &[]).unwrap();
+        assert_eq!(config.policies.longest_timeout(), secs(most));
+    }
 }
 
 #[test]

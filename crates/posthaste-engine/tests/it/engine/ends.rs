@@ -15,6 +15,7 @@ async fn filled() -> (Rig, posthaste_engine::engine::Engine) {
     let mut rig = Rig::new();
     rig.settings.concurrency = 4;
     rig.settings.age_check = secs(60);
+    rig.longest_timeout = secs(600);
     rig.always("hangs", Script::Hang);
     let engine = rig.start().await;
     for _ in 0..2 {

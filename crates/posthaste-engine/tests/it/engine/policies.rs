@@ -3,17 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::attempt::Outcome;
+use posthaste_core::failure::FailureType;
 use posthaste_core::fields::BadField;
 use posthaste_core::notification::Notification;
-use posthaste_core::policy::{PolicyLayer, Scope};
+use posthaste_core::policy::{PolicyLayer, Scope, Source};
 use posthaste_core::state::State;
+use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
 use posthaste_engine::engine::Engine;
 
 use super::PLAIN;
 use crate::rig::{
-    FaultyStore, Rig, Script, Trouble, ada, assert_arrived, http, ms, notification, pass, secs, send,
-    someone_of,
+    FaultyStore, Rig, Script, Trouble, ada, assert_arrived, assert_at, http, ms, notification, pass, secs,
+    send, someone_of,
 };
 
 fn layer(json: &str) -> PolicyLayer {
@@ -203,4 +206,54 @@ async fn an_engine_with_impossible_settings_still_works() {
     pass(secs(1)).await;
     assert_eq!(rig.state(id).await, State::Succeeded);
     assert_eq!(engine.drain(Duration::MAX).await.unwrap(), 0);
+}
+
+/// Two attempts of at most ten minutes.
+const TEN_MINUTES: &str = r#"{"strategy": "fixed", "initialDelay": "5m", "maxAttempts": 2, "jitter": "none",
+    "timeout": "10m", "quick": {"tries": 0}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_timeout_that_was_kept_before_is_cut_off_at_the_limit_and_the_rest_stays() {
+    let mut rig = Rig::new();
+    rig.longest_timeout = secs(600);
+    rig.always("a", Script::Hang);
+    let before = rig.start().await;
+    put(&before, "tenant:default", layer(TEN_MINUTES)).await;
+    let by_tenant = send(&before, without_policy(&before, "a")).await;
+    let by_itself = send(&before, notification(&before, "a", TEN_MINUTES)).await;
+    pass(secs(1)).await;
+    drop(before);
+    // The next version has the usual limit. It takes the leases back and sends both again.
+    rig.longest_timeout = secs(60);
+    let engine = rig.start().await;
+    pass(secs(900)).await;
+    for id in [by_tenant, by_itself] {
+        let attempts = rig.attempts(id).await;
+        let failed = Outcome::Failed(FailureType::Timeout);
+        assert_eq!(rig.outcomes(id).await, [(1, 1, failed), (1, 2, failed)]);
+        for attempt in &attempts {
+            assert_at(attempt.duration, secs(60));
+        }
+        assert_at(attempts[1].started_at.since(attempts[0].started_at), secs(360));
+        assert_eq!(rig.state(id).await, State::DeadLetter);
+    }
+    let kept = engine.policies().set();
+    assert_eq!(kept.layer_of(Source::Api, &"tenant:default".parse().unwrap()), Some(&layer(TEN_MINUTES)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_timeout_beyond_the_limit_is_refused_but_for_all_tenants() {
+    let rig = Rig::new();
+    rig.always("a", Script::Hang);
+    let engine = rig.start().await;
+    for scope in ["tenant:default", "template:welcome"] {
+        let refused = engine.put_policy(&scope.parse().unwrap(), Some(layer(TEN_MINUTES)), &ada()).await;
+        assert!(matches!(refused, Err(ActError::Policy(bad)) if bad.field == "timeout"), "{scope}");
+    }
+    let refused = engine.accept(None, vec![notification(&engine, "a", TEN_MINUTES)]).await;
+    assert!(matches!(refused, Err(AcceptError::Policy(bad)) if bad.field == "timeout"));
+    put(&engine, "channel:webhook", layer(TEN_MINUTES)).await;
+    let id = send(&engine, without_policy(&engine, "a")).await;
+    pass(secs(601)).await;
+    assert_at(rig.attempts(id).await[0].duration, secs(600));
 }

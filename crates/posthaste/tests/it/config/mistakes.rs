@@ -63,6 +63,16 @@ const FILES: &[(&str, &str)] = &[
     ("[store]\nmigrate = \"no\"", "FILE: store.migrate must be true or false, not `no`"),
     ("[store]\nroot_certificates = true", "FILE: store.root_certificates must be a text, not true"),
     ("[store]\npool = 5", "FILE: store.pool is unknown; "),
+    (
+        "[engine]\nlongest_timeout = \"999ms\"",
+        "FILE: engine.longest_timeout must be from 1s to 10m, not `999ms`",
+    ),
+    ("[engine]\nlongest_timeout = 601", "FILE: engine.longest_timeout must be from 1s to 10m, not 601"),
+    ("[engine]\nlongest_timeout = \"never\"", "FILE: engine.longest_timeout cannot be used: "),
+    (
+        "[policies.\"tenant:acme\"]\ntimeout = \"11m\"",
+        "FILE: policies.\"tenant:acme\".timeout must be more than 0s and at most 10m",
+    ),
     ("[engine]\nconcurrency = 0", "FILE: engine.concurrency must be a whole number from 1 to 100000, not 0"),
     (
         "[security]\nallow_subnets = [\"10.0.0.1/8\"]",
