@@ -6,6 +6,7 @@ use std::time::Duration;
 use posthaste_core::attempt::Outcome;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
+use posthaste_engine::clock::Clock;
 
 use super::PLAIN;
 use crate::rig::{FaultyStore, Rig, Script, Trouble, http, ms, notification, pass, secs, send};
@@ -262,4 +263,41 @@ async fn a_dead_node_that_cannot_be_taken_from_keeps_nobody_from_the_settings() 
     other.put_setting("colour", Some("red".to_owned()), "paint", "colour", &crate::rig::ada()).await.unwrap();
     pass(secs(2)).await;
     assert_eq!(engine.settings().values.get("colour").map(String::as_str), Some("red"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_beats_while_it_takes_back_from_many_dead_ones_on_a_slow_store() {
+    let rig = Rig::new();
+    rig.script("a", vec![Script::Hang; 8]);
+    let mut held = vec![];
+    for _ in 0..8 {
+        let dies = rig.start().await;
+        held.push(send(&dies, notification(&dies, "a", PLAIN)).await);
+        pass(ms(10)).await;
+    }
+    assert_eq!(rig.channel.arrivals().len(), 8);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let (us, _) = engine.nodes().await.unwrap();
+    // One after the other, these take three times as long as a heartbeat holds.
+    store.next("reclaim", vec![Trouble::DoneLate(secs(5)); 100]);
+    let (mut taking, mut beats) = (0, store.calls("heartbeat"));
+    while rig.model.inspect(|tables| tables.nodes.len()) > 1 {
+        assert!(rig.elapsed() < secs(120), "they are taken back one day");
+        pass(ms(500)).await;
+        let expires = rig.model.inspect(|tables| tables.nodes[&us].expires);
+        assert!(expires > rig.clock.now(), "the node lost its own leases while it took back");
+        if store.calls("reclaim") > taking {
+            assert!(store.calls("heartbeat") > beats, "no heartbeat between two of them");
+            (taking, beats) = (store.calls("reclaim"), store.calls("heartbeat"));
+            let id = send(&engine, notification(&engine, "b", PLAIN)).await;
+            pass(ms(10)).await;
+            assert_eq!(rig.state(id).await, State::Succeeded, "its leases outlast a try");
+        }
+    }
+    assert!(taking >= 8);
+    pass(secs(10)).await;
+    for id in held {
+        assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 2));
+    }
 }
