@@ -1,5 +1,6 @@
 //! Waking: due work is announced at its time. The next due time is known, so the loop sleeps until then.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::Notify;
 
 use crate::engine::Shared;
-use crate::store::Result;
+use crate::store::{Result, Wakes};
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -57,11 +58,11 @@ impl Alarm {
 
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    // What was due before is found by the first sweep.
-    let mut after = (shared.node.now(), NotificationId::LAST);
+    let mut rounds = Rounds::new(shared.node.now());
     loop {
         shared.due.clear();
-        match look(&shared, &mut after).await {
+        match rounds.look(&shared).await {
+            Ok(_) if !rounds.behind.is_empty() => {}
             Ok(next) => shared.due.sleep(&shared, next, shared.settings.sweep).await,
             Err(error) => {
                 shared.store_failed("look for due work", &error);
@@ -71,18 +72,49 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Announces what became due since the last look; returns when the next row becomes due.
-async fn look(shared: &Shared, after: &mut (Timestamp, NotificationId)) -> Result<Option<Timestamp>> {
-    let until = shared.node.now();
-    loop {
-        let wakes = shared.store.wakes(*after, until, PAGE).await?;
-        shared.floor.ready(wakes.buckets.iter().map(|(bucket, tenant)| (tenant, *bucket)));
-        match wakes.more {
-            Some(cursor) => *after = cursor,
-            None => {
-                *after = (until, NotificationId::LAST);
-                return Ok(wakes.next);
+/// How far the loop has looked. Where more becomes due at once than a page holds, the rest is read page by page beside what
+/// becomes due later: a wave of one tenant's retries does not make others' late.
+struct Rounds {
+    after: Cursor,
+    /// What was not read to its end, and until when it was due.
+    behind: VecDeque<(Cursor, Timestamp)>,
+}
+
+/// Everything up to this row was seen.
+type Cursor = (Timestamp, NotificationId);
+
+/// The most waves that are read beside each other. Beyond it the sweep finds the rest.
+const MOST_BEHIND: usize = 16;
+
+impl Rounds {
+    /// What was due before is found by the first sweep.
+    fn new(now: Timestamp) -> Self {
+        Self { after: (now, NotificationId::LAST), behind: VecDeque::new() }
+    }
+
+    /// Announces what became due since the last look and a page of what is behind; returns when the next row becomes due.
+    async fn look(&mut self, shared: &Shared) -> Result<Option<Timestamp>> {
+        let until = shared.node.now();
+        let wakes = page(shared, self.after, until).await?;
+        self.after = (until, NotificationId::LAST);
+        if let Some(cursor) = wakes.more {
+            self.behind.push_back((cursor, until));
+            if self.behind.len() > MOST_BEHIND {
+                self.behind.pop_front();
+                shared.sweep.ask();
+            }
+        } else if let Some((cursor, until)) = self.behind.front_mut() {
+            match page(shared, *cursor, *until).await?.more {
+                Some(more) => *cursor = more,
+                None => drop(self.behind.pop_front()),
             }
         }
+        Ok(wakes.next)
     }
+}
+
+async fn page(shared: &Shared, after: Cursor, until: Timestamp) -> Result<Wakes> {
+    let wakes = shared.store.wakes(after, until, PAGE).await?;
+    shared.floor.ready(wakes.buckets.iter().map(|(bucket, tenant)| (tenant, *bucket)));
+    Ok(wakes)
 }

@@ -1,5 +1,7 @@
 //! Whose turn it is: destinations, lanes and priorities beside each other.
 
+use std::sync::Arc;
+
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::State;
@@ -7,7 +9,9 @@ use posthaste_engine::engine::Engine;
 use posthaste_engine::store::Accepted;
 
 use super::PLAIN;
-use crate::rig::{BEGIN, Rig, Script, assert_arrived, http, ms, notification, pass, secs, send};
+use crate::rig::{
+    BEGIN, FaultyStore, Rig, Script, Trouble, assert_arrived, http, ms, notification, pass, secs, send,
+};
 
 async fn send_many(engine: &Engine, count: usize, destination: &str, to: &str) -> Vec<NotificationId> {
     send_as(engine, "default", count, destination, to).await
@@ -180,5 +184,36 @@ async fn on_a_node_of_few_places_a_retry_has_its_turn_among_new_ones_without_end
         let due = BEGIN.later(secs(2));
         let since = arrivals.iter().filter(|(_, _, at)| *at >= due).position(|(of, ..)| *of == id);
         assert!(since.is_some_and(|others| others <= 8), "{places} places: {since:?} others went before it");
+    }
+}
+
+/// Twenty-five thousand notifications of one tenant become due at one moment, and every look at what is due takes its time.
+#[tokio::test(start_paused = true)]
+async fn a_wave_that_becomes_due_at_once_does_not_make_others_late() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let at = engine.now().later(secs(30));
+    let wait = |tenant: &str, destination: String, at| {
+        let mut new = notification(&engine, "a", PLAIN);
+        (new.tenant, new.destination, new.not_before) =
+            (tenant.parse().unwrap(), destination.into(), Some(at));
+        new
+    };
+    let wave: Vec<_> = (0..25_000).map(|number| wait("a", format!("http://{number}"), at)).collect();
+    assert_eq!(engine.accept(None, wave).await.unwrap(), Accepted::New);
+    let mut others = vec![];
+    for number in 1..20 {
+        let due = at.later(ms(100 * number));
+        let new = wait("b", "http://b".to_owned(), due);
+        others.push((new.id, due));
+        send(&engine, new).await;
+    }
+    pass(secs(29)).await;
+    store.next("wakes", vec![Trouble::ToldLate(ms(150)); 100]);
+    pass(secs(5)).await;
+    for (id, due) in others {
+        let late = rig.arrivals(id)[0].1 - due.since(BEGIN);
+        assert!(late <= ms(600), "{late:?} late");
     }
 }
