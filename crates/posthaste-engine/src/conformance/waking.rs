@@ -206,6 +206,11 @@ async fn buckets_are_listed_with_their_tenant_and_earliest_due_time(mut scene: S
     scene.accept(&urgent, at(40), None).await?;
     let sooner = Notification { destination: one.destination.clone(), ..scene.draft() };
     scene.accept(&sooner, at(20), None).await?;
+    // More rows in one bucket than a store may care to walk.
+    for _ in 0..20 {
+        let another = Notification { destination: one.destination.clone(), ..scene.draft() };
+        scene.accept(&another, at(35), None).await?;
+    }
     let retry = scene.in_state(State::RetryScheduled).await?;
     let theirs = scene.full_draft();
     scene.accept(&theirs, at(50), None).await?;

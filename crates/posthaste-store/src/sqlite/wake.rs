@@ -128,70 +128,99 @@ pub(super) fn expiring(conn: &Connection, until: Timestamp, limit: usize) -> Res
     Ok(found)
 }
 
-/// The buckets with rows that nobody holds: a few looks at the index for each, however many rows it has.
+/// The buckets with rows that nobody holds. Where rows are few the index is walked; a bucket with more than a few is left
+/// by a look for the next one, so that its size does not matter.
 pub(super) fn buckets(conn: &Connection, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
     let code =
         |bucket: Bucket| (bucket.flow.0, i64::from(bucket.lane.code()), i64::from(bucket.priority.code()));
-    let mut at = after.map_or((i64::MIN, 0, 0), code);
-    let mut tenant: Option<(i64, Option<Tenant>)> = None;
-    let mut found = vec![];
-    while found.len() < limit {
-        let Some((next, read)) = next_bucket(conn, at)? else { break };
-        at = next;
-        if tenant.as_ref().is_none_or(|(flow, _)| *flow != at.0) {
-            tenant = Some((at.0, tenant_of(conn, FlowId(at.0))?));
-        }
-        let Some((bucket, due)) = unless_damaged(&at, read)? else { continue };
-        let whose = tenant.as_ref().and_then(|(_, tenant)| tenant.clone());
-        found.extend(whose.map(|tenant| Waiting { bucket, tenant, due }));
-    }
-    Ok(found)
+    let mut page =
+        BucketPage { conn, limit, at: after.map_or((i64::MIN, 0, 0), code), flow: None, found: vec![] };
+    while page.go_on()? {}
+    Ok(page.found)
 }
 
 /// Flow, lane and priority as they are kept.
 type Codes = (i64, i64, i64);
 
-/// The first bucket after these codes: the next priority of the lane, else the next lane of the flow, else the next flow.
-fn next_bucket(conn: &Connection, at: Codes) -> Result<Option<(Codes, Result<(Bucket, Timestamp)>)>> {
-    for (sql, given) in
-        [(NEXT_PRIORITY, &[at.0, at.1, at.2][..]), (NEXT_LANE, &[at.0, at.1][..]), (NEXT_FLOW, &[at.0][..])]
-    {
-        let mut select = conn.prepare_cached(sql)?;
-        let mut rows = select.query(params_from_iter(given))?;
-        if let Some(row) = rows.next()? {
-            let codes = (row.get(0)?, row.get(1)?, row.get(2)?);
-            return Ok(Some((codes, bucket(row, 0).and_then(|bucket| Ok((bucket, time(row, 3)?))))));
-        }
-    }
-    Ok(None)
+/// A page of buckets.
+struct BucketPage<'c> {
+    conn: &'c Connection,
+    limit: usize,
+    /// The last bucket that was seen.
+    at: Codes,
+    /// The last flow that was looked up, with its tenant if it is known.
+    flow: Option<(i64, Option<Tenant>)>,
+    found: Vec<Waiting>,
 }
 
-const NEXT_PRIORITY: &str = "
+impl BucketPage<'_> {
+    /// How many rows of a bucket are passed over before the next bucket is looked up.
+    const FEW: usize = 8;
+
+    /// Goes on behind the last bucket: to the next priority of its lane, then to the next lane of its flow, then to the
+    /// next flow. Returns whether a bucket has to be left behind because it has many rows.
+    fn go_on(&mut self) -> Result<bool> {
+        for sql in [NEXT_PRIORITIES, NEXT_LANES, NEXT_FLOWS] {
+            let mut select = self.conn.prepare_cached(sql)?;
+            let (known, codes) = (select.parameter_count(), <[i64; 3]>::from(self.at));
+            let mut rows = select.query(params_from_iter(&codes[..known]))?;
+            let mut passed = 0;
+            while self.found.len() < self.limit
+                && let Some(row) = rows.next()?
+            {
+                let codes = (row.get(0)?, row.get(1)?, row.get(2)?);
+                if codes != self.at {
+                    (self.at, passed) = (codes, 0);
+                    self.keep(row)?;
+                } else if passed == Self::FEW {
+                    return Ok(true);
+                } else {
+                    passed += 1;
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Keeps a bucket by its first row, unless it makes no sense.
+    fn keep(&mut self, row: &Row<'_>) -> Result<()> {
+        let flow = self.at.0;
+        if self.flow.as_ref().is_none_or(|(last, _)| *last != flow) {
+            self.flow = Some((flow, tenant_of(self.conn, FlowId(flow))?));
+        }
+        let read = bucket(row, 0).and_then(|bucket| Ok((bucket, time(row, 3)?)));
+        if let Some((bucket, due)) = unless_damaged(&self.at, read)?
+            && let Some((_, Some(tenant))) = &self.flow
+        {
+            self.found.push(Waiting { bucket, tenant: tenant.clone(), due });
+        }
+        Ok(())
+    }
+}
+
+const NEXT_PRIORITIES: &str = "
     select flow, lane, priority, due
     from queue indexed by queue_claim
     where node is null
     and flow = ?1
     and lane = ?2
     and priority > ?3
-    order by priority, due
-    limit 1";
+    order by priority, due";
 
-const NEXT_LANE: &str = "
+const NEXT_LANES: &str = "
     select flow, lane, priority, due
     from queue indexed by queue_claim
     where node is null
     and flow = ?1
     and lane > ?2
-    order by lane, priority, due
-    limit 1";
+    order by lane, priority, due";
 
-const NEXT_FLOW: &str = "
+const NEXT_FLOWS: &str = "
     select flow, lane, priority, due
     from queue indexed by queue_claim
     where node is null
     and flow > ?1
-    order by flow, lane, priority, due
-    limit 1";
+    order by flow, lane, priority, due";
 
 /// Rows that have been due for long, the longest due first.
 pub(super) fn overdue(

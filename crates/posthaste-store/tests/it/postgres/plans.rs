@@ -106,7 +106,7 @@ fn read_so_far(server: &Server, database: &str) -> u64 {
 
 /// A page of each look of the waking loop, from the beginning, from the middle and from the end of what waits.
 async fn look_everywhere(store: &PostgresStore) {
-    const PAGE: usize = 20;
+    const PAGE: usize = 500;
     let (due, now) = (Timestamp::from_micros(1_000), Timestamp::from_micros(3_000));
     let (middle, all) = (NotificationId::from_bytes(30_000u128.to_be_bytes()), NotificationId::LAST);
     let first = |lane| Bucket { flow: FlowId(1), lane, priority: Priority::Normal };
@@ -129,10 +129,20 @@ async fn look_everywhere(store: &PostgresStore) {
 async fn no_look_reads_more_because_more_is_waiting() {
     const ROUNDS: u64 = 8;
     let server = Server::shared();
-    // What the planner knows when the statements are planned: nothing, or everything.
-    for analyzed in ["", "; analyze"] {
+    // What the planner takes the tables for when it plans: unknown, well known, and empty.
+    for known in ["unknown", "known", "empty"] {
         let database = server.database();
-        server.sql(&database, &format!("{FILL}{analyzed}"));
+        server.sql(&database, FILL);
+        match known {
+            "known" => drop(server.sql(&database, "analyze")),
+            "empty" => {
+                server.sql(&database, "delete from queue; truncate flow, notification restart identity");
+                // A table with pages and no rows: it stays empty to the planner until somebody looks again.
+                server.sql(&database, "vacuum (analyze, truncate off)");
+                server.sql(&database, FILL);
+            }
+            _ => {}
+        }
         let before = read_so_far(server, &database);
         let options = PostgresOptions { connections: 1, ..callers_time() };
         let store = PostgresStore::connect(&server.url(&database), options).await.unwrap();
@@ -142,8 +152,7 @@ async fn no_look_reads_more_because_more_is_waiting() {
         }
         drop(store);
         let read = (read_so_far(server, &database) - before) / ROUNDS;
-        // 14 pages of at most 20 rows, with a few entries of indexes for each row.
-        println!("{read} after {analyzed:?}");
-        assert!(read < 2_000, "{read} rows and entries were read in a round, after {analyzed:?}");
+        // 14 pages of at most 500 rows, with up to four rows and entries of indexes for each.
+        assert!(read < 28_000, "{read} rows and entries were read in a round, tables {known}");
     }
 }
