@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use posthaste_engine::engine::Engine;
@@ -122,7 +122,7 @@ impl Api {
 
     async fn find_and_answer(&self, request: Request<Incoming>) -> (Option<Route>, Result) {
         let (head, body) = request.into_parts();
-        let found = Route::find(&head.method, head.uri.path());
+        let found = has_one_host(&head).and_then(|()| Route::find(&head.method, head.uri.path()));
         let (route, inner) = match found {
             Ok((route, inner)) => (route, inner.to_owned()),
             Err(problem) => return (None, Err(problem)),
@@ -210,6 +210,17 @@ impl server::Answer for Api {
         self.requests.note(route, response.status(), begun.elapsed());
         response
     }
+}
+
+/// RFC 9112, 3.2: a request of HTTP/1.1 names its host, once. Two parties that read another one each can be played off
+/// against each other.
+fn has_one_host(head: &Parts) -> Result<()> {
+    let hosts = head.headers.get_all(HOST).iter().count();
+    if hosts == 1 || (hosts == 0 && head.version < Version::HTTP_11) {
+        return Ok(());
+    }
+    let detail = format!("a request has one header `Host`, and this one has {hosts}");
+    Err(Problem { parameter: Some("Host".to_owned()), ..Problem::new(Kind::BadRequest, detail) })
 }
 
 /// A JSON answer of a shape that keeps some of its text as it came.

@@ -19,6 +19,8 @@ use posthaste_engine::sparing::Sparing;
 /// The kinds of problems. Status and code of each are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
+    /// The head of the request is not in order.
+    BadRequest,
     /// The body is not JSON, or nested too deeply.
     BadJson,
     /// A field or parameter is missing, unknown or not in order.
@@ -69,7 +71,8 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
+        Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
         Self::DestinationForbidden,
@@ -98,6 +101,7 @@ impl Kind {
     /// Status, code and title.
     pub const fn shown(self) -> (StatusCode, &'static str, &'static str) {
         match self {
+            Self::BadRequest => (StatusCode::BAD_REQUEST, "BAD_REQUEST", "The request is not valid HTTP"),
             Self::BadJson => (StatusCode::BAD_REQUEST, "BAD_JSON", "The body is not valid JSON"),
             Self::Invalid => (
                 StatusCode::UNPROCESSABLE_ENTITY,

@@ -42,20 +42,21 @@ impl<'a> Query<'a> {
                 let detail = format!("the query has more than {MOST} parameters");
                 return Err(Problem::new(Kind::Invalid, detail));
             }
-            if pairs.iter().any(|(other, _)| *other == name) {
+            let wrong = if pairs.iter().any(|(other, _)| *other == name) {
+                Some("is given twice".to_owned())
+            } else if value.len() > LONGEST {
+                Some(format!("is longer than {LONGEST} bytes"))
+            } else if value.is_empty() {
+                Some("is empty: leave it out, or say what it is".to_owned())
+            } else if value.contains('\0') {
+                // No text that is kept holds one, and PostgreSQL does not even take the question.
+                Some("holds the character NUL".to_owned())
+            } else {
+                None
+            };
+            if let Some(wrong) = wrong {
                 let name = short(&name);
-                return Err(Problem::parameter(&name, format!("`{name}` is given twice")));
-            }
-            if value.len() > LONGEST {
-                let name = short(&name);
-                return Err(Problem::parameter(&name, format!("`{name}` is longer than {LONGEST} bytes")));
-            }
-            if value.is_empty() {
-                let name = short(&name);
-                return Err(Problem::parameter(
-                    &name,
-                    format!("`{name}` is empty: leave it out, or say what it is"),
-                ));
+                return Err(Problem::parameter(&name, format!("`{name}` {wrong}")));
             }
             pairs.push((name, Some(value)));
         }

@@ -1,12 +1,33 @@
 //! The HTTP API, asked over the network as a program would, with a real store and a real receiver behind it.
 //!
+//! Each test runs on SQLite and on PostgreSQL (`on_each_store!`): what a caller sees does not tell which one it is.
 //! Every answer that these tests see is held against openapi.json (`running` asks, `schema` checks).
+
+/// Makes two tests of each function, one for each store. In parentheses is what `tokio::test` is told.
+macro_rules! on_each_store {
+    ($($name:ident $(($($how:tt)*))?;)*) => {
+        mod on_sqlite {
+            $(#[tokio::test $(($($how)*))?]
+            async fn $name() {
+                super::$name(super::StoreKind::Sqlite).await;
+            })*
+        }
+
+        mod on_postgres {
+            $(#[tokio::test $(($($how)*))?]
+            async fn $name() {
+                super::$name(super::StoreKind::Postgres).await;
+            })*
+        }
+    };
+}
 
 mod acts;
 mod docs;
 mod figures;
 mod fuzz;
 mod lists;
+mod nul;
 mod openapi;
 mod policies;
 mod probes;

@@ -290,6 +290,34 @@ async fn a_bad_head_gets_400_and_the_connection_closes() {
 }
 
 #[tokio::test]
+async fn a_request_of_http_1_1_names_one_host() {
+    let (_home, program) = start(10).await;
+    let mut line = Line::open(&program).await;
+    for (version, hosts, status) in [
+        ("1.1", "", 400),
+        ("1.1", "host: a\r\nhost: a\r\n", 400),
+        ("1.1", "host: a\r\nHost: b\r\n", 400),
+        ("1.1", "host: a\r\n", 200),
+        // The empty name is one, and before 1.1 there was none.
+        ("1.1", "host:\r\n", 200),
+        ("1.0", "connection: keep-alive\r\n", 200),
+        ("1.0", "connection: keep-alive\r\nhost: a\r\nhost: b\r\n", 400),
+    ] {
+        line.say(&format!("GET /healthz HTTP/{version}\r\n{hosts}\r\n")).await;
+        let answer = line.answer().await;
+        assert_eq!(answer.status, status, "{version} {hosts:?}");
+        if status == 400 {
+            assert!(answer.head.contains("content-type: application/problem+json"), "{}", answer.head);
+            assert_eq!(
+                (&answer.json()["code"], &answer.json()["parameter"]),
+                (&"BAD_REQUEST".into(), &"Host".into())
+            );
+        }
+    }
+    program.stop().await;
+}
+
+#[tokio::test]
 async fn a_head_that_is_too_large_is_refused_and_the_connection_closes() {
     let (_home, program) = start(10).await;
     let mut line = Line::open(&program).await;

@@ -8,14 +8,13 @@ use http::Method;
 use posthaste::http::route::Route;
 use serde_json::json;
 
-use super::running::{ADMIN, Running, slow};
+use super::running::{ADMIN, Running, StoreKind, slow};
 
 const ACTS: [Route; 6] =
     [Route::Retry, Route::RetryNow, Route::Cancel, Route::Requeue, Route::Discard, Route::Restore];
 
-#[tokio::test]
-async fn an_act_takes_an_empty_body_and_refuses_what_it_would_ignore() {
-    let running = Running::start().await;
+async fn an_act_takes_an_empty_body_and_refuses_what_it_would_ignore(on: StoreKind) {
+    let running = Running::start(on).await;
     let mut waiting = running.webhook("/ok");
     waiting["notBefore"] = json!("2100-01-01T00:00:00Z");
     let admin = &running.admin;
@@ -67,10 +66,9 @@ fn ask_and_go(running: &Running, path: &str, key: &str, body: &str, after: Durat
     std::thread::sleep(after);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sender_that_goes_away_has_sent_all_or_nothing() {
+async fn a_sender_that_goes_away_has_sent_all_or_nothing(on: StoreKind) {
     const SENDS: u64 = 40;
-    let running = Running::start().await;
+    let running = Running::start(on).await;
     let letter = |number: u64| {
         let mut one = running.webhook("/ok");
         one["correlationId"] = json!(format!("gone-{number}"));
@@ -91,9 +89,8 @@ async fn a_sender_that_goes_away_has_sent_all_or_nothing() {
     running.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_act_of_somebody_who_goes_away_is_done_or_not_and_what_follows_is_too() {
-    let running = Running::start().await;
+async fn an_act_of_somebody_who_goes_away_is_done_or_not_and_what_follows_is_too(on: StoreKind) {
+    let running = Running::start(on).await;
     let mut letters = vec![];
     for _ in 0..20 {
         let mut one = running.webhook("/sequence/400,200");
@@ -115,4 +112,10 @@ async fn an_act_of_somebody_who_goes_away_is_done_or_not_and_what_follows_is_too
         assert_eq!(shown["attempts"].as_array().unwrap().len(), 2, "{shown}");
     }
     running.stop().await;
+}
+
+on_each_store! {
+    an_act_takes_an_empty_body_and_refuses_what_it_would_ignore;
+    a_sender_that_goes_away_has_sent_all_or_nothing(flavor = "multi_thread", worker_threads = 2);
+    an_act_of_somebody_who_goes_away_is_done_or_not_and_what_follows_is_too(flavor = "multi_thread", worker_threads = 2);
 }

@@ -14,7 +14,7 @@ use posthaste_engine::clock::Clock;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::running::{ADMIN, Running, checked};
+use super::running::{ADMIN, Running, StoreKind, checked};
 
 const README: &str = include_str!("../../../../../README.md");
 const API: &str = include_str!("../../../../../docs/api.md");
@@ -56,7 +56,8 @@ struct Page {
 
 impl Page {
     async fn start() -> Self {
-        let running = Running::with(|config| config.engine.name = Some("mail-1".to_owned())).await;
+        let running =
+            Running::with(StoreKind::Sqlite, |config| config.engine.name = Some("mail-1".to_owned())).await;
         let (api, sink) = (running.address().to_string(), running.sink.address().to_string());
         let names = BTreeMap::from([(DEV[0].to_owned(), api), (DEV[1].to_owned(), sink)]);
         Self { running, names }

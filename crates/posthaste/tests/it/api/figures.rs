@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use http::Method;
 use serde_json::{Value, json};
 
-use super::running::{ADMIN, Running, slow};
+use super::running::{ADMIN, Running, StoreKind, slow};
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
 
@@ -29,9 +29,8 @@ async fn mix(running: &Running) {
     admin.send(&waits).await;
 }
 
-#[tokio::test]
-async fn the_stats_count_what_there_is() {
-    let running = Running::start().await;
+async fn the_stats_count_what_there_is(on: StoreKind) {
+    let running = Running::start(on).await;
     let nothing = json!({
         "queued": 0, "sending": 0, "inRetry": 0, "inDeadLetter": 0, "successRate24h": null, "oldestDueSeconds": null, "channels": {},
     });
@@ -97,9 +96,8 @@ fn read(page: &str) -> Figures {
     Figures { families, samples }
 }
 
-#[tokio::test]
-async fn the_metrics_are_prometheus_text_and_each_is_on_the_page() {
-    let running = Running::with(|config| config.engine.name = Some("first".to_owned())).await;
+async fn the_metrics_are_prometheus_text_and_each_is_on_the_page(on: StoreKind) {
+    let running = Running::with(on, |config| config.engine.name = Some("first".to_owned())).await;
     mix(&running).await;
     running.admin.ask(Method::GET, "/nowhere", &[], "").await.problem(404, "not-found");
     let told = running.caller(None).ask(Method::GET, "/metrics", &[], "").await;
@@ -171,9 +169,8 @@ fn histograms_are_whole(figures: &Figures) {
     }
 }
 
-#[tokio::test]
-async fn the_metrics_can_be_put_behind_a_key() {
-    let running = Running::with(|config| config.metrics.require_key = true).await;
+async fn the_metrics_can_be_put_behind_a_key(on: StoreKind) {
+    let running = Running::with(on, |config| config.metrics.require_key = true).await;
     running.caller(None).ask(Method::GET, "/metrics", &[], "").await.problem(401, "UNAUTHORIZED");
     running.caller(Some(ADMIN)).ask(Method::GET, "/metrics", &[], "").await.is(200);
     // The figures are those of all tenants, so that of one may not read them.
@@ -182,9 +179,8 @@ async fn the_metrics_can_be_put_behind_a_key() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn the_nodes_are_told_to_admins_with_what_each_holds() {
-    let running = Running::with(|config| config.engine.name = Some("first".to_owned())).await;
+async fn the_nodes_are_told_to_admins_with_what_each_holds(on: StoreKind) {
+    let running = Running::with(on, |config| config.engine.name = Some("first".to_owned())).await;
     let id = running.admin.send(&running.webhook("/hang")).await;
     running.admin.wait(&id, "processing").await;
     let told = running.admin.get("/v1/nodes").await;
@@ -203,4 +199,11 @@ async fn the_nodes_are_told_to_admins_with_what_each_holds() {
     assert!(joined <= beat && beat < expires, "{told}");
     running.admin.ask(Method::GET, "/v1/nodes?alive=true", &[], "").await.problem(422, "VALIDATION_FAILED");
     running.stop().await;
+}
+
+on_each_store! {
+    the_stats_count_what_there_is;
+    the_metrics_are_prometheus_text_and_each_is_on_the_page;
+    the_metrics_can_be_put_behind_a_key;
+    the_nodes_are_told_to_admins_with_what_each_holds;
 }

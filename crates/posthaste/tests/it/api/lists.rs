@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::running::{Running, slow};
+use super::running::{Running, StoreKind, slow};
 
 fn text<'a>(row: &'a Value, name: &str) -> &'a str {
     row[name].as_str().unwrap_or_else(|| panic!("{name} of {row}"))
@@ -15,9 +15,8 @@ fn ids(rows: &[Value]) -> Vec<String> {
     rows.iter().map(|row| text(row, "notificationId").to_owned()).collect()
 }
 
-#[tokio::test]
-async fn paging_shows_every_row_once_while_new_ones_arrive() {
-    let running = Running::start().await;
+async fn paging_shows_every_row_once_while_new_ones_arrive(on: StoreKind) {
+    let running = Running::start(on).await;
     let one = running.webhook("/ok");
     let told = running
         .admin
@@ -110,9 +109,8 @@ async fn mixed(running: &Running) -> Vec<String> {
     sent
 }
 
-#[tokio::test]
-async fn each_filter_finds_what_it_says_and_nothing_else() {
-    let running = Running::start().await;
+async fn each_filter_finds_what_it_says_and_nothing_else(on: StoreKind) {
+    let running = Running::start(on).await;
     let sent = mixed(&running).await;
     for (query, wanted) in FILTERS {
         let mut found = ids(&running.admin.all(&format!("/v1/notifications?{query}")).await);
@@ -138,9 +136,8 @@ async fn each_filter_finds_what_it_says_and_nothing_else() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn the_retry_queue_shows_what_is_due_soonest_first() {
-    let running = Running::start().await;
+async fn the_retry_queue_shows_what_is_due_soonest_first(on: StoreKind) {
+    let running = Running::start(on).await;
     let mut wanted = vec![];
     for minutes in [30, 5, 90, 10, 60, 20] {
         let mut one = running.webhook("/status/503");
@@ -158,9 +155,8 @@ async fn the_retry_queue_shows_what_is_due_soonest_first() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn dead_letters_are_listed_by_status_and_keep_their_payload_and_history() {
-    let running = Running::start().await;
+async fn dead_letters_are_listed_by_status_and_keep_their_payload_and_history(on: StoreKind) {
+    let running = Running::start(on).await;
     let admin = &running.admin;
     let mut letters = vec![];
     for at in 0..3 {
@@ -224,9 +220,8 @@ async fn dead_letters_are_listed_by_status_and_keep_their_payload_and_history() 
     running.stop().await;
 }
 
-#[tokio::test]
-async fn each_act_leaves_its_row_in_the_audit() {
-    let running = Running::start().await;
+async fn each_act_leaves_its_row_in_the_audit(on: StoreKind) {
+    let running = Running::start(on).await;
     let admin = &running.admin;
     let dead = admin.send_until(&running.webhook("/sequence/400,400,200"), "deadLetter").await;
     let (id, letter) = (text(&dead, "notificationId"), text(&dead, "deadLetterId"));
@@ -254,4 +249,12 @@ async fn each_act_leaves_its_row_in_the_audit() {
         done["events"].as_array().unwrap().iter().map(|event| text(event, "event")).collect();
     assert_eq!(events, ["discard", "restore", "retry", "requeue"]);
     running.stop().await;
+}
+
+on_each_store! {
+    paging_shows_every_row_once_while_new_ones_arrive;
+    each_filter_finds_what_it_says_and_nothing_else;
+    the_retry_queue_shows_what_is_due_soonest_first;
+    dead_letters_are_listed_by_status_and_keep_their_payload_and_history;
+    each_act_leaves_its_row_in_the_audit;
 }

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::running::{Caller, Running};
+use super::running::{Caller, Running, StoreKind};
 
 async fn put(caller: &Caller, scope: &str, policy: &Value) -> Value {
     caller.ask(Method::PUT, &format!("/v1/policies/{scope}"), &[], policy.to_string()).await.is(200)
@@ -25,9 +25,8 @@ fn whole() -> Value {
     })
 }
 
-#[tokio::test]
-async fn a_policy_is_put_read_replaced_and_removed() {
-    let running = Running::start().await;
+async fn a_policy_is_put_read_replaced_and_removed(on: StoreKind) {
+    let running = Running::start(on).await;
     let admin = &running.admin;
     let before = admin.get("/v1/policies").await;
     for scope in ["global", "channel:webhook", "tenant:acme", "template:welcome"] {
@@ -56,9 +55,8 @@ async fn a_policy_is_put_read_replaced_and_removed() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn every_effective_policy_is_whole_and_can_be_put_back() {
-    let running = Running::start().await;
+async fn every_effective_policy_is_whole_and_can_be_put_back(on: StoreKind) {
+    let running = Running::start(on).await;
     let fields = [
         "strategy",
         "maxAttempts",
@@ -100,9 +98,8 @@ async fn every_effective_policy_is_whole_and_can_be_put_back() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn the_narrower_scope_wins_and_a_change_acts_on_the_next_decision() {
-    let running = Running::start().await;
+async fn the_narrower_scope_wins_and_a_change_acts_on_the_next_decision(on: StoreKind) {
+    let running = Running::start(on).await;
     let (admin, acme) = (&running.admin, running.tenant("acme").await);
     let sent = json!({"channel": "webhook", "to": running.sink.url("/status/503"), "body": 1, "template": "welcome"});
     let most = async |sent: &Value| {
@@ -136,9 +133,8 @@ async fn the_narrower_scope_wins_and_a_change_acts_on_the_next_decision() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_preview_tells_when_each_attempt_would_be_made_and_changes_nothing() {
-    let running = Running::start().await;
+async fn a_preview_tells_when_each_attempt_would_be_made_and_changes_nothing(on: StoreKind) {
+    let running = Running::start(on).await;
     let preview = async |query: &str, policy: Value| {
         running.admin.post(&format!("/v1/policies/preview{query}"), &policy).await.is(200)
     };
@@ -176,4 +172,11 @@ async fn a_preview_tells_when_each_attempt_would_be_made_and_changes_nothing() {
     let far = preview("", json!({"strategy": "exponential", "initialDelay": "100d", "multiplier": 1e308, "maximumDelay": "1000d", "maxAttempts": 1000})).await;
     assert_eq!(far["attempts"].as_array().unwrap().len(), 1_000);
     running.stop().await;
+}
+
+on_each_store! {
+    a_policy_is_put_read_replaced_and_removed;
+    every_effective_policy_is_whole_and_can_be_put_back;
+    the_narrower_scope_wins_and_a_change_acts_on_the_next_decision;
+    a_preview_tells_when_each_attempt_would_be_made_and_changes_nothing;
 }

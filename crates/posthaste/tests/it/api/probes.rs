@@ -8,11 +8,10 @@ use posthaste::http::route::Route;
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use super::running::{ADMIN, Running};
+use super::running::{ADMIN, Running, StoreKind};
 
-#[tokio::test]
-async fn the_probes_answer_anyone() {
-    let running = Running::start().await;
+async fn the_probes_answer_anyone(on: StoreKind) {
+    let running = Running::start(on).await;
     let nobody = running.caller(None);
     let health = nobody.get("/healthz").await;
     assert_eq!(health, json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "durability": "full"}));
@@ -24,9 +23,8 @@ async fn the_probes_answer_anyone() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn head_is_answered_as_get_without_the_body() {
-    let running = Running::start().await;
+async fn head_is_answered_as_get_without_the_body(on: StoreKind) {
+    let running = Running::start(on).await;
     let shown = running.admin.send_until(&running.webhook("/ok"), "succeeded").await;
     let id = shown["notificationId"].as_str().unwrap();
     for route in Route::ALL.iter().filter(|route| route.shown().0 == Method::GET) {
@@ -46,9 +44,8 @@ async fn head_is_answered_as_get_without_the_body() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way() {
-    let running = Running::start().await;
+async fn a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way(on: StoreKind) {
+    let running = Running::start(on).await;
     let (caller, sent) = (running.caller(Some(ADMIN)), running.webhook("/delay/2s"));
     let id = caller.send(&sent).await;
     let sink = async { running.sink.wait_for(1).await };
@@ -73,4 +70,10 @@ async fn a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way() 
     assert_eq!(caller.get(&format!("/v1/notifications/{id}")).await["state"], "processing");
     caller.get("/healthz").await;
     stopping.join_all().await;
+}
+
+on_each_store! {
+    the_probes_answer_anyone;
+    head_is_answered_as_get_without_the_body;
+    a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way;
 }

@@ -2,7 +2,6 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use posthaste::client::{Answer, Client};
 use posthaste::clock::SystemClock;
-use posthaste::config::{Config, StoreUrl};
+use posthaste::config::{Config, Secret, StoreUrl};
 use posthaste::http::problem::Kind;
 use posthaste::http::route::Route;
 use posthaste::wiring::Server;
@@ -20,11 +19,27 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::schema::{complaints, document};
+use crate::postgres;
 
 /// The admin key of every test.
 pub(super) const ADMIN: &str = "the-admin-key-of-the-tests-0123456789";
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The store that a test runs on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StoreKind {
+    /// A file in a directory of its own.
+    Sqlite,
+    /// A database of its own on the server that the tests share.
+    Postgres,
+}
+
+/// What goes with the store.
+enum Place {
+    Directory(TempDir),
+    Database(String),
+}
 
 /// A running Posthaste with its receiver.
 pub(super) struct Running {
@@ -33,21 +48,21 @@ pub(super) struct Running {
     pub(super) sink: Sink,
     /// Somebody with the admin key.
     pub(super) admin: Caller,
-    directory: TempDir,
+    place: Place,
 }
 
 impl Running {
     /// One that may send to loopback addresses.
-    pub(super) async fn start() -> Self {
-        Self::with(|_| {}).await
+    pub(super) async fn start(on: StoreKind) -> Self {
+        Self::with(on, |_| {}).await
     }
 
     /// One with other settings.
-    pub(super) async fn with(change: impl FnOnce(&mut Config)) -> Self {
-        let directory = tempfile::tempdir().unwrap();
+    pub(super) async fn with(on: StoreKind, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = Config::defaults();
         config.server.listen = "127.0.0.1:0".parse().unwrap();
-        config.store.url = StoreUrl::Sqlite(directory.path().join("posthaste.db"));
+        let (place, url) = place(on).await;
+        config.store.url = url;
         config.security.allow_subnets = vec!["127.0.0.0/8".parse().unwrap()];
         change(&mut config);
         let server = Server::start(&config, Some(ADMIN)).await.unwrap();
@@ -55,7 +70,7 @@ impl Running {
             SinkOptions { excerpt: 1024 * 1024, keep: 10_000, ..SinkOptions::new(Arc::new(SystemClock)) };
         let sink = Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
         let admin = Caller::new(server.address, Some(ADMIN));
-        Self { server, sink, admin, directory }
+        Self { server, sink, admin, place }
     }
 
     /// Where the API listens.
@@ -76,9 +91,20 @@ impl Running {
         self.caller(made["key"].as_str())
     }
 
-    /// The file of the store, and those beside it.
-    pub(super) fn files(&self) -> Vec<PathBuf> {
-        std::fs::read_dir(self.directory.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    /// Every byte that the store keeps; of a database, every row as text.
+    pub(super) async fn everything_kept(&self) -> Vec<u8> {
+        match &self.place {
+            Place::Directory(directory) => {
+                let files = std::fs::read_dir(directory.path()).unwrap();
+                files.flat_map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect()
+            }
+            Place::Database(name) => {
+                let name = name.clone();
+                let rows = "select database_to_xml(true, false, '')";
+                let read = move || postgres::shared().sql(&name, rows).unwrap().into_bytes();
+                tokio::task::spawn_blocking(read).await.unwrap()
+            }
+        }
     }
 
     /// A webhook to a path of the receiver.
@@ -90,6 +116,21 @@ impl Running {
     pub(super) async fn stop(self) {
         self.server.stop().await.unwrap();
         self.sink.stop().await;
+    }
+}
+
+async fn place(on: StoreKind) -> (Place, StoreUrl) {
+    match on {
+        StoreKind::Sqlite => {
+            let directory = tempfile::tempdir().unwrap();
+            let url = StoreUrl::Sqlite(directory.path().join("posthaste.db"));
+            (Place::Directory(directory), url)
+        }
+        StoreKind::Postgres => {
+            let name = tokio::task::spawn_blocking(postgres::database_with_tables).await.unwrap();
+            let url = StoreUrl::Postgres(Secret::new(postgres::shared().url(&name)));
+            (Place::Database(name), url)
+        }
     }
 }
 

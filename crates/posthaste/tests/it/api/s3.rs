@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::running::{Running, slow};
+use super::running::{Running, StoreKind, slow};
 
 /// The preset `notify` with its delays made short: five attempts, exponential, +-10 %.
 fn notify(attempts: u32) -> Value {
@@ -17,9 +17,8 @@ fn failing(running: &Running, path: &str) -> Value {
     sent
 }
 
-#[tokio::test]
-async fn what_failed_is_listed_in_the_shape_of_the_page() {
-    let running = Running::start().await;
+async fn what_failed_is_listed_in_the_shape_of_the_page(on: StoreKind) {
+    let running = Running::start(on).await;
     let dead = running.admin.send_until(&failing(&running, "/status/503"), "deadLetter").await;
     assert_eq!(running.sink.received(), 5);
     let listed = running.admin.get("/v1/notifications/failed").await;
@@ -47,9 +46,8 @@ async fn what_failed_is_listed_in_the_shape_of_the_page() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_manual_retry_after_five_failures_is_attempt_six_of_ten() {
-    let running = Running::start().await;
+async fn a_manual_retry_after_five_failures_is_attempt_six_of_ten(on: StoreKind) {
+    let running = Running::start(on).await;
     let path = "/sequence/503,503,503,503,503,503,200";
     let dead = running.admin.send_until(&failing(&running, path), "deadLetter").await;
     let id = dead["notificationId"].as_str().unwrap();
@@ -79,9 +77,8 @@ async fn a_manual_retry_after_five_failures_is_attempt_six_of_ten() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_retry_shows_attempt_six_of_ten_while_it_waits() {
-    let running = Running::start().await;
+async fn a_retry_shows_attempt_six_of_ten_while_it_waits(on: StoreKind) {
+    let running = Running::start(on).await;
     let dead = running
         .admin
         .send_until(&failing(&running, "/sequence/503,503,503,503,503,hang"), "deadLetter")
@@ -98,9 +95,8 @@ async fn a_retry_shows_attempt_six_of_ten_while_it_waits() {
     drop(running);
 }
 
-#[tokio::test]
-async fn the_errors_are_those_of_the_page() {
-    let running = Running::start().await;
+async fn the_errors_are_those_of_the_page(on: StoreKind) {
+    let running = Running::start(on).await;
     let retry = async |id: &str| running.admin.act(&format!("/v1/notifications/{id}/retry")).await;
     let delivered = running.admin.send_until(&running.webhook("/ok"), "succeeded").await;
     let told = retry(delivered["notificationId"].as_str().unwrap()).await;
@@ -119,9 +115,8 @@ async fn the_errors_are_those_of_the_page() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn the_table_of_delays_is_the_preview_of_notify() {
-    let running = Running::start().await;
+async fn the_table_of_delays_is_the_preview_of_notify(on: StoreKind) {
+    let running = Running::start(on).await;
     let body = json!({"preset": "notify"}).to_string();
     let told = running.admin.ask(Method::POST, "/v1/policies/preview", &[], body).await.is(200);
     let wanted = json!({
@@ -138,9 +133,8 @@ async fn the_table_of_delays_is_the_preview_of_notify() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn no_other_channel_is_tried_and_each_send_retries_by_itself() {
-    let running = Running::start().await;
+async fn no_other_channel_is_tried_and_each_send_retries_by_itself(on: StoreKind) {
+    let running = Running::start(on).await;
     let (one, other) = (failing(&running, "/status/503"), failing(&running, "/sequence/503,200"));
     let sent = json!({"notifications": [one, other]});
     let told = running.admin.post("/v1/notifications/batch", &sent).await.is(202);
@@ -151,4 +145,13 @@ async fn no_other_channel_is_tried_and_each_send_retries_by_itself() {
     assert_eq!((&failed["channel"], &arrived["channel"]), (&json!("webhook"), &json!("webhook")));
     assert_eq!(running.sink.received(), 7);
     running.stop().await;
+}
+
+on_each_store! {
+    what_failed_is_listed_in_the_shape_of_the_page;
+    a_manual_retry_after_five_failures_is_attempt_six_of_ten;
+    a_retry_shows_attempt_six_of_ten_while_it_waits;
+    the_errors_are_those_of_the_page;
+    the_table_of_delays_is_the_preview_of_notify;
+    no_other_channel_is_tried_and_each_send_retries_by_itself;
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::running::{Running, quick, slow};
+use super::running::{Running, StoreKind, quick, slow};
 
 /// A receiver that keeps each request whole, headers and all, and answers 200.
 struct Recorder {
@@ -67,9 +67,8 @@ fn from_now(seconds: u64) -> String {
     SystemClock.now().later(Duration::from_secs(seconds)).to_string()
 }
 
-#[tokio::test]
-async fn a_notification_with_every_field_is_delivered_and_shown_with_every_field() {
-    let (running, receiver) = (Running::start().await, Recorder::start().await);
+async fn a_notification_with_every_field_is_delivered_and_shown_with_every_field(on: StoreKind) {
+    let (running, receiver) = (Running::start(on).await, Recorder::start().await);
     let expires = from_now(3_600);
     let sent = json!({
         "channel": "webhook", "to": receiver.url, "userId": "u-1", "subject": "Grüße", "body": {"order": 7},
@@ -111,9 +110,8 @@ async fn a_notification_with_every_field_is_delivered_and_shown_with_every_field
     receiver.stop().await;
 }
 
-#[tokio::test]
-async fn a_body_arrives_byte_for_byte() {
-    let (running, receiver) = (Running::start().await, Recorder::start().await);
+async fn a_body_arrives_byte_for_byte(on: StoreKind) {
+    let (running, receiver) = (Running::start(on).await, Recorder::start().await);
     let as_they_are = [
         r#"{ "b" : 1,  "a":[ ] ,"b2":{"z":1,"y":2,"z":3} , "n":1.50e+3 }"#,
         "[1,\n\t2 , {\"x\":\"\\u00e9\\/\"}]",
@@ -150,9 +148,8 @@ async fn a_body_arrives_byte_for_byte() {
     receiver.stop().await;
 }
 
-#[tokio::test]
-async fn every_attempt_carries_the_same_id_and_its_own_number() {
-    let running = Running::start().await;
+async fn every_attempt_carries_the_same_id_and_its_own_number(on: StoreKind) {
+    let running = Running::start(on).await;
     let shown = running.admin.send_until(&running.webhook("/sequence/503,reset,200"), "succeeded").await;
     let arrivals = running.sink.arrivals();
     let numbers: Vec<_> = arrivals.iter().map(|one| one.attempt).collect();
@@ -164,9 +161,8 @@ async fn every_attempt_carries_the_same_id_and_its_own_number() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_notification_waits_for_its_time_and_ends_at_its_time() {
-    let running = Running::start().await;
+async fn a_notification_waits_for_its_time_and_ends_at_its_time(on: StoreKind) {
+    let running = Running::start(on).await;
     let later = from_now(3_600);
     let mut waits = running.webhook("/ok");
     waits["notBefore"] = json!(later);
@@ -203,9 +199,8 @@ async fn a_notification_waits_for_its_time_and_ends_at_its_time() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn every_priority_is_taken_and_shown() {
-    let running = Running::start().await;
+async fn every_priority_is_taken_and_shown(on: StoreKind) {
+    let running = Running::start(on).await;
     for priority in ["critical", "high", "normal", "low"] {
         let mut sent = running.webhook("/ok");
         sent["priority"] = json!(priority);
@@ -215,9 +210,8 @@ async fn every_priority_is_taken_and_shown() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_batch_takes_what_is_good_and_says_what_is_bad_with_what() {
-    let running = Running::start().await;
+async fn a_batch_takes_what_is_good_and_says_what_is_bad_with_what(on: StoreKind) {
+    let running = Running::start(on).await;
     let good = running.webhook("/ok");
     let mut misspelt = good.clone();
     misspelt["chanel"] = json!("webhook");
@@ -271,9 +265,8 @@ async fn a_batch_takes_what_is_good_and_says_what_is_bad_with_what() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflict() {
-    let running = Running::start().await;
+async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflict(on: StoreKind) {
+    let running = Running::start(on).await;
     let (admin, other) = (&running.admin, running.tenant("other").await);
     let sent = running.webhook("/ok");
     let key = [("Idempotency-Key", "order-7")];
@@ -315,9 +308,8 @@ async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflic
     running.stop().await;
 }
 
-#[tokio::test]
-async fn twenty_twins_at_once_are_one_notification() {
-    let running = Running::start().await;
+async fn twenty_twins_at_once_are_one_notification(on: StoreKind) {
+    let running = Running::start(on).await;
     let sent = running.webhook("/ok").to_string();
     for round in 0..5 {
         let key = format!("twin-{round}");
@@ -341,9 +333,8 @@ async fn twenty_twins_at_once_are_one_notification() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn what_is_called_off_is_not_sent_and_what_waits_can_be_sent_at_once() {
-    let running = Running::start().await;
+async fn what_is_called_off_is_not_sent_and_what_waits_can_be_sent_at_once(on: StoreKind) {
+    let running = Running::start(on).await;
     let mut waits = running.webhook("/sequence/503,200");
     waits["policy"] = slow();
     let id = running.admin.send(&waits).await;
@@ -377,9 +368,8 @@ async fn what_is_called_off_is_not_sent_and_what_waits_can_be_sent_at_once() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_repeat_gets_the_first_answer_even_where_it_would_be_refused_today() {
-    let running = Running::start().await;
+async fn a_repeat_gets_the_first_answer_even_where_it_would_be_refused_today(on: StoreKind) {
+    let running = Running::start(on).await;
     let expires = SystemClock.now().later(Duration::from_secs(2));
     let sent = json!({"channel": "webhook", "to": running.sink.url("/ok"), "body": 1, "expiresAt": expires.to_string()});
     let key = [("idempotency-key", "late")];
@@ -412,9 +402,8 @@ async fn a_repeat_gets_the_first_answer_even_where_it_would_be_refused_today() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn what_was_sent_is_shown_in_the_text_that_it_was_sent_in() {
-    let running = Running::start().await;
+async fn what_was_sent_is_shown_in_the_text_that_it_was_sent_in(on: StoreKind) {
+    let running = Running::start(on).await;
     let (body, metadata) = (
         r#"{"price": 1.10, "big": 123456789012345678901234567890, "z": 1, "a": [1e2 , -0.0]}"#,
         r#"{ "ratio":0.10,"id":98765432109876543210 }"#,
@@ -431,4 +420,18 @@ async fn what_was_sent_is_shown_in_the_text_that_it_was_sent_in() {
         assert!(text.contains(&format!(r#""metadata":{metadata}"#)), "{text}");
     }
     running.stop().await;
+}
+
+on_each_store! {
+    a_notification_with_every_field_is_delivered_and_shown_with_every_field;
+    a_body_arrives_byte_for_byte;
+    every_attempt_carries_the_same_id_and_its_own_number;
+    a_notification_waits_for_its_time_and_ends_at_its_time;
+    every_priority_is_taken_and_shown;
+    a_batch_takes_what_is_good_and_says_what_is_bad_with_what;
+    the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflict;
+    twenty_twins_at_once_are_one_notification;
+    what_is_called_off_is_not_sent_and_what_waits_can_be_sent_at_once;
+    a_repeat_gets_the_first_answer_even_where_it_would_be_refused_today;
+    what_was_sent_is_shown_in_the_text_that_it_was_sent_in;
 }

@@ -2,12 +2,11 @@
 
 use serde_json::json;
 
-use super::running::Running;
+use super::running::{Running, StoreKind};
 use super::wrong_input::{INVALID, Trial, but, is_refused};
 
-#[tokio::test]
-async fn only_a_url_of_a_webhook_is_taken_as_one() {
-    let trial = Trial::start().await;
+async fn only_a_url_of_a_webhook_is_taken_as_one(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok");
     let bad = [
         "example.com",
@@ -49,9 +48,8 @@ async fn only_a_url_of_a_webhook_is_taken_as_one() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn a_forbidden_address_is_refused_in_every_spelling_and_a_name_when_it_is_looked_up() {
-    let running = Running::with(|config| config.security.allow_subnets = vec![]).await;
+async fn a_forbidden_address_is_refused_in_every_spelling_and_a_name_when_it_is_looked_up(on: StoreKind) {
+    let running = Running::with(on, |config| config.security.allow_subnets = vec![]).await;
     let spellings = [
         "127.0.0.1",
         "127.1",
@@ -108,4 +106,9 @@ async fn a_forbidden_address_is_refused_in_every_spelling_and_a_name_when_it_is_
     assert_eq!(dead["attempts"][0]["failureType"], "permanent");
     assert_eq!((running.sink.received(), running.sink.accepted()), (0, 0));
     running.stop().await;
+}
+
+on_each_store! {
+    only_a_url_of_a_webhook_is_taken_as_one;
+    a_forbidden_address_is_refused_in_every_spelling_and_a_name_when_it_is_looked_up;
 }

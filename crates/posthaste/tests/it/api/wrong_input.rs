@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::running::{Running, Told};
+use super::running::{Running, StoreKind, Told};
 
 /// Everything that a request could have changed.
 #[derive(Debug, PartialEq)]
@@ -38,8 +38,8 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    pub(super) async fn start() -> Self {
-        let running = Running::start().await;
+    pub(super) async fn start(on: StoreKind) -> Self {
+        let running = Running::start(on).await;
         running.admin.send_until(&running.webhook("/ok"), "succeeded").await;
         running.admin.send_until(&running.webhook("/status/400"), "deadLetter").await;
         let kept = Kept::of(&running).await;
@@ -106,9 +106,8 @@ pub(super) fn but(good: &Value, changes: &Value) -> Value {
     changed
 }
 
-#[tokio::test]
-async fn a_field_that_is_missing_unknown_or_of_another_type_is_named() {
-    let trial = Trial::start().await;
+async fn a_field_that_is_missing_unknown_or_of_another_type_is_named(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok");
     let wrong = |name: &str, value: Value| (json!({ name: value }), format!("/{name}"));
     let mut table = vec![
@@ -178,9 +177,8 @@ async fn a_field_that_is_missing_unknown_or_of_another_type_is_named() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn a_time_is_rfc_3339_and_nothing_else() {
-    let trial = Trial::start().await;
+async fn a_time_is_rfc_3339_and_nothing_else(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok");
     let odd = [
         "",
@@ -226,9 +224,8 @@ async fn a_time_is_rfc_3339_and_nothing_else() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn what_is_not_one_json_object_is_told_so() {
-    let trial = Trial::start().await;
+async fn what_is_not_one_json_object_is_told_so(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok").to_string();
     let twice = |field: &str| format!("{},{field}}}", good.strip_suffix('}').unwrap());
     let bad_json: Vec<(Vec<u8>, &str)> = vec![
@@ -297,9 +294,8 @@ async fn what_is_not_one_json_object_is_told_so() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn what_is_too_large_or_of_another_type_is_not_read() {
-    let trial = Trial::start().await;
+async fn what_is_too_large_or_of_another_type_is_not_read(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok");
     let large = but(&good, &json!({"body": "x".repeat(257 * 1024)}));
     trial.send_refused(&large, (413, "PAYLOAD_TOO_LARGE", "-")).await;
@@ -364,9 +360,8 @@ async fn what_is_too_large_or_of_another_type_is_not_read() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn a_header_that_is_ours_or_breaks_the_line_is_refused() {
-    let trial = Trial::start().await;
+async fn a_header_that_is_ours_or_breaks_the_line_is_refused(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok");
     let ours = [
         "host",
@@ -401,4 +396,12 @@ async fn a_header_that_is_ours_or_breaks_the_line_is_refused() {
     told.problem(422, INVALID);
     trial.unchanged("too many headers").await;
     trial.stop().await;
+}
+
+on_each_store! {
+    a_field_that_is_missing_unknown_or_of_another_type_is_named;
+    a_time_is_rfc_3339_and_nothing_else;
+    what_is_not_one_json_object_is_told_so;
+    what_is_too_large_or_of_another_type_is_not_read;
+    a_header_that_is_ours_or_breaks_the_line_is_refused;
 }

@@ -3,6 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use super::running::StoreKind;
 use super::wrong_input::{INVALID, Trial, but};
 
 /// Policies that are refused, with the field.
@@ -58,9 +59,8 @@ const BAD_POLICIES: &[(&str, &str)] = &[
     (r#""notify""#, ""),
 ];
 
-#[tokio::test]
-async fn a_policy_with_nonsense_is_refused_wherever_it_is_given() {
-    let trial = Trial::start().await;
+async fn a_policy_with_nonsense_is_refused_wherever_it_is_given(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok");
     let (post, put) = (Method::POST, Method::PUT);
     for (policy, field) in BAD_POLICIES {
@@ -104,4 +104,8 @@ async fn a_policy_with_nonsense_is_refused_wherever_it_is_given() {
         trial.refused(Method::DELETE, &path, &[], "", (404, "not-found", "-")).await;
     }
     trial.stop().await;
+}
+
+on_each_store! {
+    a_policy_with_nonsense_is_refused_wherever_it_is_given;
 }

@@ -5,7 +5,7 @@ use posthaste::client::encode;
 use posthaste::http::route::{Access, Route};
 use serde_json::{Value, json};
 
-use super::running::{ADMIN, Running, raw, slow};
+use super::running::{ADMIN, Running, StoreKind, raw, slow};
 use super::wrong_input::{INVALID, Trial, is_refused};
 
 const LISTS: [&str; 5] =
@@ -47,9 +47,8 @@ fn path_of(route: Route, inner: &str) -> String {
     path.replace("{id}", inner).replace("{scope}", inner)
 }
 
-#[tokio::test]
-async fn nobody_gets_in_without_a_key_that_is_known() {
-    let trial = Trial::start().await;
+async fn nobody_gets_in_without_a_key_that_is_known(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let nobody = trial.running.caller(None);
     let long = format!("Bearer {}", "k".repeat(50 * 1024));
     let almost = format!("Bearer {}", &ADMIN[1..]);
@@ -91,9 +90,8 @@ async fn nobody_gets_in_without_a_key_that_is_known() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn a_head_beyond_all_bounds_is_cut_off() {
-    let running = Running::start().await;
+async fn a_head_beyond_all_bounds_is_cut_off(on: StoreKind) {
+    let running = Running::start(on).await;
     let head = |more: &str| {
         format!(
             "GET /v1/stats HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {ADMIN}\r\n{more}\r\n\r\n"
@@ -145,9 +143,8 @@ async fn a_head_beyond_all_bounds_is_cut_off() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_parameter_that_is_unknown_twice_or_nonsense_is_named() {
-    let trial = Trial::start().await;
+async fn a_parameter_that_is_unknown_twice_or_nonsense_is_named(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let get = Method::GET;
     for list in LISTS {
         for (query, parameter) in [
@@ -212,9 +209,8 @@ async fn a_parameter_that_is_unknown_twice_or_nonsense_is_named() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn what_acts_has_no_parameters() {
-    let trial = Trial::start().await;
+async fn what_acts_has_no_parameters(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok").to_string();
     for (method, path, body) in [
         (Method::POST, "/v1/notifications", &*good),
@@ -231,9 +227,8 @@ async fn what_acts_has_no_parameters() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn a_cursor_goes_on_only_in_its_own_list() {
-    let running = Running::start().await;
+async fn a_cursor_goes_on_only_in_its_own_list(on: StoreKind) {
+    let running = Running::start(on).await;
     for _ in 0..4 {
         running.admin.send_until(&running.webhook("/status/400"), "deadLetter").await;
     }
@@ -269,9 +264,8 @@ async fn a_cursor_goes_on_only_in_its_own_list() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn an_address_that_is_not_there_is_not_found_and_a_wrong_method_is_told_the_right_ones() {
-    let trial = Trial::start().await;
+async fn an_address_that_is_not_there_is_not_found_and_a_wrong_method_is_told_the_right_ones(on: StoreKind) {
+    let trial = Trial::start(on).await;
     for path in [
         "/",
         "/v1",
@@ -322,9 +316,8 @@ fn allow(headers: &HeaderMap) -> Vec<&str> {
     headers["allow"].to_str().unwrap().split(", ").collect()
 }
 
-#[tokio::test]
-async fn an_id_that_names_nothing_is_not_found() {
-    let trial = Trial::start().await;
+async fn an_id_that_names_nothing_is_not_found(on: StoreKind) {
+    let trial = Trial::start(on).await;
     let dead = trial.running.admin.get("/v1/dead-letters").await["data"][0].clone();
     let (letter, notification) = (dead["id"].as_str().unwrap(), dead["notificationId"].as_str().unwrap());
     let number = notification.strip_prefix("ntf_").unwrap();
@@ -359,9 +352,8 @@ async fn an_id_that_names_nothing_is_not_found() {
     trial.stop().await;
 }
 
-#[tokio::test]
-async fn an_act_that_the_state_forbids_is_refused_with_the_state() {
-    let running = Running::start().await;
+async fn an_act_that_the_state_forbids_is_refused_with_the_state(on: StoreKind) {
+    let running = Running::start(on).await;
     let admin = &running.admin;
     let mut waits = running.webhook("/ok");
     waits["notBefore"] = json!("2999-01-01T00:00:00Z");
@@ -419,9 +411,8 @@ async fn an_act_that_the_state_forbids_is_refused_with_the_state() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_key_is_made_only_with_a_name_and_for_a_tenant_that_can_be() {
-    let trial = Trial::start().await;
+async fn a_key_is_made_only_with_a_name_and_for_a_tenant_that_can_be(on: StoreKind) {
+    let trial = Trial::start(on).await;
     for (body, place) in [
         (json!({}), "/name"),
         (json!({"name": ""}), "/name"),
@@ -447,4 +438,16 @@ async fn a_key_is_made_only_with_a_name_and_for_a_tenant_that_can_be() {
     let encoded = format!("/v1/policies/{}", encode("tenant:a/b"));
     trial.refused(Method::GET, &encoded, &[], "", (404, "not-found", "-")).await;
     trial.stop().await;
+}
+
+on_each_store! {
+    nobody_gets_in_without_a_key_that_is_known;
+    a_head_beyond_all_bounds_is_cut_off;
+    a_parameter_that_is_unknown_twice_or_nonsense_is_named;
+    what_acts_has_no_parameters;
+    a_cursor_goes_on_only_in_its_own_list;
+    an_address_that_is_not_there_is_not_found_and_a_wrong_method_is_told_the_right_ones;
+    an_id_that_names_nothing_is_not_found;
+    an_act_that_the_state_forbids_is_refused_with_the_state;
+    a_key_is_made_only_with_a_name_and_for_a_tenant_that_can_be;
 }
