@@ -7,8 +7,14 @@ use http::Method;
 use posthaste::config::{Config, StoreUrl};
 use serde_json::{Value, json};
 
-use super::running::{Running, slow};
+use super::running::{Running, StoreKind, slow};
 use super::wrong_input::{INVALID, but, is_refused};
+
+on_each_store! {
+    a_longer_timeout_is_refused_with_field_and_reason_but_for_all_tenants;
+    a_message_with_a_longer_timeout_is_refused_alone_and_in_a_batch;
+    under_a_shorter_limit_a_preset_with_a_longer_timeout_needs_one_of_its_own;
+}
 
 const LONG: &str = r#"{"timeout": "61s", "maxAttempts": 4}"#;
 
@@ -17,9 +23,8 @@ fn with_timeout(timeout: &str) -> Value {
     but(&slow(), &json!({"timeout": timeout, "maxAttempts": 4}))
 }
 
-#[tokio::test]
-async fn a_longer_timeout_is_refused_with_field_and_reason_but_for_all_tenants() {
-    let running = Running::start().await;
+async fn a_longer_timeout_is_refused_with_field_and_reason_but_for_all_tenants(on: StoreKind) {
+    let running = Running::start(on).await;
     let tenant = running.tenant("acme").await;
     let put = async |caller: &super::running::Caller, scope: &str, policy: &str| {
         caller.ask(Method::PUT, &format!("/v1/policies/{scope}"), &[], policy.to_owned()).await
@@ -41,9 +46,8 @@ async fn a_longer_timeout_is_refused_with_field_and_reason_but_for_all_tenants()
     running.stop().await;
 }
 
-#[tokio::test]
-async fn a_message_with_a_longer_timeout_is_refused_alone_and_in_a_batch() {
-    let running = Running::start().await;
+async fn a_message_with_a_longer_timeout_is_refused_alone_and_in_a_batch(on: StoreKind) {
+    let running = Running::start(on).await;
     let tenant = running.tenant("acme").await;
     let [good, long] =
         ["60s", "61s"].map(|timeout| but(&running.webhook("/ok"), &json!({"policy": with_timeout(timeout)})));
@@ -63,9 +67,8 @@ async fn a_message_with_a_longer_timeout_is_refused_alone_and_in_a_batch() {
     running.stop().await;
 }
 
-#[tokio::test]
-async fn under_a_shorter_limit_a_preset_with_a_longer_timeout_needs_one_of_its_own() {
-    let running = Running::with(|config| limit(config, 20)).await;
+async fn under_a_shorter_limit_a_preset_with_a_longer_timeout_needs_one_of_its_own(on: StoreKind) {
+    let running = Running::with(on, |config| limit(config, 20)).await;
     let tenant = running.tenant("acme").await;
     let put = async |policy: Value| {
         tenant.ask(Method::PUT, "/v1/policies/tenant:acme", &[], policy.to_string()).await
@@ -84,7 +87,7 @@ fn limit(config: &mut Config, seconds: u64) {
 /// One on the store of this directory.
 async fn on(directory: &Path, seconds: u64) -> Running {
     let store = directory.join("kept.db");
-    Running::with(|config| {
+    Running::with(StoreKind::Sqlite, |config| {
         limit(config, seconds);
         config.store.url = StoreUrl::Sqlite(store);
     })
