@@ -114,7 +114,7 @@ async fn what_was_leased_by_late_commits_ends(count: usize) {
         "stall, {count} nodes: {} acknowledged, {} interruptions, {} duplicates",
         ledger.acknowledged.len(),
         kept.interruptions(),
-        kept.duplicates(&failing) + kept.duplicates(&well),
+        kept.duplicates_at(&[&failing, &well]),
     );
     failing.stop().await;
     well.stop().await;
