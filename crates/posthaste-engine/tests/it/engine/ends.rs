@@ -141,6 +141,7 @@ async fn one_look_buries_pages_of_what_is_too_old_behind_a_page_of_what_is_not()
     rig.settings.concurrency = 4;
     rig.settings.batch = 20;
     rig.settings.age_check = secs(60);
+    rig.longest_timeout = secs(600);
     rig.always("hangs", Script::Hang);
     let engine = rig.start().await;
     // Every place for first attempts is taken, two by one destination and one by another.
