@@ -15,6 +15,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 
 pub use self::acts::{Act, Audit, AuditRow, Change, Facts, Seen};
+pub use self::durability::{Durability, DurabilityLevel};
 pub use self::nodes::{Alone, Listener, News, NodeView, Pulse};
 pub use self::queue::{
     Acceptance, Accepted, Arrival, Claimed, Ending, Expiring, Idempotency, Job, Next, Overdue, Progress,
@@ -25,6 +26,7 @@ pub use self::views::{
 };
 
 mod acts;
+mod durability;
 mod nodes;
 mod queue;
 mod views;

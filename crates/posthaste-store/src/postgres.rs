@@ -15,9 +15,9 @@ use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts,
-    Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
-    Store, View, Waiting, Wakes,
+    Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Durability,
+    Expiring, Facts, Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled,
+    Settlement, Stats, Store, View, Waiting, Wakes,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -38,6 +38,7 @@ mod changes;
 mod claim;
 mod connect;
 mod counters;
+mod durability;
 mod ends;
 mod fault;
 mod flows;
@@ -92,7 +93,7 @@ pub struct PostgresStore {
     flows: Flows,
     days: Days,
     time: Time,
-    durable: bool,
+    durability: Durability,
     /// Where to listen, and where news are told.
     way: Way,
     /// Whether a connection of ours is always the same session, so that one can listen on it.
@@ -144,7 +145,7 @@ impl PostgresStore {
     /// Connects to the database that the URL names, and brings its schema up to date if that is allowed.
     pub async fn connect(url: &str, options: PostgresOptions) -> std::result::Result<Self, ConnectError> {
         let (reached, client) = connect::reach(url, &options).await?;
-        let durable = connect::check(&client, &reached.tried, &options).await?;
+        connect::check(&client, &reached.tried).await?;
         if options.migrate {
             migrate::take_all(&client).await?;
         }
@@ -153,6 +154,7 @@ impl PostgresStore {
         let process: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
         let looks = options.connections.saturating_sub(KEPT_FREE).max(1);
         Ok(Self {
+            durability: reached.servers.durability().clone(),
             way: reached.way(&client, options.connect_timeout).await?,
             sessions: options.prepared,
             pool: reached.pool,
@@ -166,13 +168,12 @@ impl PostgresStore {
             flows: Flows::default(),
             days: Days::default(),
             time: options.time,
-            durable,
         })
     }
 
-    /// Whether what the server acknowledges survives a crash of it, by what it said when it was reached.
-    pub fn is_durable(&self) -> bool {
-        self.durable
+    /// Whether what the server acknowledges survives a crash of it, by what it said when it was last connected to.
+    pub fn durability(&self) -> &Durability {
+        &self.durability
     }
 
     /// A connection for one transaction.

@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use posthaste_engine::engine::Engine;
-use posthaste_engine::store::Store;
+use posthaste_engine::store::{Durability, Store};
 use posthaste_wire::guard::Guard;
 use serde::Serialize;
 use serde_json::Value;
@@ -85,7 +85,7 @@ pub struct ApiParts {
     /// Whether `/metrics` needs an admin key.
     pub metrics_need_key: bool,
     /// Whether an acknowledged notification survives a power cut.
-    pub durable: bool,
+    pub durability: Durability,
     /// What cursors are sealed with where the settings do not tell.
     pub cursor_secret: [u8; 32],
 }

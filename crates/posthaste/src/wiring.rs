@@ -103,7 +103,7 @@ impl Server {
         let listener = server::bind(address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let guard = Guard::new(config.security.allow_subnets.clone());
-        let (store, durable) = store::open(&config.store).await?;
+        let (store, durability) = store::open(&config.store).await?;
         let engine = engine(config, store.clone(), guard.clone()).await?;
         let made_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
         let cursor_secret = cursor_secret(&engine).await?;
@@ -114,7 +114,7 @@ impl Server {
             guard,
             body_within: config.server.body_timeout,
             metrics_need_key: config.metrics.require_key,
-            durable,
+            durability,
             cursor_secret,
         }));
         let limits = Limits {

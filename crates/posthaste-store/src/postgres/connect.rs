@@ -1,4 +1,4 @@
-//! Reaching the server: the pool, what each session is set to, and durability that is checked and not assumed.
+//! Reaching the server: the pool, and what each session is set to.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, R
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+use super::durability::{self, Scope};
 use super::news::Way;
 use super::planted::Planted;
 use super::refusal::{ConnectError, chain, refused};
@@ -108,6 +109,12 @@ impl PostgresOptions {
         all
     }
 
+    /// How long the durability that is asked of a server lasts; none if any server is good enough.
+    fn demand(&self) -> Option<Scope> {
+        let scope = if self.prepared { Scope::Session } else { Scope::Transaction };
+        (!self.unsafe_durability).then_some(scope)
+    }
+
     /// How transactions are begun and statements sent.
     pub(super) fn manner(&self) -> Arc<Manner> {
         let set = if self.prepared {
@@ -115,7 +122,10 @@ impl PostgresOptions {
         } else {
             self.settings().iter().map(|(name, value)| format!("set local {name} = {value};")).collect()
         };
-        Arc::new(Manner { prepared: self.prepared, set, bug: self.bug() })
+        // Where there is no session, each transaction may be on another server.
+        let demand = self.demand().filter(|scope| *scope == Scope::Transaction);
+        let demand = demand.map(durability::demand).unwrap_or_default();
+        Arc::new(Manner { prepared: self.prepared, set, demand, bug: self.bug() })
     }
 }
 
@@ -147,7 +157,7 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
     let config = config(url, options)?;
     let (tried, database) = (shown(&config), config.get_dbname().unwrap_or_default().to_owned());
     let tls = tls::connector(config.get_ssl_mode(), options.root_certificates.as_deref())?;
-    let servers = Servers::of(&config, tls, options.connect_timeout);
+    let servers = Servers::of(&config, tls, options.connect_timeout, options.demand());
     let pool = |size: usize| {
         let recycling_method = RecyclingMethod::Fast;
         let manager =
@@ -273,36 +283,22 @@ pub fn without_password(url: &str) -> String {
     shown
 }
 
-/// Refuses a server that would lose what it acknowledged, is too old, or cannot hold every text. Says whether it keeps what
-/// it acknowledged, where that is not asked for.
-pub(super) async fn check(
-    client: &Object,
-    tried: &str,
-    options: &PostgresOptions,
-) -> Result<bool, ConnectError> {
+/// Refuses a server that is too old or cannot hold every text.
+pub(super) async fn check(client: &Object, tried: &str) -> Result<(), ConnectError> {
     let sql = "
-        select current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
-            current_setting('server_version_num')::integer, current_setting('server_version'),
+        select current_setting('server_version_num')::integer, current_setting('server_version'),
             current_setting('server_encoding')";
     let rows = client.query_typed(sql, &[]).await?;
-    let Some(row) = rows.first() else { return Ok(false) };
-    let mut durable = true;
-    for (column, setting) in ["fsync", "full_page_writes", "synchronous_commit"].into_iter().enumerate() {
-        let value: String = row.try_get(column)?;
-        if value == "off" && !options.unsafe_durability {
-            return Err(ConnectError::NotDurable { setting, value });
-        }
-        durable &= value != "off";
-    }
-    let (version, found): (i32, String) = (row.try_get(3)?, row.try_get(4)?);
+    let Some(row) = rows.first() else { return Ok(()) };
+    let (version, found): (i32, String) = (row.try_get(0)?, row.try_get(1)?);
     if version < 130_000 {
         return Err(ConnectError::TooOld { tried: tried.to_owned(), found });
     }
-    let encoding: String = row.try_get(5)?;
+    let encoding: String = row.try_get(2)?;
     if encoding != "UTF8" {
         return Err(ConnectError::NotUtf8 { tried: tried.to_owned(), found: encoding });
     }
-    Ok(durable)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@ use deadpool_postgres::{PoolError, TimeoutType};
 use posthaste_engine::store::StoreError;
 use tokio_postgres::error::SqlState;
 
+use super::durability;
+
 /// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
@@ -100,6 +102,12 @@ impl From<Fault> for StoreError {
             |what: &str, source| Self::Unavailable { what: what.to_owned(), source: Some(source) };
         match fault {
             Fault::Nonsense(what) => Self::Corrupt { what },
+            Fault::Postgres(error) | Fault::Pool(PoolError::Backend(error))
+                if durability::refusal(&error).is_some() =>
+            {
+                let what = "PostgreSQL would lose in a crash what it acknowledges: set fsync and full_page_writes to on";
+                unavailable(what, Box::new(error))
+            }
             Fault::Postgres(error) if for_good => Self::Corrupt { what: told(&error) },
             Fault::Silent | Fault::Crowded => Self::Unavailable { what: fault.to_string(), source: None },
             Fault::Postgres(error) if is_pooled(&error) => unavailable(

@@ -8,6 +8,7 @@ use posthaste_core::time::Timestamp;
 use tokio_postgres::AsyncMessage;
 
 use super::connect::{self, PostgresOptions, Reached};
+use super::durability;
 use super::migrate;
 use super::refusal::ConnectError;
 use crate::schema::Schema;
@@ -36,7 +37,9 @@ pub struct Room {
 impl Inspection {
     /// Reaches the server.
     pub async fn start(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
-        let (reached, client) = connect::reach(url, &options).await?;
+        // Nothing is written, so any server will do.
+        let any = PostgresOptions { unsafe_durability: true, ..options.clone() };
+        let (reached, client) = connect::reach(url, &any).await?;
         Ok(Self { reached, options, client })
     }
 
@@ -48,8 +51,15 @@ impl Inspection {
     /// Refuses a server that would lose what it acknowledged, whatever the options allow, is too old, or cannot hold every
     /// text.
     pub async fn fit(&self) -> Result<(), ConnectError> {
-        let options = PostgresOptions { unsafe_durability: false, ..self.options.clone() };
-        connect::check(&self.client, &self.reached.tried, &options).await.map(drop)
+        let settings = durability::settings(&self.client).await?;
+        // The last of them is set by whoever writes, unless the options allow anything.
+        let asked = if self.options.unsafe_durability { 3 } else { 2 };
+        for (setting, value) in durability::SETTINGS.into_iter().zip(settings).take(asked) {
+            if value == "off" {
+                return Err(ConnectError::NotDurable { setting, value });
+            }
+        }
+        connect::check(&self.client, &self.reached.tried).await
     }
 
     /// The schema of the database.

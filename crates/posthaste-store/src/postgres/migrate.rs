@@ -57,14 +57,14 @@ const TRIES: usize = 20;
 /// Every step and whether the database has taken it, and whether this program can run on it. Changes nothing.
 pub async fn status(url: &str, options: &PostgresOptions) -> Result<Schema<ConnectError>, ConnectError> {
     let (reached, client) = connect::reach(url, options).await?;
-    connect::check(&client, &reached.tried, options).await?;
+    connect::check(&client, &reached.tried).await?;
     read(&client).await
 }
 
 /// Takes the steps that the database has not taken, and answers with those.
 pub async fn up(url: &str, options: &PostgresOptions) -> Result<Vec<Step>, ConnectError> {
     let (reached, client) = connect::reach(url, options).await?;
-    connect::check(&client, &reached.tried, options).await?;
+    connect::check(&client, &reached.tried).await?;
     take_all(&client).await
 }
 

@@ -21,6 +21,7 @@ impl Probe {
             connections: 1,
             statement_timeout: LONGEST,
             application_name: "posthaste probe".to_owned(),
+            unsafe_durability: true,
             ..PostgresOptions::default()
         };
         let (_, client) = connect::reach(url, &options).await?;

@@ -5,6 +5,8 @@ use std::io;
 use deadpool_postgres::{PoolError, TimeoutType};
 use tokio_postgres::error::SqlState;
 
+use super::durability;
+
 /// Why the server cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -217,6 +219,9 @@ pub(super) fn refused(error: &PoolError, tried: String, database: String) -> Con
     let PoolError::Backend(error) = error else { return ConnectError::Unreachable { tried, what } };
     if what.contains("unsupported startup parameter") {
         return ConnectError::Pooler { tried, what };
+    }
+    if let Some(refusal) = durability::refusal(error) {
+        return refusal;
     }
     let Some(code) = error.code() else { return unanswered(error, tried, what) };
     match *code {

@@ -1,19 +1,23 @@
-//! The servers that a URL names, tried in turn: one of them takes writes.
+//! The servers that a URL names, tried in turn: one of them takes writes and keeps what it acknowledges.
 //!
 //! Each gets its share of the time that a connection may take, with all that is said until it can be used. A machine that is
 //! gone, or that takes connections and says nothing, does not keep the others from being tried.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::Connect;
 use futures_util::future::BoxFuture;
+use posthaste_engine::store::{Durability, DurabilityLevel as Level};
 use tokio::task::JoinHandle;
 use tokio_postgres::config::Host;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::durability::{self, Scope};
 
 /// A connection that nobody runs yet.
 type Open = (Client, Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>);
@@ -29,27 +33,41 @@ struct Each {
     share: Duration,
     /// The one that was good the last time, which is tried first.
     good: AtomicUsize,
+    /// What is asked of a server before it is used; nothing if any is good enough.
+    demand: Option<Scope>,
+    durability: Durability,
 }
 
 impl Servers {
     /// Those of a configuration, which together may take so long.
-    pub(super) fn of(config: &Config, tls: MakeRustlsConnect, patience: Duration) -> Self {
+    pub(super) fn of(
+        config: &Config,
+        tls: MakeRustlsConnect,
+        patience: Duration,
+        demand: Option<Scope>,
+    ) -> Self {
         let configs: Vec<Config> = match config.get_hosts() {
             [_] => vec![config.clone()],
             hosts => (0..hosts.len()).map(|index| alone(config, index)).collect(),
         };
         let share = patience / u32::try_from(configs.len().max(1)).unwrap_or(u32::MAX);
-        Self(Arc::new(Each { configs, tls, share, good: AtomicUsize::new(0) }))
+        let (good, durability) = (AtomicUsize::new(0), Durability::new(Level::Full));
+        Self(Arc::new(Each { configs, tls, share, good, demand, durability }))
+    }
+
+    /// Whether what is acknowledged survives a crash, on the server that was reached last.
+    pub(super) fn durability(&self) -> &Durability {
+        &self.0.durability
     }
 
     /// Connects to the first that can be used. Whoever calls has a limit of their own; the last server is given until then.
     pub(super) async fn open(&self) -> Result<Open, Error> {
-        let Each { configs, tls, share, good } = &*self.0;
+        let Each { configs, share, good, durability, .. } = &*self.0;
         let first = good.load(Ordering::Relaxed);
         let mut told = None;
         for turn in 1..=configs.len() {
             let index = (first + turn - 1) % configs.len();
-            let opening = configs[index].connect(tls.clone());
+            let opening = self.open_one(&configs[index]);
             let opened = if turn == configs.len() {
                 opening.await
             } else {
@@ -57,8 +75,9 @@ impl Servers {
                 opened
             };
             match opened {
-                Ok(open) => {
+                Ok((open, level)) => {
                     good.store(index, Ordering::Relaxed);
+                    durability.note(level);
                     return Ok(open);
                 }
                 // What a server says about itself helps more than that another one is not there.
@@ -66,7 +85,39 @@ impl Servers {
                 Err(_) => {}
             }
         }
-        Err(told.expect("the last server is not passed over"))
+        let told = told.expect("the last server is not passed over");
+        if durability::refusal(&told).is_some() {
+            durability.note(Level::Refused);
+        }
+        Err(told)
+    }
+
+    /// Connects to one of them, and has it show or set that it keeps what it acknowledges.
+    async fn open_one(&self, config: &Config) -> Result<(Open, Level), Error> {
+        let Each { tls, demand, .. } = &*self.0;
+        let (client, mut connection) = config.connect(tls.clone()).await?;
+        let asked = async {
+            match demand {
+                None => Ok(durability::level(&durability::settings(&client).await?)),
+                Some(scope) => {
+                    client.batch_execute(&durability::demand(*scope)).await?;
+                    Ok(Level::Full)
+                }
+            }
+        };
+        // Nobody else runs the connection yet. If it ends, what was asked fails as well, and says why.
+        let level = {
+            let (mut asked, mut running) = (pin!(asked), pin!(&mut connection));
+            tokio::select! {
+                biased;
+                level = &mut asked => level?,
+                ended = &mut running => {
+                    ended?;
+                    asked.await?
+                }
+            }
+        };
+        Ok(((client, connection), level))
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Manner {
     pub(super) prepared: bool,
     /// What is set at the start of each transaction where no session can be relied on, else empty.
     pub(super) set: String,
+    /// What is asked of the server at the start of each transaction that writes, likewise; see `durability`.
+    pub(super) demand: String,
     /// A bug that is switched on.
     pub(super) bug: Option<Planted>,
 }
@@ -152,11 +154,11 @@ impl Tx {
     }
 
     async fn begin(&self, mode: Mode) -> Result<()> {
-        let begin = match mode {
-            Mode::Write => "begin isolation level read committed read write;",
-            Mode::Read => "begin isolation level repeatable read read only;",
+        let (begin, demand) = match mode {
+            Mode::Write => ("begin isolation level read committed read write;", &*self.manner.demand),
+            Mode::Read => ("begin isolation level repeatable read read only;", ""),
         };
-        self.batch(&format!("{begin}{}", self.manner.set)).await
+        self.batch(&format!("{begin}{}{demand}", self.manner.set)).await
     }
 
     async fn statement(&self, sql: &str, bound: &[Bound<'_>]) -> Result<tokio_postgres::Statement> {

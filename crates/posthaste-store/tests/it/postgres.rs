@@ -3,6 +3,7 @@
 mod conformance;
 mod connect;
 mod damage;
+mod durability;
 mod engine;
 mod figures;
 mod many;

@@ -155,6 +155,11 @@ fn durability(health: &Answer) -> Finding {
     let told = health.json::<Value>().ok().and_then(|body| body["durability"].as_str().map(str::to_owned));
     match told.as_deref() {
         Some("full") => Finding::ok("durability", "what is acknowledged is on disk"),
+        Some("refused") => {
+            let text = "the database could lose what it acknowledges, so it is not used: set its fsync and full_page_writes \
+                        to on";
+            Finding::fail("durability", text)
+        }
         Some(_) => {
             let text = "a power cut loses acknowledged notifications: set store.unsafe_durability = false";
             Finding::fail("durability", text)

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use posthaste_engine::store::DurabilityLevel as Level;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -13,7 +14,11 @@ use super::{Api, json};
 
 /// `GET /healthz`: the process lives.
 pub(super) fn health(api: &Api) -> Response<Full<Bytes>> {
-    let durability = if api.durable { "full" } else { "unsafe" };
+    let durability = match api.durability.level() {
+        Level::Full => "full",
+        Level::Unsafe => "unsafe",
+        Level::Refused => "refused",
+    };
     let shown = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "durability": durability});
     json(StatusCode::OK, &shown)
 }
@@ -31,7 +36,12 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
     } else if api.engine.leases_unknown_for() > LASTS {
         Some("this node holds notifications in the store that it does not know of: restart it")
     } else if !answers(api).await {
-        Some("the store does not answer")
+        Some(match api.durability.level() {
+            Level::Full | Level::Unsafe => "the store does not answer",
+            Level::Refused => {
+                "the database could lose what it acknowledges: set its fsync and full_page_writes to on"
+            }
+        })
     } else {
         None
     };

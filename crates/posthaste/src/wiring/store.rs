@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use posthaste_engine::store::Store;
+use posthaste_engine::store::{Durability, DurabilityLevel as Level, Store};
 use posthaste_store::postgres;
 use posthaste_store::postgres::inspect::Inspection;
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
@@ -15,16 +15,17 @@ use super::StartError;
 use crate::config::{self, StoreUrl};
 
 /// Opens the store, and says whether what it acknowledges survives a crash.
-pub(super) async fn open(config: &config::Store) -> Result<(Arc<dyn Store>, bool), StartError> {
+pub(super) async fn open(config: &config::Store) -> Result<(Arc<dyn Store>, Durability), StartError> {
     Ok(match &config.url {
         StoreUrl::Sqlite(file) => {
             let store = SqliteStore::open(file, sqlite_options(config))?;
-            (Arc::new(store), config.synchronous == config::Synchronous::Full)
+            let is_full = config.synchronous == config::Synchronous::Full;
+            (Arc::new(store), Durability::new(if is_full { Level::Full } else { Level::Unsafe }))
         }
         StoreUrl::Postgres(url) => {
             let store = PostgresStore::connect(url.reveal(), postgres_options(config)).await?;
-            let durable = store.is_durable();
-            (Arc::new(store), durable)
+            let durability = store.durability().clone();
+            (Arc::new(store), durability)
         }
     })
 }

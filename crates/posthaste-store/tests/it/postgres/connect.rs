@@ -104,18 +104,6 @@ async fn a_schema_that_is_newer_half_migrated_or_foreign_is_refused() {
 }
 
 #[tokio::test]
-async fn a_database_that_may_lose_what_it_acknowledged_is_refused() {
-    let server = Server::shared();
-    let database = server.database();
-    server.sql("postgres", &format!("alter database {database} set synchronous_commit = off"));
-    let (error, said) = refused(&server.url(&database), few()).await;
-    assert!(matches!(error, ConnectError::NotDurable { .. }), "{said}");
-    assert!(said.contains("synchronous_commit=off") && said.contains("unsafe_durability"), "{said}");
-    let options = PostgresOptions { unsafe_durability: true, ..few() };
-    PostgresStore::connect(&server.url(&database), options).await.unwrap();
-}
-
-#[tokio::test]
 async fn whoever_cannot_connect_is_told_what_was_tried() {
     let server = Server::shared();
     let (error, said) = refused("postgres://ada:secret@127.0.0.1:1/posthaste", few()).await;

@@ -7,7 +7,7 @@ use posthaste_store::postgres::own::OwnServer;
 
 use super::{database, shared};
 use crate::cli::{Ended, run};
-use crate::program::{Home, get, sink};
+use crate::program::{Home, eventually, get, sink};
 
 /// How long each may look for a server; and how much longer the whole may take on a busy machine.
 const CONNECT: &str = "store.connect_timeout=2s";
@@ -115,5 +115,33 @@ async fn a_server_that_loses_what_it_acknowledged_is_refused() {
         Home::new(&["store.unsafe_durability=true"]).with_database(url, "127.0.0.1:0".parse().unwrap());
     let program = home.start().await;
     assert_eq!(get(&program.client(), "/healthz").await["durability"], "unsafe");
+    program.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_comes_back_and_keeps_nothing_is_refused_and_probes_say_why() {
+    let server = OwnServer::start(&std::env::temp_dir(), "").unwrap();
+    let home = Home::new(&[]).with_database(server.url("postgres"), "127.0.0.1:0".parse().unwrap());
+    let mut program = home.start().await;
+    let client = program.client();
+    assert_eq!(get(&client, "/healthz").await["durability"], "full");
+    let set = |value: &str| {
+        server.sql("postgres", &format!("alter system set fsync = {value}")).unwrap();
+        server.sql("postgres", "select pg_reload_conf()").unwrap();
+    };
+    set("off");
+    let others =
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid()";
+    let refused = eventually(async || {
+        // Only who connects is asked.
+        server.sql("postgres", &format!("{others} and backend_type = 'client backend'")).unwrap();
+        let body = client.get("/readyz").await.ok()?.json::<serde_json::Value>().ok()?;
+        body["reason"].as_str()?.contains("fsync").then_some(())
+    });
+    refused.await.expect("the probe says why the database is not used");
+    assert_eq!(get(&client, "/healthz").await["durability"], "refused");
+    set("on");
+    program.ready().await;
+    assert_eq!(get(&client, "/healthz").await["durability"], "full");
     program.stop().await;
 }
