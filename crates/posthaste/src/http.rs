@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use self::budget::Budget;
 use self::cursor::Cursors;
 pub(crate) use self::cursor::{hex, unhex};
+use self::guests::Guest;
 use self::health::Taking;
 use self::metrics::Requests;
 use self::problem::{Kind, Problem, Result};
@@ -34,6 +35,7 @@ mod audit;
 mod budget;
 pub(crate) mod cursor;
 mod dead_letters;
+pub mod guests;
 mod health;
 mod intake;
 mod keys;
@@ -120,7 +122,7 @@ impl Api {
         Cursors::new(&cursor::secret(&self.engine.settings()).unwrap_or(self.cursor_secret))
     }
 
-    async fn find_and_answer(&self, request: Request<Incoming>) -> (Option<Route>, Result) {
+    async fn find_and_answer(&self, request: Request<Incoming>, from: &Guest) -> (Option<Route>, Result) {
         let (head, body) = request.into_parts();
         let found = has_one_host(&head).and_then(|()| Route::find(&head.method, head.uri.path()));
         let (route, inner) = match found {
@@ -130,8 +132,14 @@ impl Api {
         let answer = match route.shown().2 {
             Access::Open | Access::Metrics => self.answer_anyone(route, &head).await,
             Access::Key => match self.caller(&head) {
-                Ok(caller) => self.answer_caller(route, Ask { head, body, inner, caller }).await,
-                Err(problem) => Err(problem),
+                Ok(caller) => {
+                    from.is_known();
+                    self.answer_caller(route, Ask { head, body, inner, caller }).await
+                }
+                Err(problem) => {
+                    from.is_unknown();
+                    Err(problem)
+                }
             },
         };
         (Some(route), answer)
@@ -203,9 +211,9 @@ impl Api {
 }
 
 impl server::Answer for Api {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, from: &Guest) -> Response<Full<Bytes>> {
         let begun = Instant::now();
-        let (route, answer) = self.find_and_answer(request).await;
+        let (route, answer) = self.find_and_answer(request, from).await;
         let response = answer.unwrap_or_else(|problem| problem.response());
         self.requests.note(route, response.status(), begun.elapsed());
         response

@@ -2,6 +2,8 @@
 //!
 //! Invariant: no connection lives for longer than its phase allows without making progress. A client that sends
 //! nothing, sends its head a byte at a time, goes idle or does not read its answer is cut off.
+//!
+//! Invariant: connections that have not shown a valid key keep nobody out; the oldest of them makes room (`guests`).
 
 use std::future::Future;
 use std::io;
@@ -27,10 +29,12 @@ use tokio::time::Instant;
 
 use posthaste_engine::sparing::Sparing;
 
+use super::guests::{Guest, Guests};
+
 /// How long a connection may take for what.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The most connections at a time; more wait to be accepted.
+    /// The most connections at a time. Where all of them have shown a valid key, others wait.
     pub connections: usize,
     /// From the connection to its first byte, and from the first byte of a request to the end of its head.
     pub head: Duration,
@@ -42,8 +46,12 @@ pub struct Limits {
 
 /// What answers requests.
 pub trait Answer: Send + Sync + 'static {
-    /// Answers one request.
-    fn answer(&self, request: Request<Incoming>) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+    /// Answers one request, and tells the connection whether it came with a valid key.
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        from: &Guest,
+    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
 /// How often a connection is looked at, as a part of the shortest limit.
@@ -64,21 +72,30 @@ pub async fn serve<A: Answer>(
     mut stop: watch::Receiver<bool>,
     grace: Duration,
 ) {
-    let mut connections = JoinSet::new();
+    let (mut connections, guests) = (JoinSet::new(), Arc::<Guests>::default());
     let told = stop.clone();
-    let mut failures = Sparing::new();
+    let (mut failures, crowds) = (Sparing::new(), Sparing::new());
+    // One connection more than there may be, which waits for its place, and whether one is being closed for it.
+    let (mut waits, mut has_room) = (None, true);
     loop {
-        let room = connections.len() < limits.connections;
+        if connections.len() < limits.connections
+            && let Some(stream) = waits.take()
+        {
+            has_room = true;
+            connections.spawn(converse(stream, guests.enter(), answer.clone(), limits, told.clone()));
+        }
         tokio::select! {
             biased;
             () = set(&mut stop) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            accepted = listener.accept(), if room => match accepted {
+            () = guests.more(), if !has_room => has_room = make_room(&guests, &crowds),
+            accepted = listener.accept(), if waits.is_none() => match accepted {
                 Ok((stream, _)) => {
                     if failures.mended() {
                         tracing::info!("connections are accepted again");
                     }
-                    connections.spawn(converse(stream, answer.clone(), limits, told.clone()));
+                    waits = Some(stream);
+                    has_room = connections.len() < limits.connections || make_room(&guests, &crowds);
                 }
                 Err(error) => {
                     if let Some(times) = failures.count(Instant::now()) {
@@ -95,8 +112,21 @@ pub async fn serve<A: Answer>(
     let _ = tokio::time::timeout(grace, ended).await;
 }
 
+/// Closes a connection without a key, and returns whether there is one.
+fn make_room(guests: &Guests, crowds: &Sparing) -> bool {
+    let closed = guests.close_oldest();
+    if closed && let Some(times) = crowds.count(Instant::now()) {
+        tracing::warn!(
+            times,
+            "all server.connections are open: one without a valid key is closed for another"
+        );
+    }
+    closed
+}
+
 async fn converse<A: Answer>(
     stream: TcpStream,
+    guest: Guest,
     answer: Arc<A>,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
@@ -106,9 +136,9 @@ async fn converse<A: Answer>(
     let phase = Arc::new(Phase::new());
     let service = service_fn(|request| {
         phase.enter(Phase::ANSWER);
-        let (answer, phase) = (&answer, &phase);
+        let (answer, phase, guest) = (&answer, &phase, &guest);
         async move {
-            let response = answer.answer(request).await;
+            let response = answer.answer(request, guest).await;
             phase.enter(Phase::IDLE);
             Ok::<_, std::convert::Infallible>(response)
         }
@@ -123,6 +153,7 @@ async fn converse<A: Answer>(
         tokio::select! {
             _ = connection.as_mut() => return,
             _ = look.tick() => if phase.is_over(&limits) { return },
+            () = guest.closed() => return,
             () = set(&mut stop), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();

@@ -1,5 +1,7 @@
 //! Connections to the built binary that are slow, silent, greedy or wrong: each is cut off in its time, none harms others.
 
+mod crowd;
+
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -200,30 +202,6 @@ async fn a_client_that_does_not_read_its_answers_is_cut_off() {
         }
     };
     assert!(waited <= IDLE + BUSY, "cut off only after {waited:?}");
-    program.stop().await;
-}
-
-#[tokio::test]
-async fn connections_beyond_the_cap_wait_and_are_served_when_others_close() {
-    let (_home, program) = start(2).await;
-    // The client that asked for readiness has gone, but its end may still be on the way.
-    let mut first = Line::open(&program).await;
-    first.say(&get("/healthz")).await;
-    assert_eq!(first.answer().await.status, 200);
-    let mut second = Line::open(&program).await;
-    second.say(&get("/healthz")).await;
-    assert_eq!(second.answer().await.status, 200);
-
-    let mut third = Line::open(&program).await;
-    third.say(&get("/healthz")).await;
-    assert!(timeout(Duration::from_millis(300), third.hear()).await.is_err(), "a third connection is served");
-    drop(first);
-    let begin = Instant::now();
-    assert_eq!(third.answer().await.status, 200);
-    assert!(begin.elapsed() < IDLE / 2, "it was served only after {:?}", begin.elapsed());
-    second.say(&get("/healthz")).await;
-    assert_eq!(second.answer().await.status, 200, "the others are not disturbed");
-    drop((second, third));
     program.stop().await;
 }
 

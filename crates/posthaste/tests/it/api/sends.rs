@@ -8,6 +8,7 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use posthaste::clock::SystemClock;
+use posthaste::http::guests::Guest;
 use posthaste::http::server::{self, Answer, Limits};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
@@ -29,7 +30,7 @@ struct Recorder {
 struct Seen(Mutex<Vec<(HeaderMap, Bytes)>>);
 
 impl Answer for Seen {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, _: &Guest) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         self.0.lock().unwrap().push((head.headers, body));

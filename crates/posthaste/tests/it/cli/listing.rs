@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
+use posthaste::http::guests::Guest;
 use posthaste::http::server::{Answer, Limits, bind, serve};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -17,7 +18,7 @@ use super::{Ended, finish, posthaste};
 struct Sparse;
 
 impl Answer for Sparse {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(&self, request: Request<Incoming>, _: &Guest) -> Response<Full<Bytes>> {
         let query = request.uri().query().unwrap_or("");
         let number = |name: &str| {
             let given = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
