@@ -134,13 +134,8 @@ impl Kept {
 
     /// I7, and how many arrivals there were more than one of an attempt.
     pub(crate) fn duplicates(&self, sink: &Sink) -> u32 {
-        self.duplicates_at(&[sink])
-    }
-
-    /// The same for receivers that share the work.
-    pub(crate) fn duplicates_at(&self, sinks: &[&Sink]) -> u32 {
         let mut arrived: BTreeMap<(NotificationId, u32), u32> = BTreeMap::new();
-        for arrival in sinks.iter().flat_map(|sink| sink.arrivals()) {
+        for arrival in sink.arrivals() {
             let id = arrival.id.expect("every delivery names its notification").parse().unwrap();
             *arrived.entry((id, arrival.attempt.expect("every delivery names its attempt"))).or_default() +=
                 1;
