@@ -21,6 +21,7 @@ pub(super) const PROMISES: &[Promise] = list![
     what_nobody_holds_cannot_be_settled,
     a_settle_that_comes_twice_is_recorded_once,
     a_batch_is_answered_in_its_order,
+    a_batch_may_hold_outcomes_under_a_lost_and_a_current_lease,
     an_attempt_that_is_known_refuses_the_whole_batch,
     a_request_to_cancel_stops_a_decision_that_did_not_know_it,
     a_request_to_cancel_outlives_the_lease,
@@ -191,6 +192,36 @@ async fn a_batch_is_answered_in_its_order(mut scene: Scene) -> Kept {
         same("its state", scene.view(id).await?.state, state)?;
     }
     same("settle of nothing", scene.store.settle(vec![], at(10)).await?, [])
+}
+
+/// A node that was declared dead and joined again may hand in both together.
+async fn a_batch_may_hold_outcomes_under_a_lost_and_a_current_lease(mut scene: Scene) -> Kept {
+    for lost_first in [true, false] {
+        let (notification, old) = scene.held().await?;
+        same("released", scene.store.release(old, None).await?, 1)?;
+        let new = scene.lease().await?;
+        same("claimed", scene.claim(&notification, Lane::Main, new, at(9)).await?.len(), 1)?;
+        let outcome = |lease, attempt, next| Settlement {
+            id: notification.id,
+            lease,
+            cancel_seen: false,
+            attempt: Some(attempt),
+            next,
+        };
+        let mut batch = [
+            (outcome(old, good_attempt(1, 1), delivered()), Settled::LeaseLost),
+            (outcome(new, failed_attempt(1, 1), retry_at(at(60))), Settled::Applied),
+        ];
+        if !lost_first {
+            batch.reverse();
+        }
+        let (batch, answers): (Vec<Settlement>, Vec<Settled>) = batch.into_iter().unzip();
+        same("settle", scene.store.settle(batch, at(10)).await?, answers)?;
+        same("its state", scene.state(&notification).await?, State::RetryScheduled)?;
+        let history = scene.store.history(notification.id).await?;
+        same("its attempts", history.attempts, [failed_attempt(1, 1)])?;
+    }
+    Ok(())
 }
 
 async fn an_attempt_that_is_known_refuses_the_whole_batch(mut scene: Scene) -> Kept {
