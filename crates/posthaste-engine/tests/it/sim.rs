@@ -5,6 +5,7 @@
 
 mod checks;
 mod driver;
+mod late;
 mod ledger;
 mod life;
 mod planted;
@@ -33,12 +34,12 @@ fn no_promise_is_broken_whatever_goes_wrong() {
         None => 0..number("POSTHASTE_SEEDS").unwrap_or(SEEDS),
     };
     let (began, mut steps, mut runs) = (Instant::now(), 0, 0);
-    let mut sum = [0; 4];
+    let mut sum = [0; 5];
     for seed in seeds {
         match simulate(seed, Plan::default()) {
             Ok(run) => {
                 steps += run.steps;
-                let counts = [run.accepted, run.delivered, run.duplicates, run.interruptions];
+                let counts = [run.accepted, run.delivered, run.duplicates, run.interruptions, run.late];
                 sum = std::array::from_fn(|index| sum[index] + counts[index]);
             }
             Err(broken) => panic!("POSTHASTE_SEED={seed}: {broken}"),
@@ -48,10 +49,10 @@ fn no_promise_is_broken_whatever_goes_wrong() {
     assert!(runs > 0, "no seed was run");
     let seconds = began.elapsed().as_secs_f64();
     let speed = steps as f64 / seconds;
-    let [accepted, delivered, duplicates, interruptions] = sum;
+    let [accepted, delivered, duplicates, interruptions, late] = sum;
     eprintln!(
         "simulation: {runs} seeds, {steps} steps, {speed:.0} steps/s; {accepted} accepted, {delivered} delivered, \
-         {duplicates} duplicates, {interruptions} interruptions"
+         {duplicates} duplicates, {interruptions} interruptions, {late} calls that happened after their answer"
     );
     // 20,000 on a core to itself; half of it where the tests beside it and the neighbours share that core.
     assert!(cfg!(debug_assertions) || runs < SEEDS || speed > 10_000.0, "{speed:.0} steps/s");
@@ -72,7 +73,7 @@ fn without_faults_nothing_arrives_twice_and_nothing_is_interrupted() {
     for seed in 0..20 {
         let run = simulate(seed, Plan { calm: true, ..Plan::default() })
             .unwrap_or_else(|broken| panic!("{seed}: {broken}"));
-        assert_eq!((run.duplicates, run.interruptions), (0, 0), "seed {seed}");
+        assert_eq!((run.duplicates, run.interruptions, run.late), (0, 0, 0), "seed {seed}");
         assert!(run.delivered > 0, "seed {seed}");
     }
 }

@@ -20,6 +20,7 @@ use posthaste_engine::store::{Accepted, Idempotency};
 use tokio::task::JoinSet;
 
 use super::checks::at_rest;
+use super::late::PATIENCE;
 use super::life::Life;
 use super::sink::{Mood, SINKS, SimChannel, Sinks};
 use super::store::SimStore;
@@ -45,6 +46,8 @@ pub(super) struct Run {
     pub(super) delivered: u64,
     pub(super) duplicates: u64,
     pub(super) interruptions: u64,
+    /// Calls that were answered as an error and happened later.
+    pub(super) late: u64,
 }
 
 /// How many things a driver does before it heals the world.
@@ -71,6 +74,7 @@ pub(super) fn simulate(seed: u64, plan: Plan) -> Result<Run, String> {
             delivered: tally.delivered,
             duplicates: tally.duplicates,
             interruptions: tally.interruptions,
+            late: driver.world.ledger.lock().unwrap().late,
         })
     })
 }
@@ -96,7 +100,7 @@ impl Driver {
         let faults = if plan.calm {
             Faults::default()
         } else {
-            Faults { crash: 2, refuse: 10, lie: 10, outage_until: None }
+            Faults { crash: 2, refuse: 10, lie: 10, late: 5, ..Faults::default() }
         };
         let world = Arc::new(World::new(seed, faults));
         if let Some(bug) = plan.planted {
@@ -137,6 +141,7 @@ impl Driver {
             94..95 if !self.plan.calm => self.cut_the_store_off(),
             95..97 => self.drain_one().await,
             97..98 => self.ask_many_times(),
+            98..99 if !self.plan.calm => self.stall_commits(),
             _ => self.start_one().await,
         }
     }
@@ -157,15 +162,28 @@ impl Driver {
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.check()?;
             let idle = self.world.model.inspect(|tables| tables.queue.is_empty());
-            if idle && self.clients.is_empty() {
+            if idle && self.clients.is_empty() && !self.world.has_open_calls() {
                 break;
             }
             while self.clients.try_join_next().is_some() {}
         }
-        // A heartbeat later nothing is in anybody's hands.
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let busy = self.processes.iter().flatten().find(|process| process.engine.busy() > 0);
-        busy.map_or(Ok(()), |process| Err(format!("I16: process {} has places taken", process.life.number)))
+        self.empty_handed().await
+    }
+
+    /// A heartbeat later nothing is in anybody's hands, but for those that still wait for an answer that stalled.
+    async fn empty_handed(&self) -> Result<(), String> {
+        let until = self.world.now().later(PATIENCE + Duration::from_secs(5));
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let busy = self.processes.iter().flatten().find(|process| process.engine.busy() > 0);
+            match busy {
+                None => return Ok(()),
+                Some(_) if !self.plan.calm && self.world.now() < until => {}
+                Some(process) => {
+                    return Err(format!("I16: process {} has places taken", process.life.number));
+                }
+            }
+        }
     }
 
     // ---- processes ----
@@ -228,6 +246,12 @@ impl Driver {
     fn cut_the_store_off(&self) {
         let wait = Duration::from_secs(self.world.draw(|chance| chance.u64(1..25)));
         self.world.faults.lock().unwrap().outage_until = Some(self.world.now().later(wait));
+    }
+
+    /// Nothing is committed for a while, often for longer than a caller waits or a lease lasts.
+    fn stall_commits(&self) {
+        let wait = Duration::from_secs(self.world.draw(|chance| chance.u64(5..40)));
+        self.world.faults.lock().unwrap().stalled_until = Some(self.world.now().later(wait));
     }
 
     /// Stops a process properly, if no client is talking to it.

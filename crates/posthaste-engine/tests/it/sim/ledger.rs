@@ -54,6 +54,8 @@ pub(super) struct Ledger {
     pub(super) cancelled: BTreeSet<NotificationId>,
     /// Called off during this attempt: no other may begin.
     pub(super) cancel_requested: BTreeMap<NotificationId, Number>,
+    /// Calls that were answered as an error and happened later, or will.
+    pub(super) late: u64,
 }
 
 impl Ledger {

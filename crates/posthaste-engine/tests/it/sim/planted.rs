@@ -22,8 +22,12 @@ const WITHIN: [(Planted, u64); 12] = [
 ];
 
 /// The same for bugs in the engine.
-const WITHIN_ENGINE: [(InEngine, u64); 3] =
-    [(InEngine::SendWithoutLease, 60), (InEngine::DropOutcome, 20), (InEngine::LeaveWhileSending, 100)];
+const WITHIN_ENGINE: [(InEngine, u64); 4] = [
+    (InEngine::SendWithoutLease, 200),
+    (InEngine::DropOutcome, 20),
+    (InEngine::NeverCompares, 60),
+    (InEngine::LeaveWhileSending, 100),
+];
 
 fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {
     (0..within).find_map(|seed| simulate(seed, plan).err().map(|broken| (seed, broken)))

@@ -1,5 +1,6 @@
 //! The model store as one process reaches it: late, now and then not at all, and sometimes without a true answer.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use posthaste_engine::store::{
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
+use super::late::Commit;
 use super::life::Life;
 use super::world::World;
 
@@ -41,12 +43,31 @@ impl SimStore {
         Ok(())
     }
 
+    /// A call that changes something, with everything that can happen on the way there, in the store and on the way back.
+    async fn change<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.before().await?;
+        match self.world.commit() {
+            Commit::Now => {}
+            Commit::Delayed(wait) => tokio::time::sleep(wait).await,
+            Commit::Late { told, done } => {
+                let (world, life) = (self.world.clone(), self.life.clone());
+                self.world.happens_later(done, async move { happened(&world, &life, what, &call.await) });
+                tokio::time::sleep(told).await;
+                self.life.runs().await;
+                return Err(unavailable("given up before the commit, which may still happen"));
+            }
+        }
+        let answer = call.await;
+        self.after(what, answer).await
+    }
+
     /// Everything that can happen on the way back.
     async fn after<T>(&self, what: &str, answer: Result<T>) -> Result<T> {
-        self.world.step(&self.life, what);
-        if let Err(StoreError::Corrupt { what }) = &answer {
-            self.world.break_promise(format!("the store was told nonsense: {what}"));
-        }
+        happened(&self.world, &self.life, what, &answer);
         let faults = *self.world.faults.lock().unwrap();
         if self.world.strikes(faults.crash) {
             self.life.die();
@@ -62,6 +83,14 @@ impl SimStore {
 
     fn is_out(&self, until: Option<Timestamp>) -> bool {
         until.is_some_and(|until| self.world.now() < until)
+    }
+}
+
+/// The store did what it was asked.
+fn happened<T>(world: &World, life: &Life, what: &str, answer: &Result<T>) {
+    world.step(life, what);
+    if let Err(StoreError::Corrupt { what }) = answer {
+        world.break_promise(format!("the store was told nonsense: {what}"));
     }
 }
 
@@ -92,6 +121,14 @@ macro_rules! through {
     }};
 }
 
+/// The same for a call that changes something.
+macro_rules! change {
+    ($self:ident, $name:ident ( $($argument:expr),* )) => {{
+        let model = $self.world.model.clone();
+        $self.change(stringify!($name), async move { model.$name($($argument),*).await }).await
+    }};
+}
+
 #[async_trait]
 impl Store for SimStore {
     fn is_shared(&self) -> bool {
@@ -99,21 +136,22 @@ impl Store for SimStore {
     }
 
     async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
-        let joined = through!(self, join(name, hold, now))?;
+        let name = name.to_owned();
+        let joined = change!(self, join(&name, hold, now))?;
         self.life.joined(joined.0);
         Ok(joined)
     }
 
     async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
-        through!(self, heartbeat(node, hold, now))
+        change!(self, heartbeat(node, hold, now))
     }
 
     async fn leave(&self, node: NodeId) -> Result<()> {
-        through!(self, leave(node))
+        change!(self, leave(node))
     }
 
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
-        through!(self, reclaim(node, limit, now))
+        change!(self, reclaim(node, limit, now))
     }
 
     async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
@@ -129,31 +167,34 @@ impl Store for SimStore {
     }
 
     async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
-        through!(self, intern(flows))
+        change!(self, intern(flows))
     }
 
     async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
-        through!(self, accept(requests, now))
+        change!(self, accept(requests, now))
     }
 
     async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
-        through!(self, claim(quotas, lease, now))
+        change!(self, claim(quotas, lease, now))
     }
 
     /// I5: whoever does not hold the row at the moment of the commit changes nothing.
     async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
-        self.before().await?;
-        let (before, asked) = (rows(&self.world.model, &batch), batch.clone());
-        let answer = self.world.model.settle(batch, now).await;
-        if let Ok(settled) = &answer {
-            let after = rows(&self.world.model, &asked);
-            self.world.expect(stale_outcomes_change_nothing(&asked, settled, &before, &after));
-        }
-        self.after("settle", answer).await
+        let world = self.world.clone();
+        let call = async move {
+            let (before, asked) = (rows(&world.model, &batch), batch.clone());
+            let answer = world.model.settle(batch, now).await;
+            if let Ok(settled) = &answer {
+                let after = rows(&world.model, &asked);
+                world.expect(stale_outcomes_change_nothing(&asked, settled, &before, &after));
+            }
+            answer
+        };
+        self.change("settle", call).await
     }
 
     async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
-        through!(self, release(lease, only))
+        change!(self, release(lease, only))
     }
 
     async fn held(
@@ -219,16 +260,19 @@ impl Store for SimStore {
         audit: Option<Audit>,
         now: Timestamp,
     ) -> Result<Vec<bool>> {
-        self.before().await?;
-        let asked = changes.clone();
-        let before = standings(&self.world.model, &asked);
-        let answer = self.world.model.transition(changes, audit, now).await;
-        if let Ok(made) = &answer {
-            let after = standings(&self.world.model, &asked);
-            self.world.expect(acts_follow_arrows(&asked, made, &before, &after));
-            self.world.ledger.lock().unwrap().acted(&asked, made);
-        }
-        self.after("transition", answer).await
+        let world = self.world.clone();
+        let call = async move {
+            let asked = changes.clone();
+            let before = standings(&world.model, &asked);
+            let answer = world.model.transition(changes, audit, now).await;
+            if let Ok(made) = &answer {
+                let after = standings(&world.model, &asked);
+                world.expect(acts_follow_arrows(&asked, made, &before, &after));
+                world.ledger.lock().unwrap().acted(&asked, made);
+            }
+            answer
+        };
+        self.change("transition", call).await
     }
 
     async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>> {
@@ -236,7 +280,8 @@ impl Store for SimStore {
     }
 
     async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
-        through!(self, put_setting(name, value, audit))
+        let name = name.to_owned();
+        change!(self, put_setting(&name, value, audit))
     }
 
     async fn get(&self, id: NotificationId) -> Result<Option<View>> {

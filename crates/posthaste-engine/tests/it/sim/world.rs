@@ -9,6 +9,7 @@ use std::time::Duration;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 use posthaste_engine::model_store::ModelStore;
+use tokio::task::JoinSet;
 
 use super::checks::{Shadow, acknowledged_are_there};
 use super::ledger::Ledger;
@@ -24,8 +25,12 @@ pub(super) struct Faults {
     pub(super) refuse: u32,
     /// The store did it and says that it did not.
     pub(super) lie: u32,
+    /// The store says that it did not, and does it later.
+    pub(super) late: u32,
     /// The store is out of reach until then.
     pub(super) outage_until: Option<Timestamp>,
+    /// The store commits nothing until then.
+    pub(super) stalled_until: Option<Timestamp>,
 }
 
 /// Everything that the parts of a run share.
@@ -34,6 +39,8 @@ pub(super) struct World {
     pub(super) model: ModelStore,
     pub(super) ledger: Mutex<Ledger>,
     pub(super) faults: Mutex<Faults>,
+    /// Calls that were answered as an error and have not happened yet.
+    pub(super) open: Mutex<JoinSet<()>>,
     shadow: Mutex<Shadow>,
     /// Whether processes know that they share the store, and gather what they ask of it.
     pub(super) shared: bool,
@@ -53,6 +60,7 @@ impl World {
             model: ModelStore::with_clock(move || clock.now()),
             ledger: Mutex::default(),
             faults: Mutex::new(faults),
+            open: Mutex::default(),
             shadow: Mutex::default(),
             chance: Mutex::new(fastrand::Rng::with_seed(seed)),
             shared: seed % 2 == 1,
