@@ -14,7 +14,7 @@ use http::{Request, Response, StatusCode, Version};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use posthaste_engine::engine::Engine;
-use posthaste_engine::store::{Durability, Store};
+use posthaste_engine::store::{self, Durability, Store};
 use posthaste_wire::guard::Guard;
 use serde::Serialize;
 use serde_json::Value;
@@ -25,8 +25,9 @@ use self::cursor::Cursors;
 pub(crate) use self::cursor::{hex, unhex};
 use self::guests::Guest;
 use self::health::Taking;
-use self::metrics::Requests;
+use self::metrics::{Figures, Requests};
 use self::problem::{Kind, Problem, Result};
+use self::reads::{Reader, Reads};
 use self::route::{Access, Route};
 use crate::keys::{Caller, Keys};
 
@@ -47,6 +48,7 @@ pub mod openapi;
 mod policies;
 pub mod problem;
 mod query;
+mod reads;
 pub mod route;
 mod send;
 pub mod server;
@@ -61,6 +63,8 @@ pub struct Api {
     requests: Requests,
     bodies: Budget,
     taking: Taking,
+    reads: Reads,
+    figures: Arc<Figures>,
 }
 
 /// A request on its way to its resource.
@@ -104,8 +108,15 @@ impl Deref for Api {
 impl Api {
     /// An API over a running engine.
     pub fn new(parts: ApiParts) -> Self {
-        let (requests, bodies, taking) = (Requests::default(), Budget::default(), Taking::default());
-        Self { parts, stopping: AtomicBool::new(false), requests, bodies, taking }
+        Self {
+            parts,
+            stopping: AtomicBool::new(false),
+            requests: Requests::default(),
+            bodies: Budget::default(),
+            taking: Taking::default(),
+            reads: Reads::default(),
+            figures: Arc::default(),
+        }
     }
 
     /// From here on the node says that it is not ready.
@@ -120,6 +131,16 @@ impl Api {
     /// By the secret of now: nodes that start at the same moment on an empty store each make one, and the last one stays.
     fn cursors(&self) -> Cursors {
         Cursors::new(&cursor::secret(&self.engine.settings()).unwrap_or(self.cursor_secret))
+    }
+
+    /// Reads a list or figures for a caller, in the line of its tenant.
+    async fn read<T, F>(&self, ask: &Ask, read: impl FnOnce(Arc<dyn Store>) -> F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = store::Result<T>> + Send + 'static,
+    {
+        let reader = ask.caller.tenant.clone().map_or(Reader::Admin, Reader::Tenant);
+        self.reads.make(reader, read(self.store.clone())).await
     }
 
     async fn find_and_answer(&self, request: Request<Incoming>, from: &Guest) -> (Option<Route>, Result) {

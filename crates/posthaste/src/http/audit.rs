@@ -13,7 +13,8 @@ pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
     let paging: Paging<i64> = Paging::take(api, ask, &mut query)?;
     let tenant = query.tenant(ask)?;
     query.finish()?;
-    let page = api.store.audit(tenant, paging.from, paging.limit).await?;
+    let (from, limit) = (paging.from, paging.limit);
+    let page = api.read(ask, |store| async move { store.audit(tenant, from, limit).await }).await?;
     let shown = paging.show(api, page, |row| {
         json!({
             "number": row.number,

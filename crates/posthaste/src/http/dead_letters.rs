@@ -29,7 +29,8 @@ pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
         text: query.text("q"),
     };
     query.finish()?;
-    let page = api.store.dead_letters(filter, paging.from, paging.limit).await?;
+    let (from, limit) = (paging.from, paging.limit);
+    let page = api.read(ask, |store| async move { store.dead_letters(filter, from, limit).await }).await?;
     Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::dead_letter(&row))))
 }
 

@@ -1,21 +1,29 @@
 //! `/metrics`: figures for Prometheus. docs/metrics.md says what each means.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use posthaste_engine::store::{NodeView, Stats, StoreError};
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{self, NodeView, Stats, Store};
 use posthaste_engine::tally::{Histogram, Tally};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::Api;
 use super::problem::Result;
+use super::reads::Reader;
 use super::route::Route;
 
 /// How many classes of answers there are: 1xx to 5xx.
 const CLASSES: usize = 5;
+
+/// How long figures of the store are told again.
+const FRESH: Duration = Duration::from_millis(500);
 
 /// How long the store may take for what it keeps.
 const STORE_WITHIN: Duration = Duration::from_secs(2);
@@ -47,13 +55,33 @@ impl Requests {
     }
 }
 
+/// What the store keeps, as it was read last. Without a key anyone may ask for it, as often as they like.
+#[derive(Debug, Default)]
+pub(super) struct Figures(Mutex<Option<(Instant, Kept)>>);
+
+/// The figures of all tenants, and the nodes.
+type Kept = Arc<(Stats, Vec<NodeView>)>;
+
+impl Figures {
+    async fn read(&self, store: &dyn Store, now: Timestamp) -> store::Result<Kept> {
+        // Held while the store is asked: whoever asks meanwhile gets the same answer.
+        let mut last = self.0.lock().await;
+        if let Some((at, kept)) = &*last
+            && at.elapsed() < FRESH
+        {
+            return Ok(kept.clone());
+        }
+        let kept: Kept = Arc::new((store.stats(None, now).await?, store.nodes(now).await?));
+        *last = Some((Instant::now(), kept.clone()));
+        Ok(kept)
+    }
+}
+
 /// `GET /metrics`
 pub(super) async fn get(api: &Api) -> Result {
     let now = api.engine.now();
-    let kept = async {
-        let stats = api.store.stats(None, now).await?;
-        Ok::<_, StoreError>((stats, api.engine.nodes().await?.1))
-    };
+    let (figures, store) = (api.figures.clone(), api.store.clone());
+    let kept = api.reads.make(Reader::Metrics, async move { figures.read(&*store, now).await });
     // What this process counts is told whatever the store does: just then somebody looks.
     let kept = tokio::time::timeout(STORE_WITHIN, kept).await.ok().and_then(std::result::Result::ok);
     let mut page = Page::default();
@@ -62,9 +90,10 @@ pub(super) async fn get(api: &Api) -> Result {
     page.engine(&api.engine.tally());
     let up = u8::from(kept.is_some());
     page.one("posthaste_store_up", "gauge", "1 if the store answered, else what it keeps is left out", up);
-    if let Some((stats, nodes)) = kept {
-        page.stats(&stats);
-        page.nodes(&nodes);
+    if let Some(kept) = kept {
+        let (stats, nodes) = &*kept;
+        page.stats(stats);
+        page.nodes(nodes);
         let oldest = stats.oldest_due.map_or(0.0, |due| now.since(due).as_secs_f64());
         let help = "How long the longest waiting due row waits";
         page.one("posthaste_oldest_due_seconds", "gauge", help, oldest);

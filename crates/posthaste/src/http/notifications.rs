@@ -186,7 +186,8 @@ pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
         text: query.text("q"),
     };
     query.finish()?;
-    let page = api.store.page(filter, paging.from, paging.limit).await?;
+    let (from, limit) = (paging.from, paging.limit);
+    let page = api.read(ask, |store| async move { store.page(filter, from, limit).await }).await?;
     Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::notification(api, &row))))
 }
 
@@ -204,7 +205,8 @@ pub(super) async fn list_failed(api: &Api, ask: &Ask) -> Result {
         ..Filter::default()
     };
     query.finish()?;
-    let page = api.store.page(filter, paging.from, paging.limit).await?;
+    let (from, limit) = (paging.from, paging.limit);
+    let page = api.read(ask, |store| async move { store.page(filter, from, limit).await }).await?;
     Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::failed(&row))))
 }
 
@@ -214,7 +216,8 @@ pub(super) async fn retry_queue(api: &Api, ask: &Ask) -> Result {
     let paging: Paging<(Timestamp, NotificationId)> = Paging::take(api, ask, &mut query)?;
     let tenant = query.tenant(ask)?;
     query.finish()?;
-    let page = api.store.retry_queue(tenant, paging.from, paging.limit).await?;
+    let (from, limit) = (paging.from, paging.limit);
+    let page = api.read(ask, |store| async move { store.retry_queue(tenant, from, limit).await }).await?;
     Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::notification(api, &row))))
 }
 

@@ -59,6 +59,8 @@ pub enum Kind {
     Expired,
     /// The body is of another type than JSON.
     UnsupportedMediaType,
+    /// The caller reads too much at a time.
+    TooManyReads,
     /// The node is stopping.
     Stopping,
     /// There is no room for the body now.
@@ -71,7 +73,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -92,6 +94,7 @@ impl Kind {
         Self::DeadLetterResolved,
         Self::Expired,
         Self::UnsupportedMediaType,
+        Self::TooManyReads,
         Self::Stopping,
         Self::Overloaded,
         Self::StoreUnavailable,
@@ -158,6 +161,11 @@ impl Kind {
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "UNSUPPORTED_MEDIA_TYPE",
                 "The body must be application/json",
+            ),
+            Self::TooManyReads => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "TOO_MANY_READS",
+                "Too many lists and figures are asked for at a time",
             ),
             Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING", "This node is stopping"),
             Self::Overloaded => {
@@ -259,7 +267,7 @@ impl Problem {
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
         if status == StatusCode::UNAUTHORIZED {

@@ -14,7 +14,7 @@ pub(super) async fn get(api: &Api, ask: &Ask) -> Result {
     let tenant = query.tenant(ask)?;
     query.finish()?;
     let now = api.engine.now();
-    let stats = api.store.stats(tenant, now).await?;
+    let stats = api.read(ask, |store| async move { store.stats(tenant, now).await }).await?;
     let total = stats.channels.iter().fold(ChannelStats::default(), |sum, (_, one)| ChannelStats {
         queued: sum.queued + one.queued,
         sending: sum.sending + one.sending,

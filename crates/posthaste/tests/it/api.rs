@@ -23,6 +23,7 @@ macro_rules! on_each_store {
 }
 
 mod acts;
+mod crowd;
 mod docs;
 mod figures;
 mod fuzz;

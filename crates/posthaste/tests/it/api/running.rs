@@ -85,10 +85,22 @@ impl Running {
 
     /// Somebody with a new key of a tenant.
     pub(super) async fn tenant(&self, name: &str) -> Caller {
-        let made =
-            self.admin.post("/v1/keys", &json!({"name": format!("key of {name}"), "tenant": name})).await;
-        let made = made.is(201);
-        self.caller(made["key"].as_str())
+        self.caller(Some(&self.key_of(name).await))
+    }
+
+    /// A new key of a tenant.
+    pub(super) async fn key_of(&self, name: &str) -> String {
+        let wanted = json!({"name": format!("key of {name}"), "tenant": name});
+        let made = self.admin.post("/v1/keys", &wanted).await.is(201);
+        made["key"].as_str().unwrap().to_owned()
+    }
+
+    /// The name of its database.
+    pub(super) fn database(&self) -> &str {
+        match &self.place {
+            Place::Database(name) => name,
+            Place::Directory(_) => panic!("the store is a file"),
+        }
     }
 
     /// Every byte that the store keeps; of a database, every row as text.
