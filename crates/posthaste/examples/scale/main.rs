@@ -61,7 +61,7 @@ enum Scenario {
     Flows,
     /// PostgreSQL completes no commit for 25 s
     Stall,
-    /// One tenant with 100,000 destinations asks for its figures over 32 connections
+    /// One tenant with 100,000 destinations asks for figures, or searches, over 32 connections
     Stats,
     /// Millions of notifications wait for a day far away
     Waiting,

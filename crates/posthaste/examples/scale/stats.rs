@@ -1,4 +1,5 @@
-//! `stats`: one tenant with very many destinations asks for its figures without a pause; others must not feel it.
+//! `stats`: one tenant with very many destinations asks for its figures, or searches, without a pause; others must not feel
+//! it.
 
 use std::time::Duration;
 
@@ -14,14 +15,17 @@ use tokio::time::{Instant, sleep};
 use super::Setting;
 use super::fill::{FAR, Waiting};
 use super::neighbour::{Neighbour, Pace};
-use super::server::Readiness;
+use super::server::{Readiness, Server};
 use super::verdict::{Times, Verdict, shown};
 
-/// How many connections ask for the figures.
+/// How many connections of a ask at a time.
 const ASKING: usize = 32;
 const GOAL: Duration = Duration::from_millis(100);
 /// 20 retries a second, for as long as is asked.
 const PACE: Pace = Pace { count: 200, over: Duration::from_secs(10) };
+/// The dearest reads that a tenant can ask for: its figures, and a list in which nothing is found.
+const DEAR: [(&str, &str); 2] =
+    [("figures", "/v1/stats"), ("search", "/v1/notifications?q=nothing-is-called-so")];
 
 /// Measures what another tenant sees meanwhile.
 pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
@@ -33,15 +37,29 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
     let (a, neighbour) = (server.key_for("a").await?, Neighbour::of(&server).await?);
     // Something to look at.
     neighbour.sends(Pace { count: 100, over: Duration::ZERO }).await?;
-    let shown_list: Value = neighbour.client().get("/v1/notifications").await?.json()?;
-    let id = shown_list["data"][0]["notificationId"].as_str().context("a list with nothing in it")?;
-
-    let readiness = Readiness::watch(&server)?;
-    let mut asking = JoinSet::new();
-    for _ in 0..ASKING {
-        asking.spawn(ask(server.client(&a)?, "/v1/stats".to_owned(), Duration::ZERO));
+    let list: Value = neighbour.client().get("/v1/notifications").await?.json()?;
+    let id = list["data"][0]["notificationId"].as_str().context("a list with nothing in it")?;
+    for (name, path) in DEAR {
+        let once = Instant::now();
+        server.client(&a)?.get(path).await?;
+        verdict.note(format!("{name} of a with {flows} destinations: once"), shown(once.elapsed()));
+        one(&server, &a, path, (&neighbour, id), name, &mut verdict).await?;
     }
-    let mut looking = JoinSet::new();
+    Ok(verdict)
+}
+
+async fn one(
+    server: &Server,
+    a: &str,
+    dear: &str,
+    (neighbour, id): (&Neighbour, &str),
+    name: &str,
+    verdict: &mut Verdict,
+) -> anyhow::Result<()> {
+    let (readiness, mut asking, mut looking) = (Readiness::watch(server)?, JoinSet::new(), JoinSet::new());
+    for _ in 0..ASKING {
+        asking.spawn(ask(server.client(a)?, dear.to_owned(), Duration::ZERO));
+    }
     for path in [format!("/v1/notifications/{id}"), "/v1/notifications?limit=50".to_owned()] {
         looking.spawn(ask(server.client(neighbour.key())?, path, Duration::from_millis(20)));
     }
@@ -50,22 +68,17 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
         let refused = asked.refused.len();
         let answered = Times::of(asked.answered, asked.unanswered);
         let seen = format!("{refused} refused, else {}", answered.described());
-        verdict.note(format!("figures of {flows} destinations over {ASKING} connections"), seen);
+        verdict.note(format!("{name} of a: over {ASKING} connections"), seen);
     }
-    let mut looked = looking.join_all().await;
-    looked.sort_by_key(|asked| asked.path.len());
-    for asked in looked {
+    for asked in looking.join_all().await {
         let what =
             if asked.path.contains('?') { "slowest GET of b's list" } else { "slowest GET of one of b's" };
-        verdict.below(what, &asked.times(), GOAL);
+        verdict.below(format!("{name} of a: {what}"), &asked.times(), GOAL);
     }
-    verdict.below("latest retry of b", &retried.late, GOAL);
+    verdict.below(format!("{name} of a: latest retry of b"), &retried.late, GOAL);
     let (asked, not) = readiness.seen();
-    verdict.wanted("/readyz not 200", format!("{not} of {asked}"), "never", not == 0);
-    let started = Instant::now();
-    server.client(&a)?.get("/v1/stats").await?;
-    verdict.note("figures of a, asked for once", shown(started.elapsed()));
-    Ok(verdict)
+    verdict.wanted(format!("{name} of a: /readyz not 200"), format!("{not} of {asked}"), "never", not == 0);
+    Ok(())
 }
 
 /// What one connection saw.
