@@ -11,10 +11,12 @@ use crate::state::Lane;
 
 /// The most buckets of one tenant that are remembered.
 pub const MOST_OF_TENANT: usize = 10_000;
-/// The most buckets of all tenants that are remembered. Beyond it a tenant may still have `FEW`.
+/// The most buckets of all tenants that are remembered. Beyond it a tenant may still have `FEW`, up to twice as many in all.
 pub const MOST: usize = 100_000;
-/// The number of buckets that a tenant may always have.
+/// The number of buckets of a tenant that are remembered before those of tenants with more.
 const FEW: usize = 16;
+/// The most tenants that are looked at to see whether a sweep would help.
+const LOOKS: usize = 64;
 
 /// The buckets that may hold due rows, in the order of their turns.
 #[derive(Debug, Default)]
@@ -46,7 +48,8 @@ impl Turns {
             return true;
         }
         let known = self.of_tenant.get(tenant).copied().unwrap_or(0);
-        if known >= MOST_OF_TENANT || (self.count >= MOST && known >= FEW) {
+        let crowded = self.count >= MOST && known >= FEW;
+        if known >= MOST_OF_TENANT || crowded || self.count >= 2 * MOST {
             self.left_out.now.insert(tenant.clone());
             return false;
         }
@@ -103,7 +106,7 @@ impl Turns {
             let known = self.of_tenant.get(tenant).copied().unwrap_or(0);
             known <= MOST_OF_TENANT / 2 && (self.count <= MOST / 2 || known < FEW)
         };
-        self.left_out.now.iter().any(has_room)
+        self.left_out.now.iter().take(LOOKS).any(has_room)
     }
 
     /// A look at every bucket begins.

@@ -111,7 +111,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
 const COMPANY: usize = 32;
 /// Where the batch before had fewer callers there is no crowd to wait for.
 const CROWD: usize = 8;
-/// However slow the store is.
+/// Upper bound on the wait, even if the store is slow.
 const LONGEST_WAIT: Duration = Duration::from_millis(5);
 
 /// The batch before.

@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         shared.floor.claim.notified().await;
-        while let Some(Deal { jobs, claims, wants_sweep }) = deal(&shared).await {
+        while let Some(Deal { jobs, claims, wants_sweep, .. }) = deal(&shared).await {
             if wants_sweep {
                 shared.sweep.ask();
             }
@@ -39,7 +39,7 @@ async fn deal(shared: &Shared) -> Option<Deal> {
         return None;
     }
     let deal = shared.floor.deal(u32::try_from(shared.settings.batch).unwrap_or(u32::MAX));
-    (!deal.jobs.is_empty() || !deal.claims.is_empty()).then_some(deal)
+    deal.is_any.then_some(deal)
 }
 
 async fn claim(shared: &Shared, claims: &[Claim]) {

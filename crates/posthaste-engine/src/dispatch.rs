@@ -31,7 +31,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<J
             biased;
             Some(joined) = running.join_next(), if !running.is_empty() => {
                 if let Err(error) = joined {
-                    tracing::error!(%error, "the work on a notification broke down; it stays leased to this node");
+                    tracing::error!(%error, "a task that sends was ended");
                 }
             }
             job = jobs.recv() => match job {
@@ -42,37 +42,52 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<J
     }
 }
 
+/// Works on a notification and gives its place back. Work that breaks down is a bug of ours: the node forgets the row, and the
+/// next comparison of leases gives it back.
 async fn work(shared: Arc<Shared>, job: Job) {
-    let policy = shared.policies.of(&job.notification);
-    let step = match Caught(Box::pin(attempt(&shared, &job, &policy))).await {
-        Ok(step) => step,
-        Err(Panicked) => Ok(broken_down(&shared, &job)),
-    };
     let (place, bytes) = (job.place(), job.bytes());
-    let report = match step {
+    let (lease, id) = (job.lease, job.notification.id);
+    match Caught(Box::pin(report(&shared, job))).await {
+        Ok(Some(report)) => {
+            match &report {
+                Report::Finished(_) => shared.floor.sent(&place, bytes),
+                Report::Release { .. } | Report::Unclear(_) => shared.floor.free(&place),
+            }
+            let _ = shared.reports.send(report);
+        }
+        Ok(None) => {
+            tracing::info!(%id, "lease lost before the send");
+            shared.floor.free(&place);
+            shared.leases.done(lease, id);
+        }
+        Err(Panicked) => {
+            tracing::error!(%id, "the work on a notification broke down; it is given back");
+            shared.floor.free(&place);
+            shared.leases.done(lease, id);
+        }
+    }
+}
+
+/// What to record; none if the lease is gone.
+async fn report(shared: &Shared, job: Job) -> Option<Report> {
+    let policy = shared.policies.of(&job.notification);
+    let step = match Caught(Box::pin(attempt(shared, &job, &policy))).await {
+        Ok(step) => step,
+        Err(Panicked) => Ok(broken_down(shared, &job)),
+    };
+    match step {
         Ok(Step::Send(verdict, attempt)) => {
-            shared.floor.sent(&place, bytes);
             shared.counts.attempted(&attempt);
             // The attempt took its time; what is decided now goes by the policy of now.
             let policy = shared.policies.of(&job.notification);
-            Report::Finished(Box::new(Finished::after(&shared, job, policy, verdict, attempt)))
+            Some(Report::Finished(Box::new(Finished::after(shared, job, policy, verdict, attempt))))
         }
         Ok(Step::End(decision)) => {
-            shared.floor.sent(&place, bytes);
-            Report::Finished(Box::new(Finished::unsent(&shared, job, policy, decision)))
+            Some(Report::Finished(Box::new(Finished::unsent(shared, job, policy, decision))))
         }
-        Ok(Step::GiveBack) => {
-            shared.floor.free(&place);
-            Report::Release { lease: job.lease, rows: vec![Unsent::from(&job)] }
-        }
-        Err(LeaseGone) => {
-            tracing::info!(id = %job.notification.id, "lease lost before the send");
-            shared.floor.free(&place);
-            shared.leases.done(job.lease, job.notification.id);
-            return;
-        }
-    };
-    let _ = shared.reports.send(report);
+        Ok(Step::GiveBack) => Some(Report::Release { lease: job.lease, rows: vec![Unsent::from(&job)] }),
+        Err(LeaseGone) => None,
+    }
 }
 
 /// How the work on a job went.

@@ -194,6 +194,7 @@ impl Floor {
                 deal.claims.push(Claim { tenant, bucket, places, ahead });
             }
             deal.jobs.extend(jobs);
+            deal.is_any = true;
         }
         deal.wants_sweep = inner.slots.turns().wants_sweep();
         deal
@@ -278,6 +279,8 @@ pub(crate) struct Deal {
     pub(crate) jobs: Vec<Job>,
     /// What to claim.
     pub(crate) claims: Vec<Claim>,
+    /// Whether any bucket had its turn. One whose rows are gone from memory has neither jobs nor claims.
+    pub(crate) is_any: bool,
     /// Whether due buckets were left out for which there is room now.
     pub(crate) wants_sweep: bool,
 }

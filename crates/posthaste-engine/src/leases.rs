@@ -4,7 +4,7 @@
 //! is alive and does not know of it, so nobody would ever send it. Every few heartbeats the node compares what the store
 //! says it holds with what it knows, and gives the rest back.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -32,11 +32,12 @@ pub(crate) struct Leases {
 struct Known {
     /// Grants whose call to the store is not answered yet.
     asked: HashSet<Fence>,
-    /// Rows in hand: to be sent, waiting in memory, or with a report that is not recorded yet.
-    rows: HashMap<NotificationId, Fence>,
+    /// Rows in hand: to be sent, waiting in memory, or with a report that is not recorded yet. A row may be in hand twice: an
+    /// answer under an earlier grant can come late.
+    rows: HashSet<(NotificationId, Fence)>,
 }
 
-/// Leases that the last comparison found in the store and not in memory.
+/// Leases that the last comparison found in the store and not in memory, and gave back or could not give back.
 #[derive(Debug, Clone, Copy)]
 struct Unknown {
     count: usize,
@@ -63,10 +64,7 @@ impl Leases {
 
     /// The row is not in hand any more.
     pub(crate) fn done(&self, lease: Lease, id: NotificationId) {
-        let mut known = self.lock();
-        if known.rows.get(&id) == Some(&lease.fence) {
-            known.rows.remove(&id);
-        }
+        self.lock().rows.remove(&(id, lease.fence));
     }
 
     /// Adds those of the rows that this node does not know of.
@@ -77,7 +75,7 @@ impl Leases {
     ) {
         let known = self.lock();
         for (id, fence) in held {
-            if known.rows.get(id) != Some(fence) && !known.asked.contains(fence) {
+            if !known.rows.contains(&(*id, *fence)) && !known.asked.contains(fence) {
                 unknown.entry(*fence).or_default().push(*id);
             }
         }
@@ -127,24 +125,38 @@ async fn compare(shared: &Shared) -> Result<()> {
     let mut after = None;
     loop {
         let held = shared.store.held(node, after, PAGE).await?;
-        // Memory is looked at after the store. A row that is settled in between is not released by what follows: it is not
-        // held under that grant any more.
+        // Memory is looked at after the store. A row that is settled in between is not released by what follows, and not
+        // counted: it is not held under that grant any more.
         shared.leases.add_unknown(&held, &mut unknown);
         match held.last() {
             Some((last, _)) if held.len() == PAGE => after = Some(*last),
             _ => break,
         }
     }
-    shared.leases.compared(unknown.values().map(Vec::len).sum());
+    let mut count = 0;
+    let mut failed = None;
     for (fence, ids) in unknown {
-        let lease = Lease { node, fence };
-        let released = shared.store.release(lease, Some(ids)).await?;
-        if released > 0 {
-            tracing::warn!(?lease, released, "gave back leases of a call that was answered as an error");
-            shared.counts.given_back(released);
-            shared.sweep.ask();
-            shared.herald.anywhere();
+        let (lease, asked) = (Lease { node, fence }, ids.len());
+        match shared.store.release(lease, Some(ids)).await {
+            Ok(released) => {
+                given_back(shared, lease, released);
+                count += released;
+            }
+            Err(error) => {
+                count += asked;
+                failed = Some(error);
+            }
         }
     }
-    Ok(())
+    shared.leases.compared(count);
+    failed.map_or(Ok(()), Err)
+}
+
+fn given_back(shared: &Shared, lease: Lease, released: usize) {
+    if released > 0 {
+        tracing::warn!(?lease, released, "gave back leases of a call that was answered as an error");
+        shared.counts.given_back(released);
+        shared.sweep.ask();
+        shared.herald.anywhere();
+    }
 }

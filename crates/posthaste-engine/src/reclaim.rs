@@ -28,18 +28,24 @@ impl Fallen {
         self.bell.notify_one();
     }
 
-    fn next(&self) -> Option<NodeId> {
-        self.nodes.lock().expect("no code panics while it notes the dead").pop()
+    /// Takes out the first node after `last`, or the first of all: one that cannot be taken back does not hold up the
+    /// others, though each heartbeat names it again.
+    fn next(&self, last: Option<NodeId>) -> Option<NodeId> {
+        let mut nodes = self.nodes.lock().expect("no code panics while it notes the dead");
+        let place = nodes.iter().position(|node| Some(*node) > last).unwrap_or(0);
+        (place < nodes.len()).then(|| nodes.remove(place))
     }
 }
 
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
+    let mut last = None;
     loop {
         shared.fallen.bell.notified().await;
         refresh(&shared).await;
         // A later heartbeat may replace the list meanwhile: then those that are dead by that one are next.
-        while let Some(node) = shared.fallen.next() {
+        while let Some(node) = shared.fallen.next(last) {
+            last = Some(node);
             if let Err(error) = take_back(&shared, node).await {
                 shared.store_failed("reclaim", &error);
                 tokio::time::sleep(PAUSE).await;

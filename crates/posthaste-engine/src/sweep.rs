@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
-use crate::store::{Result, Waiting};
+use crate::store::Waiting;
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -36,14 +36,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut from = None;
     loop {
         let begun = Instant::now();
-        if let Err(error) = sweep(&shared, &mut from).await {
-            shared.store_failed("look at every bucket", &error);
-            tokio::time::sleep(PAUSE).await;
-            continue;
-        }
+        sweep(&shared, &mut from).await;
         let took = begun.elapsed();
-        let rest = (took * (ASKED_SHARE - 1)).min(shared.settings.sweep);
-        tokio::time::sleep(rest).await;
+        tokio::time::sleep(took * (ASKED_SHARE - 1)).await;
         let next = begun + shared.settings.sweep.max(took * IDLE_SHARE);
         let _ = tokio::time::timeout_at(next, shared.sweep.bell.notified()).await;
     }
@@ -51,12 +46,12 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Announces every bucket that holds due rows, beginning after `from`. The next sweep begins where the first bucket was left
 /// out, so that each has its turn.
-async fn sweep(shared: &Shared, from: &mut Option<Bucket>) -> Result<()> {
+async fn sweep(shared: &Shared, from: &mut Option<Bucket>) {
     shared.floor.sweep_begins();
     let (begin, mut after, mut left_out) = (*from, *from, None);
     let mut wrapped = begin.is_none();
     loop {
-        let page = shared.store.buckets(after, shared.settings.batch).await?;
+        let page = page(shared, after).await;
         let now = shared.node.now();
         let due = page.iter().filter(|waiting| waiting.due <= now);
         let refused = shared.floor.ready(due.map(|Waiting { bucket, tenant, .. }| (tenant, *bucket)));
@@ -74,5 +69,17 @@ async fn sweep(shared: &Shared, from: &mut Option<Bucket>) -> Result<()> {
     }
     *from = left_out;
     shared.floor.sweep_ended();
-    Ok(())
+}
+
+/// The next buckets. A page that the store cannot serve is asked for again, so that a sweep gets to its end.
+async fn page(shared: &Shared, after: Option<Bucket>) -> Vec<Waiting> {
+    loop {
+        match shared.store.buckets(after, shared.settings.batch).await {
+            Ok(page) => return page,
+            Err(error) => {
+                shared.store_failed("look at every bucket", &error);
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
 }

@@ -15,6 +15,11 @@ use crate::store::{Result, Wakes};
 const PAUSE: Duration = Duration::from_millis(200);
 /// The most rows of one look.
 const PAGE: usize = 5_000;
+/// The most waves that are read beside each other. Beyond it the sweep finds the rest.
+const MOST_BEHIND: usize = 16;
+
+/// Everything up to this row was seen.
+type Cursor = (Timestamp, NotificationId);
 
 /// The time at which a loop has to look next.
 #[derive(Debug, Default)]
@@ -79,12 +84,6 @@ struct Rounds {
     /// What was not read to its end, and until when it was due.
     behind: VecDeque<(Cursor, Timestamp)>,
 }
-
-/// Everything up to this row was seen.
-type Cursor = (Timestamp, NotificationId);
-
-/// The most waves that are read beside each other. Beyond it the sweep finds the rest.
-const MOST_BEHIND: usize = 16;
 
 impl Rounds {
     /// What was due before is found by the first sweep.

@@ -69,6 +69,46 @@ async fn what_a_node_works_on_is_never_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn rows_that_are_settled_while_the_leases_are_compared_are_no_difference() {
+    let rig = Rig::new();
+    rig.always("a", Script::Slowly(ms(50), http(200)));
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    store.next("held", [Trouble::ToldLate(ms(500)); 20]);
+    for _ in 0..2_000 {
+        send(&engine, notification(&engine, "a", PLAIN)).await;
+        pass(ms(20)).await;
+        assert_eq!(engine.unknown_leases(), 0);
+    }
+    assert!(store.calls("held") > 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_under_an_earlier_grant_does_not_hide_a_lease_that_is_used() {
+    let mut rig = Rig::new();
+    rig.always("a", Script::Slowly(secs(9), http(200)));
+    rig.settings.hold = secs(4);
+    rig.settings.beat = secs(1);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let _other = rig.start().await;
+    pass(secs(3)).await;
+    // The accept is done at once and answered after the node was declared dead and has joined again.
+    store.next("accept", [Trouble::ToldLate(secs(14))]);
+    store.refuse(&["heartbeat"]);
+    let new = notification(&engine, "a", r#"{"timeout": "30s", "maxAttempts": 2}"#);
+    let id = new.id;
+    let accepted = async { engine.accept(None, vec![new]).await.unwrap() };
+    let back = async {
+        pass(secs(6)).await;
+        store.refuse(&[]);
+    };
+    tokio::join!(accepted, back);
+    pass(secs(60)).await;
+    assert_eq!((rig.state(id).await, engine.tally().leases_given_back), (State::Succeeded, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outcome_that_cannot_be_recorded_for_long_stays_in_hand() {
     let rig = Rig::new();
     let store = Arc::new(FaultyStore::on(&rig.model));
