@@ -240,3 +240,24 @@ async fn an_outcome_that_can_never_be_recorded_is_set_aside_and_the_others_go_on
     assert_eq!(states.iter().filter(|state| **state == State::Succeeded).count(), 2);
     assert_eq!((engine.busy(), engine.is_recording()), (0, true));
 }
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_be_ended_does_not_keep_the_others_from_expiring() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let mut ids = vec![];
+    for _ in 0..5 {
+        let mut new = notification(&engine, "a", PLAIN);
+        (new.not_before, new.expires_at) = (Some(BEGIN.later(secs(60))), Some(BEGIN.later(secs(10))));
+        ids.push(send(&engine, new).await);
+    }
+    // The page makes no sense to the store, because of its first row.
+    store.next("transition", [Trouble::Nonsense; 2]);
+    pass(secs(11)).await;
+    let mut expired = 0;
+    for id in ids {
+        expired += usize::from(rig.state(id).await == State::Expired);
+    }
+    assert_eq!(expired, 4);
+}
