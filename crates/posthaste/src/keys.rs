@@ -162,16 +162,23 @@ impl Keys {
         {
             return Some(caller.clone());
         }
-        let kept = engine.settings();
+        self.find_kept(&engine.settings(), &hash)
+    }
+
+    /// The caller by the newest settings that were seen: a request may still hold older ones, in which a key that was revoked
+    /// since is in force.
+    fn find_kept(&self, kept: &Kept, hash: &Hash) -> Option<Arc<Caller>> {
         let known = self.known.read().expect("no code panics while it replaces the keys");
-        if known.version == Some(kept.version) {
-            return known.callers.get(&hash).cloned();
+        if known.version >= Some(kept.version) {
+            return known.callers.get(hash).cloned();
         }
         drop(known);
-        let fresh = Known::of(&kept);
-        let found = fresh.callers.get(&hash).cloned();
-        *self.known.write().expect("no code panics while it replaces the keys") = fresh;
-        found
+        let fresh = Known::of(kept);
+        let mut known = self.known.write().expect("no code panics while it replaces the keys");
+        if known.version < fresh.version {
+            *known = fresh;
+        }
+        known.callers.get(hash).cloned()
     }
 }
 
@@ -246,5 +253,42 @@ fn hash(key: &str) -> Hash {
 impl fmt::Debug for NewKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "NewKey({})", self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The settings of a version, with these keys in force.
+    fn kept(version: i64, keys: &[&str]) -> Kept {
+        let setting = |(number, key): (usize, &&str)| {
+            let kept = KeptKey {
+                name: (*key).to_owned(),
+                tenant: None,
+                hash: hex(&hash(key)),
+                start: String::new(),
+                created_at: Timestamp::from_millis(0),
+                created_by: String::new(),
+            };
+            let id = KeyId::new(Timestamp::from_millis(0), number as u128);
+            (format!("{PREFIX}{id}"), serde_json::to_string(&kept).unwrap())
+        };
+        Kept { version, values: keys.iter().enumerate().map(setting).collect() }
+    }
+
+    #[test]
+    fn an_older_look_at_the_settings_brings_no_revoked_key_back() {
+        let keys = Keys::new(None).unwrap();
+        let finds = |kept: &Kept, key: &str| keys.find_kept(kept, &hash(key)).is_some();
+        let (before, after) = (kept(1, &["a", "b"]), kept(2, &["b"]));
+        assert!(finds(&before, "a") && finds(&before, "b"));
+        assert!(!finds(&after, "a") && finds(&after, "b"));
+        // A request that took the older settings just before the newer ones came.
+        assert!(!finds(&before, "a") && finds(&before, "b"));
+        assert!(!finds(&after, "a") && finds(&after, "b"));
+        // One that is made anew is known at once.
+        assert!(finds(&kept(3, &["a"]), "a"));
+        assert!(!finds(&after, "b"));
     }
 }

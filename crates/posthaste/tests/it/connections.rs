@@ -1,6 +1,7 @@
 //! Connections to the built binary that are slow, silent, greedy or wrong: each is cut off in its time, none harms others.
 
 mod crowd;
+mod phases;
 
 use std::time::{Duration, Instant};
 

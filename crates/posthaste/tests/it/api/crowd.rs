@@ -26,6 +26,31 @@ async fn waiting(name: &str) -> usize {
     sql(name, count).await.parse().unwrap()
 }
 
+/// A lock on the audit, for which whoever reads it waits. It ends with this, also where the test fails.
+struct Locked {
+    database: String,
+}
+
+impl Locked {
+    async fn audit_of(database: &str) -> Self {
+        let name = database.to_owned();
+        let lock = "begin; lock table audit in access exclusive mode; select pg_sleep(600)";
+        // The session is ended from elsewhere, which is an error to it.
+        std::thread::spawn(move || postgres::shared().sql(&name, lock).unwrap_err());
+        let held = "select count(*) from pg_locks where relation = 'audit'::regclass and mode = 'AccessExclusiveLock' and granted";
+        let is_held = eventually(async || (sql(database, held).await == "1").then_some(()));
+        is_held.await.expect("the audit is locked");
+        Self { database: database.to_owned() }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        let end = "select pg_terminate_backend(pid) from pg_stat_activity where query like 'begin; lock table audit%'";
+        let _ = postgres::shared().sql(&self.database, end);
+    }
+}
+
 #[tokio::test]
 async fn a_tenant_whose_lists_hang_keeps_no_other_from_reading() {
     let running = Running::with(StoreKind::Postgres, |config| {
@@ -38,17 +63,7 @@ async fn a_tenant_whose_lists_hang_keeps_no_other_from_reading() {
     let id = a.send(&running.webhook("/ok")).await;
     a.wait(&id, "succeeded").await;
 
-    // Whoever reads the audit waits until this session ends.
-    let locked = {
-        let name = database.clone();
-        let lock = "begin; lock table audit in access exclusive mode; select pg_sleep(600)";
-        spawn_blocking(move || postgres::shared().sql(&name, lock))
-    };
-    let held = "select count(*) from pg_locks where relation = 'audit'::regclass and mode = 'AccessExclusiveLock' and granted";
-    eventually(async || (sql(&database, held).await == "1").then_some(()))
-        .await
-        .expect("the audit is locked");
-
+    let locked = Locked::audit_of(&database).await;
     let mut asked = JoinSet::new();
     for _ in 0..ASKED {
         let caller = running.caller(Some(&key));
@@ -77,10 +92,7 @@ async fn a_tenant_whose_lists_hang_keeps_no_other_from_reading() {
     }
     assert_eq!(waiting(&database).await, 2);
 
-    let end =
-        "select pg_terminate_backend(pid) from pg_stat_activity where query like 'begin; lock table audit%'";
-    sql(&database, end).await;
-    locked.await.unwrap().unwrap_err();
+    drop(locked);
     for answer in asked.join_all().await {
         answer.is(200);
     }

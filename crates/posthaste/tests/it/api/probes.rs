@@ -44,6 +44,37 @@ async fn head_is_answered_as_get_without_the_body(on: StoreKind) {
     running.stop().await;
 }
 
+async fn a_server_whose_store_refuses_what_is_sent_is_not_ready(on: StoreKind) {
+    let running = Running::start(on).await;
+    let nobody = running.caller(None);
+    running.admin.send_until(&running.webhook("/ok"), "succeeded").await;
+    // Only what arrives is refused: outcomes are recorded, and the store can be read.
+    let (refuse, serve) = match on {
+        StoreKind::Sqlite => (
+            "create trigger refuse before insert on notification begin insert into nowhere values (1); end",
+            "drop trigger refuse",
+        ),
+        StoreKind::Postgres => (
+            "create function refuse() returns trigger language plpgsql as
+                $$ begin raise exception 'no room' using errcode = 'disk_full'; end $$;
+             create trigger refuse before insert on notification execute function refuse()",
+            "drop function refuse cascade",
+        ),
+    };
+    running.change_store(refuse).await;
+    let refused = running.admin.post("/v1/notifications", &running.webhook("/ok")).await;
+    refused.problem(503, "STORE_UNAVAILABLE");
+    let told = nobody.ask(Method::GET, "/readyz", &[], "").await.is(503);
+    assert!(told["reason"].as_str().unwrap().contains("does not take what is sent"), "{told}");
+    // Everything else goes on.
+    nobody.get("/healthz").await;
+    running.admin.get("/v1/stats").await;
+    running.change_store(serve).await;
+    running.admin.send_until(&running.webhook("/ok"), "succeeded").await;
+    assert_eq!(nobody.get("/readyz").await, json!({"status": "ready"}));
+    running.stop().await;
+}
+
 async fn a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way(on: StoreKind) {
     let running = Running::start(on).await;
     let (caller, sent) = (running.caller(Some(ADMIN)), running.webhook("/delay/2s"));
@@ -75,5 +106,6 @@ async fn a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way(on
 on_each_store! {
     the_probes_answer_anyone;
     head_is_answered_as_get_without_the_body;
+    a_server_whose_store_refuses_what_is_sent_is_not_ready;
     a_server_that_stops_says_so_takes_nothing_and_ends_what_is_under_way;
 }

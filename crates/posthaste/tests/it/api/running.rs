@@ -23,6 +23,8 @@ use crate::postgres;
 
 /// The admin key of every test.
 pub(super) const ADMIN: &str = "the-admin-key-of-the-tests-0123456789";
+/// The file of a store.
+const FILE: &str = "posthaste.db";
 /// How long anything may take that is waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -95,6 +97,21 @@ impl Running {
         made["key"].as_str().unwrap().to_owned()
     }
 
+    /// Changes something in the store behind the server's back.
+    pub(super) async fn change_store(&self, statements: &str) {
+        match &self.place {
+            Place::Directory(directory) => {
+                let beside = rusqlite::Connection::open(directory.path().join(FILE)).unwrap();
+                beside.execute_batch(statements).unwrap();
+            }
+            Place::Database(name) => {
+                let (name, statements) = (name.clone(), statements.to_owned());
+                let change = move || postgres::shared().sql(&name, &statements).unwrap();
+                tokio::task::spawn_blocking(change).await.unwrap();
+            }
+        }
+    }
+
     /// The name of its database.
     pub(super) fn database(&self) -> &str {
         match &self.place {
@@ -135,7 +152,7 @@ async fn place(on: StoreKind) -> (Place, StoreUrl) {
     match on {
         StoreKind::Sqlite => {
             let directory = tempfile::tempdir().unwrap();
-            let url = StoreUrl::Sqlite(directory.path().join("posthaste.db"));
+            let url = StoreUrl::Sqlite(directory.path().join(FILE));
             (Place::Directory(directory), url)
         }
         StoreKind::Postgres => {

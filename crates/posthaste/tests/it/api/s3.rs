@@ -1,9 +1,12 @@
 //! The examples of S3's page on retries and failed notifications, answered as they are written (but for our id form).
 
+use std::collections::BTreeSet;
+
 use http::Method;
 use serde_json::{Value, json};
 
 use super::running::{Running, StoreKind, slow};
+use super::tenants::populate;
 
 /// The preset `notify` with its delays made short: five attempts, exponential, +-10 %.
 fn notify(attempts: u32) -> Value {
@@ -43,6 +46,23 @@ async fn what_failed_is_listed_in_the_shape_of_the_page(on: StoreKind) {
     );
     assert_eq!(listed["data"].as_array().unwrap().len(), 1);
     assert_eq!(listed["nextCursor"], Value::Null);
+    running.stop().await;
+}
+
+async fn what_failed_is_failed_and_dead_letters_and_nothing_else(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (notifications, _) = populate(&running, &running.admin).await;
+    let mut wanted: BTreeSet<String> = BTreeSet::new();
+    for row in running.admin.all("/v1/notifications?limit=500").await {
+        if row["state"] == "failed" || row["state"] == "deadLetter" {
+            wanted.insert(row["notificationId"].as_str().unwrap().to_owned());
+        }
+    }
+    assert!(wanted.contains(&notifications["failed"]) && wanted.contains(&notifications["deadLetter"]));
+    let rows = running.admin.all("/v1/notifications/failed?limit=2").await;
+    let listed = rows.iter().map(|row| row["notificationId"].as_str().unwrap().to_owned());
+    assert_eq!(listed.collect::<BTreeSet<_>>(), wanted);
+    assert_eq!(rows.len(), wanted.len(), "each is listed once");
     running.stop().await;
 }
 
@@ -149,6 +169,7 @@ async fn no_other_channel_is_tried_and_each_send_retries_by_itself(on: StoreKind
 
 on_each_store! {
     what_failed_is_listed_in_the_shape_of_the_page;
+    what_failed_is_failed_and_dead_letters_and_nothing_else;
     a_manual_retry_after_five_failures_is_attempt_six_of_ten;
     a_retry_shows_attempt_six_of_ten_while_it_waits;
     the_errors_are_those_of_the_page;

@@ -309,6 +309,28 @@ async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflic
     running.stop().await;
 }
 
+async fn the_same_key_and_body_at_another_address_are_no_repeat(on: StoreKind) {
+    let running = Running::start(on).await;
+    let sent = running.webhook("/ok");
+    let bodies = [json!({"notifications": [sent]}).to_string(), sent.to_string()];
+    let addresses = ["/v1/notifications/batch", "/v1/notifications"];
+    for (name, body, [address, other]) in
+        [("one", &bodies[0], addresses), ("two", &bodies[1], [addresses[1], addresses[0]])]
+    {
+        let key = [("idempotency-key", name)];
+        running.admin.ask(Method::POST, address, &key, body.clone()).await.is(202);
+        // No body is in order at both addresses. Were it a repeat, it would get the first answer all the same.
+        let refused = running.admin.ask(Method::POST, other, &key, body.clone()).await;
+        refused.problem(422, "VALIDATION_FAILED");
+        assert!(!refused.headers.contains_key("idempotency-replayed"));
+        let again = running.admin.ask(Method::POST, address, &key, body.clone()).await;
+        again.is(202);
+        assert!(again.headers.contains_key("idempotency-replayed"));
+    }
+    assert_eq!(running.admin.all("/v1/notifications").await.len(), 2);
+    running.stop().await;
+}
+
 async fn twenty_twins_at_once_are_one_notification(on: StoreKind) {
     let running = Running::start(on).await;
     let sent = running.webhook("/ok").to_string();
@@ -431,6 +453,7 @@ on_each_store! {
     every_priority_is_taken_and_shown;
     a_batch_takes_what_is_good_and_says_what_is_bad_with_what;
     the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflict;
+    the_same_key_and_body_at_another_address_are_no_repeat;
     twenty_twins_at_once_are_one_notification;
     what_is_called_off_is_not_sent_and_what_waits_can_be_sent_at_once;
     a_repeat_gets_the_first_answer_even_where_it_would_be_refused_today;

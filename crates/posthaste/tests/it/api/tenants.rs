@@ -75,10 +75,10 @@ fn settled(mut shown: Value) -> Value {
     shown
 }
 
-type Ids = BTreeMap<&'static str, String>;
+pub(super) type Ids = BTreeMap<&'static str, String>;
 
 /// One notification in each state that lasts, and one dead letter in each status.
-async fn populate(running: &Running, caller: &Caller) -> (Ids, Ids) {
+pub(super) async fn populate(running: &Running, caller: &Caller) -> (Ids, Ids) {
     let (ok, dies) = (running.webhook("/ok"), running.webhook("/status/400"));
     let (mut waits, mut retries, mut fails, mut expires) =
         (ok.clone(), dies.clone(), dies.clone(), dies.clone());
