@@ -103,28 +103,19 @@ impl Kind {
 
     /// Status, code and title.
     pub const fn shown(self) -> (StatusCode, &'static str, &'static str) {
+        const UNPROCESSABLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
         match self {
             Self::BadRequest => (StatusCode::BAD_REQUEST, "BAD_REQUEST", "The request is not valid HTTP"),
             Self::BadJson => (StatusCode::BAD_REQUEST, "BAD_JSON", "The body is not valid JSON"),
-            Self::Invalid => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "VALIDATION_FAILED",
-                "Something in the request is not right",
-            ),
+            Self::Invalid => (UNPROCESSABLE, "VALIDATION_FAILED", "Something in the request is not right"),
             Self::DestinationForbidden => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "DESTINATION_FORBIDDEN", "Nothing is sent to this address")
+                (UNPROCESSABLE, "DESTINATION_FORBIDDEN", "Nothing is sent to this address")
             }
-            Self::RecipientUnknown => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "RECIPIENT_UNKNOWN", "The recipient is not known")
+            Self::RecipientUnknown => (UNPROCESSABLE, "RECIPIENT_UNKNOWN", "The recipient is not known"),
+            Self::ChannelUnavailable => {
+                (UNPROCESSABLE, "CHANNEL_UNAVAILABLE", "Nothing is configured to send over this channel")
             }
-            Self::ChannelUnavailable => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "CHANNEL_UNAVAILABLE",
-                "Nothing is configured to send over this channel",
-            ),
-            Self::BadCursor => {
-                (StatusCode::UNPROCESSABLE_ENTITY, "BAD_CURSOR", "The cursor does not belong to this list")
-            }
+            Self::BadCursor => (UNPROCESSABLE, "BAD_CURSOR", "The cursor does not belong to this list"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "PAYLOAD_TOO_LARGE", "The body is too large"),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "UNAUTHORIZED", "A valid API key is needed"),
             Self::Forbidden => (StatusCode::FORBIDDEN, "FORBIDDEN", "This key may not do that"),
