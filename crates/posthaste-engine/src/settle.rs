@@ -145,6 +145,7 @@ async fn release(shared: &Shared, lease: Lease, rows: Option<Vec<Unsent>>) {
         }
         // Where they wait is not known.
         None if count > 0 => {
+            shared.counts.given_back(count);
             shared.sweep.ask();
             shared.herald.anywhere();
         }

@@ -13,8 +13,10 @@ use crate::store::Waiting;
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Sweeps by the clock take at most one part in so many of the time.
-const IDLE_SHARE: u32 = 20;
+/// Sweeps by the clock take at most one part in so many of the time, where several nodes share the store.
+const SHARED_STORE: u32 = 20;
+/// The same for a node that has the store to itself, and misses no hint of another.
+const OWN_STORE: u32 = 100;
 /// Sweeps that somebody asked for take at most one part in so many of the time.
 const ASKED_SHARE: u32 = 4;
 
@@ -39,7 +41,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         sweep(&shared, &mut from).await;
         let took = begun.elapsed();
         tokio::time::sleep(took * (ASKED_SHARE - 1)).await;
-        let next = begun + shared.settings.sweep.max(took * IDLE_SHARE);
+        let share = if shared.store.is_shared() { SHARED_STORE } else { OWN_STORE };
+        let next = begun + shared.settings.sweep.max(took * share);
         let _ = tokio::time::timeout_at(next, shared.sweep.bell.notified()).await;
     }
 }
