@@ -25,8 +25,8 @@ const WITHIN: [(Planted, u64); 12] = [
 const WITHIN_ENGINE: [(InEngine, u64); 4] = [
     (InEngine::SendWithoutLease, 200),
     (InEngine::DropOutcome, 20),
-    (InEngine::NeverCompares, 60),
-    (InEngine::LeaveWhileSending, 100),
+    (InEngine::NeverCompares, 600),
+    (InEngine::LeaveWhileSending, 300),
 ];
 
 fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {
