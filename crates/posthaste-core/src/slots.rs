@@ -104,7 +104,7 @@ impl Slots {
         &mut self.turns
     }
 
-    /// Takes a place for a notification that arrives, if one is free for it and nobody waits who could have it.
+    /// Takes a place for a notification that arrives, if one is free for it and no waiting bucket could use it.
     pub fn arrive(&mut self, tenant: &Tenant, bucket: Bucket) -> Option<Place> {
         let lane = bucket.lane;
         if !self.may_take(tenant, lane) || self.room(bucket.flow) == 0 {

@@ -249,7 +249,7 @@ fn arrival(
 }
 
 /// After the commit: leased rows go to the senders or wait for them, the others are announced. Where the store did not
-/// grant the lease, because this node was declared dead, they are left to whoever claims them.
+/// grant the lease, because this node was declared dead, they wait for a claim.
 fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted, granted: Option<Lease>) {
     for (arrival, hold) in arrivals {
         let bucket = Bucket { flow: arrival.flow, lane: Lane::Main, priority: arrival.notification.priority };

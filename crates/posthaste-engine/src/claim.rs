@@ -48,7 +48,7 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
     shared.leases.asked(lease);
     match shared.store.claim(quotas, lease, shared.node.now()).await {
         Ok(Claimed { jobs, set_aside }) => {
-            // A row that cannot be read stays with this node, so that it is in nobody's way: the node knows of it.
+            // A row that cannot be read stays leased to this node, so that no claim meets it again.
             shared.leases.answered(lease, jobs.iter().map(|job| job.notification.id).chain(set_aside));
             let mut by_bucket = sorted(jobs);
             for claim in claims {

@@ -80,7 +80,7 @@ async fn rejoin(shared: &Shared) -> Result<()> {
     let (id, now) = shared.store.join(&shared.settings.name, hold, shared.node.now()).await?;
     tracing::warn!(was = %shared.node.id(), node = %id, "this node was declared dead and joined again");
     shared.node.rejoined(id, now, asked, hold);
-    // What the dead node tried to claim was not given to it; that says nothing about what is due.
+    // Claims of the dead node came back empty although rows may be due.
     shared.sweep.ask();
     Ok(())
 }

@@ -25,7 +25,7 @@ pub const MOST_QUICK_TRIES: u32 = 20;
 pub const MOST_STATUS_CODES: usize = 100;
 /// The most that quick waits can add up to, even with the limit raised.
 pub const LONGEST_QUICK_LIMIT: Duration = Duration::from_secs(60);
-/// The longest that one try may take, whoever asks for it.
+/// Upper bound on the timeout of one try, for every scope.
 pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl PolicyLayer {

@@ -395,7 +395,7 @@ mod tests {
         set.put(Source::Api, scope("tenant:acme"), attempts(7)).unwrap();
         let policy = set.resolve(Channel::Sms, "acme", None, Some(&attempts(2)));
         assert_eq!((policy.timeout, policy.max_attempts), (secs(300), 2));
-        // What the built-in policy has is nobody's wish.
+        // The built-in timeout was not asked for by a scope.
         let strict = PolicySet::new().with_longest_timeout(secs(1));
         assert_eq!(strict.resolve(Channel::Webhook, "acme", None, Some(&attempts(2))).timeout, secs(10));
     }

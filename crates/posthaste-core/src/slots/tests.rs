@@ -246,7 +246,7 @@ proptest! {
             for lane in Lane::ALL {
                 if slots.capacity.kept_for_small(lane) > 0 {
                     let place = slots.arrive(&tenant(2), bucket(1_000, lane, Priority::Low));
-                    // Where somebody waits for a free place, the deal decides.
+                    // While another bucket waits for a free place, the deal decides.
                     let place = place.or_else(|| {
                         slots.turns_mut().ready(&tenant(2), bucket(1_000, lane, Priority::Low));
                         let dealt = slots.deal(1_000);

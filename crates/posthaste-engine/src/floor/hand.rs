@@ -91,7 +91,7 @@ impl Hand {
         count
     }
 
-    /// Fills room that was kept ahead, when nobody knew yet how large it would be. Returns the job if it is too large: it
+    /// Fills room that was reserved before the size of the row was known. Returns the job if it is too large: it
     /// has to go back to the store, and as few are claimed ahead from now on as fit if all are like it.
     #[must_use]
     pub(super) fn push_ahead(&mut self, job: Job) -> Option<Job> {
