@@ -38,6 +38,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0002_node_times",
         sql: include_str!("../../migrations/postgres/0002_node_times.sql"),
     },
+    Migration {
+        version: 3,
+        name: "0003_room_to_grow",
+        sql: include_str!("../../migrations/postgres/0003_room_to_grow.sql"),
+    },
 ];
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.

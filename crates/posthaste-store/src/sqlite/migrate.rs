@@ -10,9 +10,10 @@ use super::open::{self, OpenError, Options};
 use crate::schema::{Schema, Step, TABLES};
 
 /// Every step that is known, in their order: the name of its file and what is in it.
-const MIGRATIONS: &[(&str, &str)] = &[
+pub(super) const MIGRATIONS: &[(&str, &str)] = &[
     ("0001_first", include_str!("../../migrations/sqlite/0001_first.sql")),
     ("0002_node_times", include_str!("../../migrations/sqlite/0002_node_times.sql")),
+    ("0003_room_to_grow", include_str!("../../migrations/sqlite/0003_room_to_grow.sql")),
 ];
 
 /// What SQLite calls the program that a file belongs to: "post".

@@ -224,10 +224,7 @@ mod tests {
 
     fn writer() -> Writer {
         let mut conn = Connection::open_in_memory().unwrap();
-        for step in [
-            include_str!("../../migrations/sqlite/0001_first.sql"),
-            include_str!("../../migrations/sqlite/0002_node_times.sql"),
-        ] {
+        for (_, step) in crate::sqlite::migrate::MIGRATIONS {
             conn.execute_batch(step).unwrap();
         }
         let (wal, _) = Wal::watch(&mut conn, u64::MAX).unwrap();

@@ -111,6 +111,7 @@ fn schema() -> String {
     let steps = [
         ("0001_first", include_str!("../../../migrations/postgres/0001_first.sql")),
         ("0002_node_times", include_str!("../../../migrations/postgres/0002_node_times.sql")),
+        ("0003_room_to_grow", include_str!("../../../migrations/postgres/0003_room_to_grow.sql")),
     ];
     for (index, (name, step)) in steps.into_iter().enumerate() {
         let (version, quoted) = (index + 1, step.replace('\'', "''"));
