@@ -5,7 +5,7 @@
 
 mod hand;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
@@ -35,18 +35,29 @@ pub(crate) struct Floor {
 struct Inner {
     slots: Slots,
     /// Buckets that may hold due rows in the store: what comes to them now has to wait behind those.
-    in_store: HashSet<Bucket>,
+    in_store: HashMap<Bucket, Backlog>,
     hand: Hand,
     /// Outcomes that are not recorded yet.
     unrecorded: u32,
     flows: Recent<FlowKey, FlowId>,
 }
 
+/// How many rows of a bucket wait in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backlog {
+    /// As far as is known no more than the next claim brings. What comes now may wait in memory until they are claimed: if it
+    /// were stored behind them, so would be everything after it, and each row would cost a claim for as long as the next
+    /// batch comes before the claim of the last one is answered.
+    Few,
+    /// The last claim was full.
+    Many,
+}
+
 impl Floor {
     pub(crate) fn new(places: u32) -> Self {
         let inner = Inner {
             slots: Slots::new(places),
-            in_store: HashSet::new(),
+            in_store: HashMap::new(),
             hand: Hand::new(places),
             unrecorded: 0,
             flows: Recent::new(MOST_FLOWS),
@@ -62,19 +73,22 @@ impl Floor {
     /// already wait in the store.
     pub(crate) fn take(&self, tenant: &Tenant, bucket: Bucket, bytes: usize) -> Hold {
         let mut inner = self.lock();
-        if inner.is_behind() || inner.waits_in_store(tenant, bucket) {
+        if inner.is_behind() || inner.slots.turns().is_left_out(tenant) {
             return Hold::No;
         }
-        if !inner.hand.holds(bucket)
-            && let Some(place) = inner.slots.arrive(tenant, bucket)
-        {
-            return Hold::Place(place);
-        }
-        if inner.hand.reserve(bucket.flow, bytes) {
-            Hold::Wait { flow: bucket.flow, bytes }
-        } else {
-            Hold::No
-        }
+        let reserved = match inner.in_store.get(&bucket) {
+            Some(Backlog::Many) => false,
+            Some(Backlog::Few) => inner.hand.reserve_behind(bucket.flow, bytes),
+            None => {
+                if !inner.hand.holds(bucket)
+                    && let Some(place) = inner.slots.arrive(tenant, bucket)
+                {
+                    return Hold::Place(place);
+                }
+                inner.hand.reserve(bucket.flow, bytes)
+            }
+        };
+        if reserved { Hold::Wait { flow: bucket.flow, bytes } } else { Hold::No }
     }
 
     /// Gives back what was taken for a notification that is not sent.
@@ -93,6 +107,10 @@ impl Floor {
     pub(crate) fn wait(&self, job: Job) {
         let mut inner = self.lock();
         let (tenant, bucket) = (job.notification.tenant.clone(), job.bucket());
+        if inner.in_store.contains_key(&bucket) {
+            inner.hand.push_behind(job);
+            return;
+        }
         inner.hand.push(job);
         inner.slots.turns_mut().push(&tenant, bucket);
         drop(inner);
@@ -179,7 +197,7 @@ impl Floor {
         for Dealt { tenant, quota: Quota { bucket, limit } } in inner.slots.deal(most) {
             let jobs = inner.hand.pop(bucket, limit);
             let places = limit - u32::try_from(jobs.len()).expect("no more than the limit");
-            let in_store = inner.in_store.contains(&bucket);
+            let in_store = inner.in_store.contains_key(&bucket);
             let ahead = if in_store { inner.hand.reserve_ahead(bucket.flow, most_ahead) } else { 0 };
             most_ahead -= ahead;
             let claims = in_store && places + ahead > 0;
@@ -212,10 +230,12 @@ impl Floor {
             inner.hand.forgo(bucket.flow, 0);
         }
         let full = filled >= claim.limit();
-        if !full && !inner.slots.turns().has_backlog(bucket) {
-            inner.in_store.remove(&bucket);
-        }
         let too_large = later.into_iter().filter_map(|job| inner.hand.push_ahead(job)).collect();
+        if full || inner.slots.turns().has_backlog(bucket) {
+            inner.in_store.insert(bucket, if full { Backlog::Many } else { Backlog::Few });
+        } else {
+            inner.not_in_store(bucket);
+        }
         if full {
             inner.ready(&claim.tenant, bucket);
         } else if inner.hand.holds(bucket) {
@@ -320,10 +340,13 @@ impl Inner {
     fn ready(&mut self, tenant: &Tenant, bucket: Bucket) -> bool {
         let in_line = self.slots.turns_mut().ready(tenant, bucket);
         if in_line {
-            self.in_store.insert(bucket);
+            self.in_store.entry(bucket).or_insert(Backlog::Few);
         } else {
             // The tenant counts as left out, which says the same of all its buckets.
-            self.in_store.remove(&bucket);
+            self.not_in_store(bucket);
+            if self.hand.holds(bucket) {
+                self.slots.turns_mut().push(tenant, bucket);
+            }
         }
         in_line
     }
@@ -333,8 +356,126 @@ impl Inner {
         self.unrecorded >= self.slots.total()
     }
 
-    /// Whether due rows of the bucket may wait in the store.
-    fn waits_in_store(&self, tenant: &Tenant, bucket: Bucket) -> bool {
-        self.in_store.contains(&bucket) || self.slots.turns().is_left_out(tenant)
+    /// What came while rows of the bucket were in the store has its turn now.
+    fn not_in_store(&mut self, bucket: Bucket) {
+        self.in_store.remove(&bucket);
+        self.hand.join(bucket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use posthaste_core::channel::Channel;
+    use posthaste_core::id::NotificationId;
+    use posthaste_core::lease::{Fence, Lease, NodeId};
+    use posthaste_core::notification::{Body, Content, Notification, Priority};
+    use posthaste_core::state::Lane;
+    use posthaste_core::time::Timestamp;
+
+    use super::*;
+    use crate::store::Progress;
+
+    const BUCKET: Bucket = Bucket { flow: FlowId(1), lane: Lane::Main, priority: Priority::Normal };
+
+    fn acme() -> Tenant {
+        "acme".parse().unwrap()
+    }
+
+    fn job(number: u128) -> Job {
+        let now = Timestamp::from_micros(0);
+        let notification = Notification {
+            id: NotificationId::new(now, number),
+            tenant: acme(),
+            channel: Channel::Webhook,
+            destination: "https://example.com:443".into(),
+            to: "https://example.com/hook".to_owned(),
+            priority: Priority::Normal,
+            template: None,
+            subject: None,
+            event_key: None,
+            correlation_id: None,
+            not_before: None,
+            expires_at: None,
+            content: Content::of(Body::Text(String::new())),
+        };
+        Job {
+            notification: Arc::new(notification),
+            flow: BUCKET.flow,
+            lane: BUCKET.lane,
+            due: now,
+            progress: Progress::START,
+            first_due: now,
+            delay: Duration::ZERO,
+            interruptions: 0,
+            cancel_requested: false,
+            lease: Lease { node: NodeId(1), fence: Fence(1) },
+        }
+    }
+
+    fn numbers(jobs: &[Job]) -> Vec<NotificationId> {
+        jobs.iter().map(|job| job.notification.id).collect()
+    }
+
+    /// A floor whose flow has just sent a hundred, and has rows in the store.
+    fn floor() -> Floor {
+        let floor = Floor::new(16);
+        for _ in 0..100 {
+            let place = floor.lock().slots.arrive(&acme(), BUCKET).unwrap();
+            floor.sent(&place, 1);
+            floor.recorded();
+        }
+        floor.ready([(&acme(), BUCKET)]);
+        floor
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_while_rows_are_claimed_waits_behind_them_in_memory_and_is_not_stored_too() {
+        let floor = floor();
+        let Deal { claims, jobs, .. } = floor.deal(16);
+        assert!(jobs.is_empty() && claims.len() == 1);
+        // More rows come to the store during the claim, and one to memory behind all of them.
+        floor.ready([(&acme(), BUCKET)]);
+        assert!(matches!(floor.take(&acme(), BUCKET, 1), Hold::Wait { .. }));
+        floor.wait(job(9));
+        let taken = floor.claimed(&claims[0], vec![job(1), job(2)]);
+        assert_eq!(numbers(&taken.to_send), numbers(&[job(1), job(2)]));
+        let Deal { claims, jobs, .. } = floor.deal(16);
+        assert!(jobs.is_empty() && claims.len() == 1, "the later rows of the store come first");
+        let taken = floor.claimed(&claims[0], vec![job(3)]);
+        assert_eq!(numbers(&taken.to_send), numbers(&[job(3)]));
+        let Deal { claims, jobs, .. } = floor.deal(16);
+        assert!(claims.is_empty(), "nothing is left in the store");
+        assert_eq!(numbers(&jobs), numbers(&[job(9)]));
+        assert!(floor.take(&acme(), BUCKET, 1).is_leased());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn behind_many_rows_nothing_waits_in_memory() {
+        let floor = floor();
+        let Deal { claims, .. } = floor.deal(16);
+        let full = (0..u128::from(claims[0].limit())).map(job).collect();
+        floor.claimed(&claims[0], full);
+        assert!(!floor.take(&acme(), BUCKET, 1).is_leased());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn most_of_the_room_is_for_what_is_claimed_ahead() {
+        let floor = floor();
+        let behind = (0..100).filter(|_| floor.take(&acme(), BUCKET, 1).is_leased()).count();
+        assert_eq!(behind, 25);
+        assert_eq!(floor.deal(100).claims[0].ahead, 75);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_behind_rows_for_too_long_goes_back_to_the_store() {
+        let floor = floor();
+        assert!(floor.take(&acme(), BUCKET, 1).is_leased());
+        floor.wait(job(9));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(numbers(&floor.stale()), numbers(&[job(9)]));
+        assert_eq!(floor.busy(), 0);
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Hand {
     most: u32,
     began: Instant,
     queues: HashMap<Bucket, VecDeque<(Instant, Job)>>,
+    /// What came while rows of its bucket were in the store; it waits until those are claimed.
+    behind: HashMap<Bucket, VecDeque<(Instant, Job)>>,
     /// Places kept in it, filled or not yet.
     total: u32,
     by_flow: HashMap<FlowId, u32>,
@@ -52,6 +54,7 @@ impl Hand {
             most: sends.saturating_mul(WAITING),
             began: Instant::now(),
             queues: HashMap::new(),
+            behind: HashMap::new(),
             total: 0,
             by_flow: HashMap::new(),
             bytes: 0,
@@ -77,6 +80,13 @@ impl Hand {
             self.bytes += bytes;
         }
         room
+    }
+
+    /// The same for one that comes while rows of its bucket are in the store: those may be claimed ahead, so most of the room
+    /// is theirs.
+    pub(super) fn reserve_behind(&mut self, flow: FlowId, bytes: usize) -> bool {
+        let in_flow = self.by_flow.get(&flow).copied().unwrap_or(0);
+        in_flow < self.share(flow) / 4 && self.reserve(flow, bytes)
     }
 
     /// Keeps room for rows that are claimed ahead, once the flow has used up half of what it had; answers for how many.
@@ -142,14 +152,21 @@ impl Hand {
         self.queues.entry(job.bucket()).or_default().push_back((Instant::now(), job));
     }
 
+    /// Fills room that was kept behind rows in the store.
+    pub(super) fn push_behind(&mut self, job: Job) {
+        self.behind.entry(job.bucket()).or_default().push_back((Instant::now(), job));
+    }
+
+    /// Lets what waited behind rows in the store wait with the others.
+    pub(super) fn join(&mut self, bucket: Bucket) {
+        if let Some(mut more) = self.behind.remove(&bucket) {
+            self.queues.entry(bucket).or_default().append(&mut more);
+        }
+    }
+
     /// Takes out up to `limit` of a bucket, the oldest first.
     pub(super) fn pop(&mut self, bucket: Bucket, limit: u32) -> Vec<Job> {
-        let Some(queue) = self.queues.get_mut(&bucket) else { return vec![] };
-        let count = queue.len().min(limit as usize);
-        let jobs: Vec<Job> = queue.drain(..count).map(|(_, job)| job).collect();
-        if queue.is_empty() {
-            self.queues.remove(&bucket);
-        }
+        let jobs = take_out(&mut self.queues, bucket, limit as usize);
         for job in &jobs {
             self.forgo(job.flow, job.bytes());
         }
@@ -158,26 +175,30 @@ impl Hand {
 
     /// Takes out what has waited too long.
     pub(super) fn stale(&mut self, now: Instant) -> Vec<Job> {
-        let buckets: Vec<(Bucket, usize)> = self
-            .queues
-            .iter()
-            .map(|(bucket, queue)| (*bucket, queue.partition_point(|(since, _)| *since + LONGEST <= now)))
-            .filter(|(_, count)| *count > 0)
-            .collect();
-        self.pop_each(buckets)
+        self.take_first(|queue| queue.partition_point(|(since, _)| *since + LONGEST <= now))
     }
 
     /// Takes out everything.
     pub(super) fn empty(&mut self) -> Vec<Job> {
-        let buckets = self.queues.iter().map(|(bucket, queue)| (*bucket, queue.len())).collect();
-        self.pop_each(buckets)
+        self.take_first(VecDeque::len)
     }
 
-    fn pop_each(&mut self, mut buckets: Vec<(Bucket, usize)>) -> Vec<Job> {
-        // In their own order, so that a simulated run can be replayed.
-        buckets.sort_unstable();
-        let pop = |(bucket, count)| self.pop(bucket, u32::try_from(count).unwrap_or(u32::MAX));
-        buckets.into_iter().flat_map(pop).collect()
+    /// Takes out the first of each queue, as many as `count` says.
+    fn take_first(&mut self, count: impl Fn(&VecDeque<(Instant, Job)>) -> usize) -> Vec<Job> {
+        let mut jobs = vec![];
+        for queues in [&mut self.queues, &mut self.behind] {
+            let mut buckets: Vec<(Bucket, usize)> =
+                queues.iter().map(|(bucket, queue)| (*bucket, count(queue))).collect();
+            // In their own order, so that a simulated run can be replayed.
+            buckets.sort_unstable();
+            for (bucket, count) in buckets {
+                jobs.extend(take_out(queues, bucket, count));
+            }
+        }
+        for job in &jobs {
+            self.forgo(job.flow, job.bytes());
+        }
+        jobs
     }
 
     /// Notes that a send of the flow is over.
@@ -199,6 +220,21 @@ impl Hand {
     fn window(&self) -> u128 {
         self.began.elapsed().as_millis() / WINDOW.as_millis()
     }
+}
+
+/// Takes out the first of a bucket's queue, at most so many.
+fn take_out(
+    queues: &mut HashMap<Bucket, VecDeque<(Instant, Job)>>,
+    bucket: Bucket,
+    limit: usize,
+) -> Vec<Job> {
+    let Some(queue) = queues.get_mut(&bucket) else { return vec![] };
+    let count = queue.len().min(limit);
+    let jobs = queue.drain(..count).map(|(_, job)| job).collect();
+    if queue.is_empty() {
+        queues.remove(&bucket);
+    }
+    jobs
 }
 
 impl Moves {
