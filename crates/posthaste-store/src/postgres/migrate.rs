@@ -43,6 +43,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0003_room_to_grow",
         sql: include_str!("../../migrations/postgres/0003_room_to_grow.sql"),
     },
+    Migration {
+        version: 4,
+        name: "0004_fill_tenants",
+        sql: include_str!("../../migrations/postgres/0004_fill_tenants.sql"),
+    },
 ];
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.

@@ -4,7 +4,7 @@
 
 mod doctor;
 mod restart;
-mod schema;
+pub(crate) mod schema;
 mod wrong;
 
 use std::sync::OnceLock;

@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use super::{Ended, finish, posthaste};
+use crate::postgres::schema::back;
 use crate::program::Home;
 
 async fn migrate(home: &Home, what: &str, more: &[&str]) -> Ended {
@@ -50,6 +51,18 @@ async fn a_look_at_the_schema_changes_nothing_and_up_takes_every_step_once() {
         (names(home.path()), std::fs::read(home.file()).unwrap()),
         (vec!["posthaste.db".to_owned()], made)
     );
+}
+
+#[tokio::test]
+async fn steps_can_be_taken_back_as_the_page_says_and_are_taken_again() {
+    let home = Home::new(&[]);
+    assert_eq!(migrate(&home, "up", &[]).await.code, Some(0));
+    Connection::open(home.file()).unwrap().execute_batch(&back()[1]).unwrap();
+    let ended = migrate(&home, "status", &[]).await;
+    assert!(ended.code == Some(1) && ended.out.contains("lacks step 0003_room_to_grow"), "{ended:?}");
+    let ended = migrate(&home, "up", &[]).await;
+    assert!(ended.code == Some(0) && ended.out.starts_with("took step 3, 0003_room_to_grow\n"), "{ended:?}");
+    home.start().await.stop().await;
 }
 
 #[tokio::test]

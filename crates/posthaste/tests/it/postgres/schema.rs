@@ -118,12 +118,12 @@ async fn a_user_who_may_not_make_tables_is_told_who_has_to() {
     assert_eq!(migrate("up", &url).await.0, Some(0));
 }
 
-/// The statements of the page about migrations by which a step is taken back.
-fn back() -> String {
+/// The statements of the page about migrations by which the newest steps are taken back: on PostgreSQL, and in a file.
+pub(crate) fn back() -> [String; 2] {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/migrations.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let (_, sql) = page.split_once("```sql").unwrap();
-    sql.split("```").next().unwrap().to_owned()
+    let mut blocks = page.split("```sql").skip(1).map(|sql| sql.split("```").next().unwrap().to_owned());
+    [blocks.next().unwrap(), blocks.next().unwrap()]
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,9 +131,9 @@ async fn a_step_can_be_taken_back_as_the_page_says_and_is_taken_again_beside_a_l
     let name = database();
     let url = shared().url(&name);
     assert_eq!(migrate("up", &url).await.0, Some(0));
-    shared().sql(&name, &back()).unwrap();
+    shared().sql(&name, &back()[0]).unwrap();
     let (code, status) = migrate("status", &url).await;
-    assert!(status["problem"].as_str().unwrap().contains("lacks step 0002_node_times"), "{code:?} {status}");
+    assert!(status["problem"].as_str().unwrap().contains("lacks step 0003_room_to_grow"), "{code:?} {status}");
     // As pg_dump does, somebody reads the table in a transaction that lasts.
     let reading = "begin; lock table node in access share mode; select pg_sleep(12); commit";
     let reader = std::thread::spawn({
@@ -154,7 +154,7 @@ async fn a_step_can_be_taken_back_as_the_page_says_and_is_taken_again_beside_a_l
     }
     reader.join().unwrap();
     let (code, told) = running.join_next().await.unwrap().unwrap();
-    assert_eq!((code, &told["taken"][0]["name"]), (Some(0), &Value::from("0002_node_times")), "{told}");
+    assert_eq!((code, &told["taken"][0]["name"]), (Some(0), &Value::from("0003_room_to_grow")), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
