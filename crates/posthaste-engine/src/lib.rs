@@ -6,8 +6,10 @@ pub mod accept;
 pub mod acts;
 mod age;
 mod caught;
+#[warn(missing_docs)]
 pub mod channel;
 mod claim;
+#[warn(missing_docs)]
 pub mod clock;
 #[cfg(feature = "testing")]
 pub mod conformance;
@@ -31,6 +33,7 @@ pub mod settings;
 mod settle;
 mod signal;
 pub mod sparing;
+#[warn(missing_docs)]
 pub mod store;
 mod sweep;
 pub mod tally;
