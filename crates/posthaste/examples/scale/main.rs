@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 
+mod destinations;
 mod fill;
 mod flows;
 mod hanging;
@@ -59,6 +60,8 @@ enum Scenario {
     Hanging,
     /// One tenant has work due in hundreds of thousands of flows, another retries
     Flows,
+    /// Sends to 200,000 destinations, and to one
+    Destinations,
     /// PostgreSQL completes no commit for 25 s
     Stall,
     /// One tenant with 100,000 destinations asks for figures, or searches, over 32 connections
@@ -113,6 +116,7 @@ async fn measure(args: Args) -> anyhow::Result<Verdict> {
         match args.scenario {
             Scenario::Hanging => hanging::run(&setting).await,
             Scenario::Flows => flows::run(&setting).await,
+            Scenario::Destinations => destinations::run(&setting).await,
             Scenario::Stall => stall::run(&setting).await,
             Scenario::Stats => stats::run(&setting).await,
             Scenario::Waiting => waiting::run(&setting).await,

@@ -79,6 +79,19 @@ impl Server {
         Ok(shown["key"].as_str().with_context(|| format!("no key was made: {shown}"))?.to_owned())
     }
 
+    /// Waits until nothing is queued, under way or to be retried.
+    pub(crate) async fn at_rest(&self, within: Duration) -> anyhow::Result<()> {
+        let (client, start) = (self.client(&self.admin)?, Instant::now());
+        while start.elapsed() < within {
+            let stats: Value = client.get("/v1/stats").await?.json()?;
+            if ["queued", "sending", "inRetry"].iter().all(|kind| stats[kind] == 0) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        bail!("not everything ended within {} s:\n{}", within.as_secs(), self.log_text())
+    }
+
     /// The most memory that it had, in MiB.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
         let path = format!("/proc/{}/status", self.pid()?);
