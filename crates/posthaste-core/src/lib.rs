@@ -25,4 +25,3 @@ pub mod slots;
 pub mod state;
 pub mod strategy;
 pub mod time;
-pub mod turns;

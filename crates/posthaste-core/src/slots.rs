@@ -1,26 +1,31 @@
-//! The places of a node: how many sends run at once, whose they are, and who takes the next one.
+//! The slots of a node: how many sends run at once, whose they are, and who takes the next one.
 //!
-//! An arrival and a claim take a place by the same rules. An eighth of each lane is kept for tenants that hold less than
+//! An arrival and a claim take a slot by the same rules. An eighth of each lane is kept for tenants that hold less than
 //! an eighth of it, so that a tenant whose destinations hang cannot use up the node, however many destinations it has.
+
+mod gates;
+mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 
+use self::gates::Gates;
+pub use self::gates::{Gated, KeyId};
+pub use self::turns::{MOST, MOST_OF_TENANT, Turns};
 use crate::flow::{Bucket, Capacity, FlowId, Limits, Quota};
 use crate::notification::Tenant;
 use crate::state::Lane;
 use crate::time::Timestamp;
-use crate::turns::Turns;
 
-/// The places, and the turns of those that wait for one.
+/// The slots, and the turns of those that wait for one.
 #[derive(Debug)]
 pub struct Slots {
     capacity: Capacity,
     turns: Turns,
     lanes: [InLane; 2],
-    by_flow: HashMap<FlowId, u32>,
+    gates: Gates,
 }
 
-/// The places that are taken in one lane.
+/// The slots that are taken in one lane.
 #[derive(Debug, Default)]
 struct InLane {
     taken: u32,
@@ -30,106 +35,141 @@ struct InLane {
 }
 
 impl InLane {
-    /// A tenant has another number of places than before.
-    fn change(&mut self, tenant: &Tenant, eighth: u32, change: impl FnOnce(u32) -> u32) {
-        let before = self.by_tenant.get(tenant).copied().unwrap_or(0);
-        let after = change(before);
-        let small = |held: u32| if held <= eighth { held } else { 0 };
-        self.taken = (self.taken + after).saturating_sub(before);
-        self.by_small = (self.by_small + small(after)).saturating_sub(small(before));
-        match self.by_tenant.get_mut(tenant) {
-            Some(_) if after == 0 => drop(self.by_tenant.remove(tenant)),
-            Some(held) => *held = after,
-            None if after == 0 => {}
-            None => drop(self.by_tenant.insert(tenant.clone(), after)),
+    fn take(&mut self, tenant: &Tenant, eighth: u32) {
+        let before = match self.by_tenant.get_mut(tenant) {
+            Some(held) => {
+                *held += 1;
+                *held - 1
+            }
+            None => {
+                self.by_tenant.insert(tenant.clone(), 1);
+                0
+            }
+        };
+        self.changed(before, before + 1, eighth);
+    }
+
+    fn give_back(&mut self, tenant: &Tenant, count: u32, eighth: u32) {
+        let Some(held) = self.by_tenant.get_mut(tenant) else { return };
+        let (before, after) = (*held, held.saturating_sub(count));
+        *held = after;
+        if after == 0 {
+            self.by_tenant.remove(tenant);
         }
+        self.changed(before, after, eighth);
+    }
+
+    fn changed(&mut self, before: u32, after: u32, eighth: u32) {
+        let small = |held: u32| if held <= eighth { held } else { 0 };
+        self.taken = self.taken + after - before;
+        self.by_small = self.by_small + small(after) - small(before);
     }
 }
 
-/// A place that one notification takes for its send.
+/// A slot that one notification takes for its send.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
-    /// The lane.
+pub struct Slot {
+    /// The lane in which it counts.
     pub lane: Lane,
-    /// The flow.
+    /// The flow that it counts for.
     pub flow: FlowId,
-    /// The tenant.
+    /// The tenant that it counts for.
     pub tenant: Tenant,
+    /// The shared breaker key that it counts for, if the flow has any.
+    pub key: Option<KeyId>,
 }
 
-impl Place {
-    /// A place for a row of that bucket.
-    pub fn of(tenant: &Tenant, bucket: Bucket) -> Self {
-        Self { lane: bucket.lane, flow: bucket.flow, tenant: tenant.clone() }
-    }
-}
-
-/// Places that were dealt to one bucket.
+/// Slots that were dealt to one bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dealt {
-    /// Whose bucket it is.
-    pub tenant: Tenant,
-    /// The bucket and the number of its places.
+    /// One of them; the others are the same.
+    pub slot: Slot,
+    /// The bucket and the number of its slots.
     pub quota: Quota,
 }
 
 impl Slots {
-    /// A node with so many places.
+    /// A node with so many slots.
     pub fn new(total: u32) -> Self {
+        let capacity = Capacity { total };
         Self {
-            capacity: Capacity { total },
+            capacity,
             turns: Turns::default(),
             lanes: Default::default(),
-            by_flow: HashMap::new(),
+            gates: Gates::new(capacity.per_flow()),
         }
     }
 
-    /// The number of places.
+    /// The number of slots.
     pub fn total(&self) -> u32 {
         self.capacity.total
     }
 
-    /// The number of places that are taken.
+    /// The number of slots that are taken.
     pub fn taken(&self) -> u32 {
         self.lanes.iter().map(|lane| lane.taken).sum()
     }
 
-    /// Those that wait for a place.
+    /// Those that wait for a slot.
     pub fn turns(&self) -> &Turns {
         &self.turns
     }
 
-    /// Those that wait for a place.
+    /// Those that wait for a slot.
     pub fn turns_mut(&mut self) -> &mut Turns {
         &mut self.turns
     }
 
-    /// Takes a place for a notification that arrives, if one is free for it and no waiting bucket could use it.
-    pub fn arrive(&mut self, tenant: &Tenant, bucket: Bucket) -> Option<Place> {
+    /// Sets the limits of a flow or of a shared key. `in_flight` is left as counted here.
+    pub fn limit(&mut self, gated: Gated, limits: Limits) {
+        for flow in self.gates.limit(gated, limits) {
+            self.turns.unpark(flow);
+        }
+    }
+
+    /// Sets the shared keys of a flow, in the order of preference; the flow has room while one of them has. Without a key
+    /// only its own limits count.
+    pub fn set_keys(&mut self, flow: FlowId, keys: Vec<KeyId>) {
+        self.gates.set_keys(flow, keys);
+        self.turns.unpark(flow);
+    }
+
+    /// How many more of a flow may be sent, as far as the flow and its keys are concerned.
+    pub fn room(&self, flow: FlowId, now: Timestamp) -> u32 {
+        self.gates.room(flow, now)
+    }
+
+    /// Takes a slot for a notification that arrives, if one is free for it and no waiting bucket could use it.
+    pub fn arrive(&mut self, tenant: &Tenant, bucket: Bucket, now: Timestamp) -> Option<Slot> {
         let lane = bucket.lane;
-        if !self.may_take(tenant, lane) || self.room(bucket.flow) == 0 {
+        if !self.may_take(tenant, lane) {
             return None;
         }
+        let key = self.gates.next_key(bucket.flow, now).ok()?;
         // Where the other lane has no reserve, its turn is respected too.
         let lanes = if self.capacity.is_shared_by_turns() { &Lane::ALL[..] } else { &[lane] };
         if lanes.iter().any(|lane| self.turns.waiting(*lane).any(|other| self.may_take(other, *lane))) {
             return None;
         }
-        self.take(tenant, bucket);
-        Some(Place::of(tenant, bucket))
+        let slot = Slot { lane, flow: bucket.flow, tenant: tenant.clone(), key };
+        self.take(&slot);
+        Some(slot)
     }
 
-    /// Deals out the free places, at most `most` of them, and takes them.
+    /// Deals out the free slots, at most `most` of them, and takes them.
     ///
-    /// A bucket that is given places leaves the turns: it is to be made ready again if its claim came back full. (The other
+    /// A bucket that is given slots leaves the turns: it is to be made ready again if its claim came back full. (The other
     /// way round, a row that arrives during the claim would be forgotten.) A bucket whose flow has no room is parked until
-    /// a place of the flow is given back.
-    pub fn deal(&mut self, most: u32) -> Vec<Dealt> {
-        let mut given: BTreeMap<Bucket, (Tenant, u32)> = BTreeMap::new();
+    /// a slot of the flow is given back, or the limits of the flow or of its keys change.
+    pub fn deal(&mut self, most: u32, now: Timestamp) -> Vec<Dealt> {
+        for flow in self.gates.reopened(now) {
+            self.turns.unpark(flow);
+        }
+        let mut given: BTreeMap<Bucket, (Slot, u32)> = BTreeMap::new();
         let mut dealt = 0;
         while dealt < most {
             let open = Lane::ALL.map(|lane| self.free(lane) > 0);
-            // No draw without a place: it would cost a lane the credit for which it has the next one.
+            // No draw without a slot: it would cost a lane the credit for which it has the next one.
             if open == [false; 2] {
                 break;
             }
@@ -138,52 +178,57 @@ impl Slots {
                 self.turns.hold_back(tenant, bucket);
                 continue;
             }
-            if self.room(bucket.flow) == 0 {
-                // A bucket with places already leaves the turns with them. Parked, it would come back for more as soon as
-                // its claim gave places back, empty or not, and so on without end.
-                if given.contains_key(&bucket) {
-                    self.turns.remove(bucket);
-                } else {
+            match (self.gates.next_key(bucket.flow, now), given.get_mut(&bucket)) {
+                (Ok(key), None) => {
+                    let slot = Slot { lane: bucket.lane, flow: bucket.flow, tenant, key };
+                    self.take(&slot);
+                    given.insert(bucket, (slot, 1));
+                    dealt += 1;
+                }
+                (Ok(key), Some((slot, count))) if slot.key == key => {
+                    *count += 1;
+                    let slot = slot.clone();
+                    self.take(&slot);
+                    dealt += 1;
+                }
+                // A bucket with slots already leaves the turns with them. Parked, it would come back for more as soon as its
+                // claim gave slots back, empty or not, and so on without end.
+                (_, Some(_)) => self.turns.remove(bucket),
+                (Err(_), None) => {
+                    self.gates.wait(bucket.flow, now);
                     self.turns.park(tenant, bucket);
                 }
-                continue;
             }
-            self.take(&tenant, bucket);
-            given.entry(bucket).or_insert((tenant, 0)).1 += 1;
-            dealt += 1;
         }
         for bucket in given.keys() {
             self.turns.remove(*bucket);
         }
         self.turns.bring_back();
-        let dealt = |(bucket, (tenant, limit))| Dealt { tenant, quota: Quota { bucket, limit } };
+        let dealt = |(bucket, (slot, limit))| Dealt { slot, quota: Quota { bucket, limit } };
         given.into_iter().map(dealt).collect()
     }
 
-    /// Gives places back.
-    pub fn give_back(&mut self, place: &Place, count: u32) {
+    /// Gives slots back that are like this one.
+    pub fn give_back(&mut self, slot: &Slot, count: u32) {
         if count == 0 {
             return;
         }
-        let eighth = self.capacity.kept_for_small(place.lane);
-        self.lanes[place.lane as usize].change(&place.tenant, eighth, |held| held.saturating_sub(count));
-        if let Some(taken) = self.by_flow.get_mut(&place.flow) {
-            *taken = taken.saturating_sub(count);
-            if *taken == 0 {
-                self.by_flow.remove(&place.flow);
-            }
+        let eighth = self.capacity.kept_for_small(slot.lane);
+        self.lanes[slot.lane as usize].give_back(&slot.tenant, count, eighth);
+        for flow in self.gates.give_back(slot.flow, slot.key, count) {
+            self.turns.unpark(flow);
         }
-        self.turns.unpark(place.flow);
+        self.turns.unpark(slot.flow);
     }
 
-    fn take(&mut self, tenant: &Tenant, bucket: Bucket) {
-        let eighth = self.capacity.kept_for_small(bucket.lane);
-        self.lanes[bucket.lane as usize].change(tenant, eighth, |held| held + 1);
-        *self.by_flow.entry(bucket.flow).or_default() += 1;
+    fn take(&mut self, slot: &Slot) {
+        let eighth = self.capacity.kept_for_small(slot.lane);
+        self.lanes[slot.lane as usize].take(&slot.tenant, eighth);
+        self.gates.take(slot.flow, slot.key);
     }
 
-    /// How many places of the lane are free. What small tenants have not used yet of the other lane's eighth is not among them,
-    /// also when that lane has used up its reserve: the small tenants of both lanes have their places at the same time.
+    /// How many slots of the lane are free. What small tenants have not used yet of the other lane's eighth is not among them,
+    /// also when that lane has used up its reserve: the small tenants of both lanes have their slots at the same time.
     fn free(&self, lane: Lane) -> u32 {
         let [main, retry] = [Lane::Main, Lane::Retry].map(|lane| self.lanes[lane as usize].taken);
         let other = match lane {
@@ -196,23 +241,21 @@ impl Slots {
         self.capacity.free(lane, main, retry).min(for_lane)
     }
 
-    /// Whether a place of the lane is free for the tenant: the last eighth is not for those that hold an eighth or more.
+    /// Whether a slot of the lane is free for the tenant: the last eighth is not for those that hold an eighth or more.
     fn may_take(&self, tenant: &Tenant, lane: Lane) -> bool {
         let kept = self.capacity.kept_for_small(lane);
-        let held = self.lanes[lane as usize].by_tenant.get(tenant).copied().unwrap_or(0);
-        self.free(lane) > if held < kept { 0 } else { kept }
+        let free = self.free(lane);
+        // The count of the tenant is only looked up where it decides.
+        free > kept || (free > 0 && self.held(tenant, lane) < kept)
     }
 
-    /// How many more of a flow may be taken.
-    fn room(&self, flow: FlowId) -> u32 {
-        let in_flight = self.by_flow.get(&flow).copied().unwrap_or(0);
-        let limits = Limits { concurrency: Some(self.capacity.per_flow()), in_flight, ..Limits::default() };
-        limits.room(Timestamp::EPOCH)
+    fn held(&self, tenant: &Tenant, lane: Lane) -> u32 {
+        self.lanes[lane as usize].by_tenant.get(tenant).copied().unwrap_or(0)
     }
 }
 
 #[cfg(test)]
-mod few_places;
+mod few_slots;
 
 #[cfg(test)]
 mod tests;

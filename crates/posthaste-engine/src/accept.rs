@@ -1,6 +1,6 @@
 //! Taking notifications in: everything that arrived while the last batch was stored goes into the next one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::engine::{Engine, Shared};
-use crate::floor::Hold;
 use crate::journal;
 use crate::planted::Planted;
 use crate::settle::Report;
+use crate::slots::{Hold, InSlot};
 use crate::store::{Acceptance, Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
 
 /// Why a request was not taken in.
@@ -156,14 +156,14 @@ async fn take(shared: &Shared, batch: Vec<Incoming>) {
 }
 
 async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, StoreError> {
-    let flows = flows(shared, batch).await?;
+    let mut flows = flows(shared, batch).await?.into_iter();
     let now = shared.node.now();
     let lease = shared.node.grant();
     let mut held = Vec::with_capacity(batch.len());
     let mut requests = Vec::with_capacity(batch.len());
     for incoming in batch {
         let prepare = |notification: &Arc<Notification>| {
-            let flow = flows[&FlowKey::of(notification)];
+            let flow = flows.next().expect("each arrival has a flow");
             arrival(shared, notification.clone(), flow, lease, now)
         };
         let arrivals: Vec<(Arrival, Hold)> = incoming.notifications.iter().map(prepare).collect();
@@ -188,7 +188,7 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             shared.leases.answered(lease, []);
             // It may have happened all the same: what it leased must not stay with a node that does not know of it.
             let leased = held.iter().flatten().any(|(_, hold)| hold.is_leased());
-            held.iter().flatten().for_each(|(_, hold)| shared.floor.let_go(hold));
+            held.iter().flatten().for_each(|(_, hold)| shared.slots.let_go(hold));
             if leased {
                 let _ = shared.reports.send(Report::Unclear(lease));
             }
@@ -207,27 +207,20 @@ fn leased<'a>(
     rows.filter(|(_, hold)| hold.is_leased()).map(|(arrival, _)| arrival.notification.id)
 }
 
-/// The number of every flow among the arrivals; new ones are made.
-async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<HashMap<FlowKey, FlowId>, StoreError> {
-    let mut known = HashMap::new();
-    let mut unknown = Vec::new();
-    for notification in batch.iter().flat_map(|incoming| &incoming.notifications) {
-        let key = FlowKey::of(notification);
-        match shared.floor.flow_id(&key) {
-            Some(id) => drop(known.insert(key, id)),
-            None => unknown.push(key),
-        }
-    }
-    unknown.sort();
-    unknown.dedup();
+/// The number of the flow of each arrival, in their order; new flows are made.
+async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<Vec<FlowId>, StoreError> {
+    let arrivals = batch.iter().flat_map(|incoming| &incoming.notifications);
+    let keys: Vec<FlowKey> = arrivals.map(|notification| FlowKey::of(notification)).collect();
+    let known = shared.flow_names.ids(&keys);
+    let unknown = keys.iter().zip(&known).filter(|(_, id)| id.is_none()).map(|(key, _)| key.clone());
+    let unknown: Vec<FlowKey> = unknown.collect::<BTreeSet<FlowKey>>().into_iter().collect();
+    let mut new = BTreeMap::new();
     if !unknown.is_empty() {
         let ids = shared.store.intern(unknown.clone()).await?;
-        for (id, key) in ids.into_iter().zip(unknown) {
-            shared.floor.remember(id, key.clone());
-            known.insert(key, id);
-        }
+        shared.flow_names.remember(unknown.iter().zip(ids.iter().copied()));
+        new = unknown.into_iter().zip(ids).collect();
     }
-    Ok(known)
+    Ok(known.into_iter().zip(&keys).map(|(id, key)| id.unwrap_or_else(|| new[key])).collect())
 }
 
 /// Prepares one row: leased to this node if it is due and can be sent at once or soon, else left to whoever claims.
@@ -241,7 +234,7 @@ fn arrival(
     let due = notification.first_due(now);
     let bucket = Bucket { flow, lane: Lane::Main, priority: notification.priority };
     let hold = if due <= now && shared.may_take_work() {
-        shared.floor.take(&notification.tenant, bucket, notification.bytes())
+        shared.slots.take(&notification.tenant, bucket, notification.bytes(), now)
     } else {
         Hold::No
     };
@@ -254,15 +247,17 @@ fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted,
     for (arrival, hold) in arrivals {
         let bucket = Bucket { flow: arrival.flow, lane: Lane::Main, priority: arrival.notification.priority };
         match (accepted, arrival.lease.and(granted), hold) {
-            (Accepted::New, Some(lease), Hold::Wait { .. }) => shared.floor.wait(job(arrival, lease)),
-            (Accepted::New, Some(lease), _) => {
-                let _ = shared.jobs.send(job(arrival, lease));
+            (Accepted::New, Some(lease), Hold::Prefetched { .. }) => {
+                shared.slots.prefetch(job(arrival, lease));
             }
-            (Accepted::New, None, hold) => {
-                shared.floor.let_go(hold);
+            (Accepted::New, Some(lease), Hold::Slot(slot)) => {
+                let _ = shared.jobs.send(InSlot { job: job(arrival, lease), slot: slot.clone() });
+            }
+            (Accepted::New, _, hold) => {
+                shared.slots.let_go(hold);
                 shared.announce(&arrival.notification, bucket, arrival.due);
             }
-            (Accepted::Twin(_) | Accepted::Conflict, _, hold) => shared.floor.let_go(hold),
+            (Accepted::Twin(_) | Accepted::Conflict, _, hold) => shared.slots.let_go(hold),
         }
     }
 }

@@ -244,7 +244,7 @@ fn after(shared: &Shared, facts: &Facts, act: &Act) {
         }
     };
     let bucket = Bucket { lane, ..facts.bucket };
-    shared.floor.ready([(&facts.tenant, bucket)]);
+    shared.slots.ready([(&facts.tenant, bucket)]);
     if let Some(expiry) = facts.expires_at {
         shared.expiry.set(expiry);
     }

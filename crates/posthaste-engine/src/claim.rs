@@ -1,4 +1,4 @@
-//! Claiming: free places are dealt out as quotas, and the store leases due rows up to them.
+//! Claiming: free slots are dealt out as quotas, and the store leases due rows up to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use std::time::Duration;
 use posthaste_core::flow::Bucket;
 
 use crate::engine::Shared;
-use crate::floor::{Claim, Deal};
 use crate::settle::Report;
+use crate::slots::{Claim, Deal};
 use crate::store::{Claimed, Job};
 
 /// How long to leave a store in peace that could not answer a claim.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The loop: whenever a place or a row turns up, claim as long as there is something to deal.
+/// The loop: whenever a slot or a row turns up, claim as long as there is something to deal.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        shared.floor.claim.notified().await;
-        while let Some(Deal { jobs, claims, wants_sweep, .. }) = deal(&shared).await {
+        shared.slots.deal_now.notified().await;
+        while let Some(Deal { to_send, claims, wants_sweep, .. }) = deal(&shared).await {
             if wants_sweep {
                 shared.sweep.ask();
             }
-            for job in jobs {
-                let _ = shared.jobs.send(job);
+            for next in to_send {
+                let _ = shared.jobs.send(next);
             }
             if !claims.is_empty() {
                 claim(&shared, &claims).await;
@@ -38,7 +38,8 @@ async fn deal(shared: &Shared) -> Option<Deal> {
     if !shared.may_take_work() {
         return None;
     }
-    let deal = shared.floor.deal(u32::try_from(shared.settings.batch).unwrap_or(u32::MAX));
+    let most = u32::try_from(shared.settings.batch).unwrap_or(u32::MAX);
+    let deal = shared.slots.deal(most, shared.node.now());
     deal.is_any.then_some(deal)
 }
 
@@ -53,9 +54,9 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
             let mut by_bucket = sorted(jobs);
             for claim in claims {
                 let jobs = by_bucket.remove(&claim.bucket).unwrap_or_default();
-                let taken = shared.floor.claimed(claim, jobs);
-                for job in taken.to_send {
-                    let _ = shared.jobs.send(job);
+                let taken = shared.slots.claimed(claim, jobs);
+                for next in taken.to_send {
+                    let _ = shared.jobs.send(next);
                 }
                 shared.give_back(taken.too_large);
             }
@@ -66,7 +67,7 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
             // It may have happened all the same: the grant is given back. The buckets left the turns, so
             // all are looked at again.
             for claim in claims {
-                shared.floor.claimed(claim, vec![]);
+                shared.slots.claimed(claim, vec![]);
             }
             let _ = shared.reports.send(Report::Unclear(lease));
             tokio::time::sleep(PAUSE).await;

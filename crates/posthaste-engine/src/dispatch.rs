@@ -18,13 +18,14 @@ use crate::node::LeaseGone;
 use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::settle::{Report, Unsent};
+use crate::slots::InSlot;
 use crate::store::Job;
 
 /// The longest wait for a channel to become ready. After it the try is made all the same.
 const LONGEST_READY: Duration = Duration::from_secs(10);
 
 /// The loop: starts a task for each job and joins those that are done. When it is dropped, so are they.
-pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<Job>) {
+pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<InSlot>) {
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
@@ -34,35 +35,34 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<J
                     tracing::error!(%error, "a task that sends was ended");
                 }
             }
-            job = jobs.recv() => match job {
-                Some(job) => drop(running.spawn(work(shared.clone(), job))),
+            next = jobs.recv() => match next {
+                Some(next) => drop(running.spawn(work(shared.clone(), next))),
                 None => return,
             },
         }
     }
 }
 
-/// Works on a notification and gives its place back. Work that breaks down is a bug of ours: the node forgets the row, and the
+/// Works on a notification and gives its slot back. Work that breaks down is a bug of ours: the node forgets the row, and the
 /// next comparison of leases gives it back.
-async fn work(shared: Arc<Shared>, job: Job) {
-    let (place, bytes) = (job.place(), job.bytes());
-    let (lease, id) = (job.lease, job.notification.id);
+async fn work(shared: Arc<Shared>, InSlot { job, slot }: InSlot) {
+    let (bytes, lease, id) = (job.bytes(), job.lease, job.notification.id);
     match Caught(Box::pin(report(&shared, job))).await {
         Ok(Some(report)) => {
             match &report {
-                Report::Finished(_) => shared.floor.sent(&place, bytes),
-                Report::Release { .. } | Report::Unclear(_) => shared.floor.free(&place),
+                Report::Finished(_) => shared.slots.sent(&slot, bytes),
+                Report::Release { .. } | Report::Unclear(_) => shared.slots.free(&slot),
             }
             let _ = shared.reports.send(report);
         }
         Ok(None) => {
             tracing::info!(%id, "lease lost before the send");
-            shared.floor.free(&place);
+            shared.slots.free(&slot);
             shared.leases.done(lease, id);
         }
         Err(Panicked) => {
             tracing::error!(%id, "the work on a notification broke down; it is given back");
-            shared.floor.free(&place);
+            shared.slots.free(&slot);
             shared.leases.done(lease, id);
         }
     }

@@ -23,7 +23,7 @@ use crate::accept::Incoming;
 use crate::caught::Caught;
 use crate::channel::Channel;
 use crate::clock::Clock;
-use crate::floor::Floor;
+use crate::flow_names::FlowNames;
 use crate::leases::Leases;
 use crate::news::Herald;
 use crate::node::Node;
@@ -33,6 +33,7 @@ use crate::policies::Policies;
 use crate::reclaim::Fallen;
 use crate::settle::{Report, Unsent};
 use crate::signal::Signal;
+use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Job, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
 use crate::tally::Counts;
@@ -135,7 +136,8 @@ pub(crate) struct Shared {
     pub(crate) node: Node,
     pub(crate) leases: Leases,
     pub(crate) fallen: Fallen,
-    pub(crate) floor: Floor,
+    pub(crate) slots: NodeSlots,
+    pub(crate) flow_names: FlowNames,
     /// When the next row becomes due.
     pub(crate) due: Alarm,
     /// When the next row expires.
@@ -144,7 +146,7 @@ pub(crate) struct Shared {
     pub(crate) herald: Herald,
     pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
-    pub(crate) jobs: mpsc::UnboundedSender<Job>,
+    pub(crate) jobs: mpsc::UnboundedSender<InSlot>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
     /// Whether outcomes can be recorded. While they cannot, no new send starts.
     pub(crate) recording: Signal<bool>,
@@ -177,7 +179,8 @@ impl Engine {
             node,
             leases: Leases::default(),
             fallen: Fallen::default(),
-            floor: Floor::new(settings.concurrency),
+            slots: NodeSlots::new(settings.concurrency),
+            flow_names: FlowNames::default(),
             due: Alarm::default(),
             expiry: Alarm::default(),
             sweep: Sweep::default(),
@@ -222,7 +225,7 @@ impl Engine {
 
     /// How many notifications the node has in its hands.
     pub fn busy(&self) -> u32 {
-        self.shared.floor.busy()
+        self.shared.slots.busy()
     }
 
     /// Whether outcomes can be recorded at present.
@@ -278,13 +281,13 @@ impl Engine {
         let _ = tokio::time::timeout_at(until, self.let_in()).await;
         loop {
             // Each time: a claim that was under way may have brought more.
-            self.shared.give_back(self.shared.floor.empty_hand());
-            let freed = self.shared.floor.freed.notified();
-            if self.shared.floor.busy() == 0 || tokio::time::timeout_at(until, freed).await.is_err() {
+            self.shared.give_back(self.shared.slots.take_prefetched());
+            let freed = self.shared.slots.freed.notified();
+            if self.shared.slots.busy() == 0 || tokio::time::timeout_at(until, freed).await.is_err() {
                 break;
             }
         }
-        let left = self.shared.floor.busy();
+        let left = self.shared.slots.busy();
         let taken = |tasks: &Mutex<JoinSet<()>>| {
             std::mem::take(&mut *tasks.lock().expect("no code panics while it takes the tasks"))
         };
@@ -309,7 +312,7 @@ fn start_loops(
     shared: &Arc<Shared>,
     loops: &Arc<Mutex<JoinSet<()>>>,
     arrivals: mpsc::Receiver<Incoming>,
-    to_send: mpsc::UnboundedReceiver<Job>,
+    to_send: mpsc::UnboundedReceiver<InSlot>,
     to_settle: mpsc::UnboundedReceiver<Report>,
 ) {
     let all = Arc::downgrade(loops);
@@ -381,7 +384,7 @@ impl Shared {
 
     /// Makes known, here and to the other nodes, that a bucket holds due rows.
     pub(crate) fn ready(&self, tenant: &Tenant, bucket: Bucket) {
-        self.floor.ready([(tenant, bucket)]);
+        self.slots.ready([(tenant, bucket)]);
         self.herald.due(bucket);
     }
 

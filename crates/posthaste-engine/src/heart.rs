@@ -64,8 +64,8 @@ impl Heart {
         };
         self.beaten(shared);
         shared.store_served();
-        shared.floor.claim.notify_one();
-        shared.give_back(shared.floor.stale());
+        shared.slots.deal_now.notify_one();
+        shared.give_back(shared.slots.stale());
         let judges = shared.node.instant() >= self.judges_from;
         shared.fallen.report(if judges { dead } else { vec![] });
         Ok(())

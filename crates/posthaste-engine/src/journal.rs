@@ -6,7 +6,7 @@ use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
 
 use crate::acts::Actor;
-use crate::floor::Hold;
+use crate::slots::Hold;
 use crate::store::{Accepted, Act, Arrival, Change, Ending, Facts, Job, Next, Settlement};
 
 /// A request was answered by the store.

@@ -137,6 +137,6 @@ async fn ready(shared: &Shared, buckets: Vec<Bucket>) -> Result<()> {
     let known: BTreeMap<FlowId, FlowKey> =
         shared.store.flows(flows.into_iter().collect()).await?.into_iter().collect();
     let named = buckets.iter().filter_map(|bucket| Some((&known.get(&bucket.flow)?.tenant, *bucket)));
-    shared.floor.ready(named);
+    shared.slots.ready(named);
     Ok(())
 }

@@ -106,7 +106,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
             Err(error) => pause = back_off(shared, "settle", &error, pause).await,
         }
         if !shared.recording.get() && shared.has(Planted::DropOutcome) {
-            open.drain(..).for_each(|_| shared.floor.recorded());
+            open.drain(..).for_each(|_| shared.slots.recorded());
         }
     }
 }
@@ -116,7 +116,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
 async fn set_aside(shared: &Shared, open: Vec<Finished>, error: &StoreError) -> Vec<Finished> {
     if let [only] = open.as_slice() {
         tracing::error!(id = %only.job.notification.id, %error, "an outcome cannot be recorded and is set aside");
-        shared.floor.recorded();
+        shared.slots.recorded();
         return Vec::new();
     }
     for one in open {
@@ -183,7 +183,7 @@ fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: 
         }
     }
     shared.leases.done(settlement.lease, settlement.id);
-    shared.floor.recorded();
+    shared.slots.recorded();
     None
 }
 
@@ -191,7 +191,7 @@ impl Shared {
     fn set_recording(&self, on: bool) {
         let was = self.recording.change(|_| on);
         if on && !was {
-            self.floor.claim.notify_one();
+            self.slots.deal_now.notify_one();
         }
     }
 }

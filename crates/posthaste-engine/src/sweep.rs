@@ -50,14 +50,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Announces every bucket that holds due rows, beginning after `from`. The next sweep begins where the first bucket was left
 /// out, so that each has its turn.
 async fn sweep(shared: &Shared, from: &mut Option<Bucket>) {
-    shared.floor.sweep_begins();
+    shared.slots.sweep_begins();
     let (begin, mut after, mut left_out) = (*from, *from, None);
     let mut wrapped = begin.is_none();
     loop {
         let page = page(shared, after).await;
         let now = shared.node.now();
         let due = page.iter().filter(|waiting| waiting.due <= now);
-        let refused = shared.floor.ready(due.map(|Waiting { bucket, tenant, .. }| (tenant, *bucket)));
+        let refused = shared.slots.ready(due.map(|Waiting { bucket, tenant, .. }| (tenant, *bucket)));
         left_out = left_out.or(refused);
         let last = page.last().map(|waiting| waiting.bucket);
         let round = wrapped && begin.is_some_and(|begin| last.is_none_or(|last| last > begin));
@@ -71,7 +71,7 @@ async fn sweep(shared: &Shared, from: &mut Option<Bucket>) {
         }
     }
     *from = left_out;
-    shared.floor.sweep_ended();
+    shared.slots.sweep_ended();
 }
 
 /// The next buckets. A page that the store cannot serve is asked for again, so that a sweep gets to its end.

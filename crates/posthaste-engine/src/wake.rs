@@ -114,6 +114,6 @@ impl Rounds {
 
 async fn page(shared: &Shared, after: Cursor, until: Timestamp) -> Result<Wakes> {
     let wakes = shared.store.wakes(after, until, PAGE).await?;
-    shared.floor.ready(wakes.buckets.iter().map(|(bucket, tenant)| (tenant, *bucket)));
+    shared.slots.ready(wakes.buckets.iter().map(|(bucket, tenant)| (tenant, *bucket)));
     Ok(wakes)
 }

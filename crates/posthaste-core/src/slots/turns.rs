@@ -1,10 +1,15 @@
-//! Taking turns: who gets the next free places of a node.
+//! Taking turns: which bucket gets the next free slot of a node.
 //!
 //! Lanes share by 2:1 within their reserves, priorities inside a lane by 8:4:2:1, tenants inside a priority and flows
-//! inside a tenant one place each in turn. What has work is remembered here; what has none costs nothing.
+//! inside a tenant one slot each in turn. What has work is remembered here; what has none costs nothing.
+
+mod ring;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use self::ring::{Ring, Rota, weighted};
 use crate::flow::{Bucket, FlowId};
 use crate::notification::{Priority, Tenant};
 use crate::state::Lane;
@@ -87,7 +92,7 @@ impl Turns {
 
     /// The tenants with buckets in line in that lane; a tenant may come up more than once.
     pub fn waiting(&self, lane: Lane) -> impl Iterator<Item = &Tenant> + '_ {
-        self.lanes[lane_index(lane)].parts.iter().flat_map(|ring| ring.tenants.places.keys())
+        self.lanes[lane_index(lane)].parts.iter().flat_map(|ring| ring.tenants.positions.keys())
     }
 
     /// The number of buckets that are remembered.
@@ -166,125 +171,6 @@ impl Turns {
 
     fn ring(&mut self, bucket: Bucket) -> &mut Ring {
         &mut self.lanes[lane_index(bucket.lane)].parts[priority_index(bucket.priority)]
-    }
-}
-
-/// Parts that share by weight.
-#[derive(Debug)]
-struct Rota<T, const N: usize> {
-    parts: [T; N],
-    credit: [i64; N],
-}
-
-impl<T: Default, const N: usize> Default for Rota<T, N> {
-    fn default() -> Self {
-        Self { parts: std::array::from_fn(|_| T::default()), credit: [0; N] }
-    }
-}
-
-impl<const N: usize> Rota<Ring, N> {
-    fn is_empty(&self) -> bool {
-        self.parts.iter().all(Ring::is_empty)
-    }
-}
-
-/// Smooth weighted turns: each open part earns its weight, the richest goes and pays for all. Shares are exact over
-/// a round and no open part waits longer than one; a part that is not open keeps no credit.
-fn weighted<const N: usize>(credit: &mut [i64; N], weights: [i64; N], open: [bool; N]) -> Option<usize> {
-    let mut total = 0;
-    for index in 0..N {
-        if open[index] {
-            credit[index] += weights[index];
-            total += weights[index];
-        } else {
-            credit[index] = 0;
-        }
-    }
-    let winner = (0..N).filter(|index| open[*index]).max_by_key(|index| (credit[*index], N - index))?;
-    credit[winner] -= total;
-    Some(winner)
-}
-
-/// Tenants in turn, and the flows of each tenant in turn.
-#[derive(Debug, Default)]
-struct Ring {
-    tenants: Line<Tenant>,
-    lines: BTreeMap<Tenant, Line<FlowId>>,
-    owners: BTreeMap<FlowId, Tenant>,
-}
-
-impl Ring {
-    fn is_empty(&self) -> bool {
-        self.tenants.is_empty()
-    }
-
-    fn push(&mut self, tenant: &Tenant, flow: FlowId) {
-        if self.owners.contains_key(&flow) {
-            return;
-        }
-        self.owners.insert(flow, tenant.clone());
-        self.lines.entry(tenant.clone()).or_default().push(flow);
-        self.tenants.push(tenant.clone());
-    }
-
-    /// Takes the flow out; returns whose it was.
-    fn remove(&mut self, flow: FlowId) -> Option<Tenant> {
-        let tenant = self.owners.remove(&flow)?;
-        let line = self.lines.get_mut(&tenant).expect("the owner of a flow has a line");
-        line.remove(&flow);
-        if line.is_empty() {
-            self.lines.remove(&tenant);
-            self.tenants.remove(&tenant);
-        }
-        Some(tenant)
-    }
-
-    fn turn(&mut self) -> Option<(Tenant, FlowId)> {
-        let tenant = self.tenants.turn()?;
-        let flow = self.lines.get_mut(&tenant)?.turn()?;
-        Some((tenant, flow))
-    }
-}
-
-/// A line in which whoever had a turn goes to the end, and anyone may leave from the middle.
-#[derive(Debug)]
-struct Line<K> {
-    next: u64,
-    by_place: BTreeMap<u64, K>,
-    places: BTreeMap<K, u64>,
-}
-
-impl<K> Default for Line<K> {
-    fn default() -> Self {
-        Self { next: 0, by_place: BTreeMap::new(), places: BTreeMap::new() }
-    }
-}
-
-impl<K: Ord + Clone> Line<K> {
-    fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    fn push(&mut self, who: K) {
-        if self.places.contains_key(&who) {
-            return;
-        }
-        self.by_place.insert(self.next, who.clone());
-        self.places.insert(who, self.next);
-        self.next += 1;
-    }
-
-    fn remove(&mut self, who: &K) {
-        if let Some(place) = self.places.remove(who) {
-            self.by_place.remove(&place);
-        }
-    }
-
-    fn turn(&mut self) -> Option<K> {
-        let (_, who) = self.by_place.pop_first()?;
-        self.places.remove(&who);
-        self.push(who.clone());
-        Some(who)
     }
 }
 

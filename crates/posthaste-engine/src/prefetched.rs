@@ -1,0 +1,220 @@
+//! Notifications that are leased and wait in memory for a slot: they came in while every slot of their flow was taken, or
+//! were claimed ahead. Each saves a claim, which is a commit, and most of the writing.
+//!
+//! Only flows that send have room here, as much as they sent in the last moments. So nothing waits for long, and the rows of
+//! a flow that hangs stay in the store, where other nodes can have them.
+
+mod pace;
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use posthaste_core::flow::{Bucket, FlowId};
+use tokio::time::Instant;
+
+use self::pace::Pace;
+use crate::store::Job;
+
+/// How many may wait for each slot of the node; a flow has half of it at most.
+const PER_SLOT: u32 = 16;
+/// The most bytes that wait.
+const MOST_BYTES: usize = 64 << 20;
+/// How long one may wait before it goes back to the store.
+const LONGEST: Duration = Duration::from_secs(2);
+
+type Queues = HashMap<Bucket, VecDeque<(Instant, Job)>>;
+
+#[derive(Debug)]
+pub(crate) struct Prefetched {
+    most: u32,
+    queues: Queues,
+    /// What came while rows of its bucket were in the store; it waits until those are claimed.
+    behind: Queues,
+    /// Reserved room, filled or not yet.
+    total: u32,
+    by_flow: HashMap<FlowId, u32>,
+    bytes: usize,
+    pace: Pace,
+}
+
+impl Prefetched {
+    pub(crate) fn new(slots: u32, now: Instant) -> Self {
+        Self {
+            most: slots.saturating_mul(PER_SLOT),
+            queues: HashMap::new(),
+            behind: HashMap::new(),
+            total: 0,
+            by_flow: HashMap::new(),
+            bytes: 0,
+            pace: Pace::new(now),
+        }
+    }
+
+    /// How many wait, or have room reserved.
+    pub(crate) const fn len(&self) -> u32 {
+        self.total
+    }
+
+    /// Whether any of the bucket can be sent next. What waits behind rows in the store cannot.
+    pub(crate) fn has(&self, bucket: Bucket) -> bool {
+        self.queues.contains_key(&bucket)
+    }
+
+    /// Reserves room for one more, if its flow sends and there is some.
+    pub(crate) fn reserve(&mut self, flow: FlowId, bytes: usize, now: Instant) -> bool {
+        let room = self.room(flow, now) > 0 && self.bytes.saturating_add(bytes) <= MOST_BYTES;
+        if room {
+            self.keep(flow, 1);
+            self.bytes += bytes;
+        }
+        room
+    }
+
+    /// The same for one that comes while rows of its bucket are in the store: those may be claimed ahead, so most of the room
+    /// is theirs.
+    pub(crate) fn reserve_behind(&mut self, flow: FlowId, bytes: usize, now: Instant) -> bool {
+        self.in_flow(flow) < self.share(flow, now) / 4 && self.reserve(flow, bytes, now)
+    }
+
+    /// Reserves room for rows that are claimed ahead, once the flow has used up half of what it had; returns for how many.
+    pub(crate) fn reserve_ahead(&mut self, flow: FlowId, most: u32, now: Instant) -> u32 {
+        let room = self.room(flow, now);
+        if room <= self.share(flow, now) / 2 {
+            return 0;
+        }
+        let expected = self.pace.recent(flow, now).1.max(1);
+        let by_bytes = MOST_BYTES.saturating_sub(self.bytes) / expected;
+        let count = room.min(most).min(u32::try_from(by_bytes).unwrap_or(u32::MAX));
+        self.keep(flow, count);
+        count
+    }
+
+    /// Gives reserved room back.
+    pub(crate) fn cancel(&mut self, flow: FlowId, bytes: usize) {
+        self.total = self.total.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if let Some(count) = self.by_flow.get_mut(&flow) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.by_flow.remove(&flow);
+            }
+        }
+    }
+
+    /// Fills reserved room.
+    pub(crate) fn push(&mut self, job: Job, now: Instant) {
+        self.queues.entry(job.bucket()).or_default().push_back((now, job));
+    }
+
+    /// Fills room that was reserved behind rows in the store.
+    pub(crate) fn push_behind(&mut self, job: Job, now: Instant) {
+        self.behind.entry(job.bucket()).or_default().push_back((now, job));
+    }
+
+    /// Fills room that was reserved before the size of the row was known. Returns the row if it is too large: it has to go
+    /// back to the store, and as few are claimed ahead from now on as fit if all are like it.
+    #[must_use]
+    pub(crate) fn push_ahead(&mut self, job: Job, now: Instant) -> Option<Job> {
+        let bytes = job.bytes();
+        if self.bytes.saturating_add(bytes) > MOST_BYTES {
+            self.pace.expect_bytes(job.flow, bytes);
+            self.cancel(job.flow, 0);
+            return Some(job);
+        }
+        self.bytes += bytes;
+        self.push(job, now);
+        None
+    }
+
+    /// Lets what waited behind rows in the store wait with the others.
+    pub(crate) fn join(&mut self, bucket: Bucket) {
+        if let Some(mut more) = self.behind.remove(&bucket) {
+            self.queues.entry(bucket).or_default().append(&mut more);
+        }
+    }
+
+    /// Takes out up to `limit` of a bucket, the oldest first.
+    pub(crate) fn pop(&mut self, bucket: Bucket, limit: u32) -> Vec<Job> {
+        let jobs = take_out(&mut self.queues, bucket, limit as usize);
+        self.cancel_each(&jobs);
+        jobs
+    }
+
+    /// Takes out what has waited too long.
+    pub(crate) fn stale(&mut self, now: Instant) -> Vec<Job> {
+        self.take_first(|queue| queue.iter().take_while(|(since, _)| *since + LONGEST <= now).count())
+    }
+
+    /// Takes out everything.
+    pub(crate) fn take_all(&mut self) -> Vec<Job> {
+        self.take_first(VecDeque::len)
+    }
+
+    /// A send of the flow ended.
+    pub(crate) fn sent(&mut self, flow: FlowId, bytes: usize, now: Instant) {
+        self.pace.sent(flow, bytes, now);
+    }
+
+    /// Takes out the first of each queue, as many as `count` says.
+    fn take_first(&mut self, count: impl Fn(&VecDeque<(Instant, Job)>) -> usize) -> Vec<Job> {
+        let mut jobs = vec![];
+        for queues in [&mut self.queues, &mut self.behind] {
+            let mut buckets: Vec<(Bucket, usize)> =
+                queues.iter().map(|(bucket, queue)| (*bucket, count(queue))).collect();
+            // In their own order, so that a simulated run can be replayed.
+            buckets.sort_unstable();
+            for (bucket, count) in buckets {
+                jobs.extend(take_out(queues, bucket, count));
+            }
+        }
+        self.cancel_each(&jobs);
+        jobs
+    }
+
+    fn cancel_each(&mut self, jobs: &[Job]) {
+        for job in jobs {
+            self.cancel(job.flow, job.bytes());
+        }
+    }
+
+    fn room(&self, flow: FlowId, now: Instant) -> u32 {
+        self.share(flow, now).saturating_sub(self.in_flow(flow)).min(self.most.saturating_sub(self.total))
+    }
+
+    fn in_flow(&self, flow: FlowId) -> u32 {
+        self.by_flow.get(&flow).copied().unwrap_or(0)
+    }
+
+    /// How many of a flow may wait: as many as it sent in a short while.
+    fn share(&self, flow: FlowId, now: Instant) -> u32 {
+        self.pace.recent(flow, now).0.min(self.most / 2)
+    }
+
+    fn keep(&mut self, flow: FlowId, count: u32) {
+        if count > 0 {
+            self.total += count;
+            *self.by_flow.entry(flow).or_default() += count;
+        }
+    }
+}
+
+/// Takes out the first of a bucket's queue, at most so many.
+fn take_out(queues: &mut Queues, bucket: Bucket, limit: usize) -> Vec<Job> {
+    let Some(queue) = queues.get_mut(&bucket) else { return vec![] };
+    let count = queue.len().min(limit);
+    let jobs = queue.drain(..count).map(|(_, job)| job).collect();
+    if queue.is_empty() {
+        queues.remove(&bucket);
+    }
+    jobs
+}
+
+impl Job {
+    /// About how much memory it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.notification.bytes()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

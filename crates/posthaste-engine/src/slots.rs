@@ -1,0 +1,352 @@
+//! The slots of this node, shared by the loops: which notification is sent, waits in memory, or is claimed next.
+//!
+//! A notification takes a slot from its lease to the end of its send. Its outcome then waits to be recorded, without a
+//! slot: else a slow disk would keep senders waiting. As many outcomes may wait as there are slots.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use posthaste_core::flow::{Bucket, FlowId, Quota};
+use posthaste_core::notification::Tenant;
+use posthaste_core::slots::{Dealt, Slot, Slots};
+use posthaste_core::time::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::prefetched::Prefetched;
+use crate::store::Job;
+
+/// The lock is never held across an await.
+#[derive(Debug)]
+pub(crate) struct NodeSlots {
+    inner: Mutex<Inner>,
+    /// Notified when there may be something to deal.
+    pub(crate) deal_now: Notify,
+    /// Notified when the node has less to do: an unsent one was given back, an outcome is recorded, or a claim was answered.
+    pub(crate) freed: Notify,
+}
+
+#[derive(Debug)]
+struct Inner {
+    slots: Slots,
+    /// Buckets that may hold due rows in the store: what comes to them now has to wait behind those.
+    in_store: HashMap<Bucket, Backlog>,
+    prefetched: Prefetched,
+    /// Outcomes that are not recorded yet.
+    unrecorded: u32,
+}
+
+/// How many rows of a bucket wait in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backlog {
+    /// As far as is known no more than the next claim brings. What comes now may wait in memory until they are claimed: if it
+    /// were stored behind them, so would be everything after it, and each row would cost a claim for as long as the next
+    /// batch comes before the claim of the last one is answered.
+    Few,
+    /// The last claim was full.
+    Many,
+}
+
+/// How a notification that comes in is held.
+#[derive(Debug, Clone)]
+pub(crate) enum Hold {
+    /// Not at all: it is stored for whoever claims it.
+    No,
+    /// It is sent at once.
+    Slot(Slot),
+    /// It waits in memory.
+    Prefetched { flow: FlowId, bytes: usize },
+}
+
+impl Hold {
+    /// Whether the row is stored with a lease.
+    pub(crate) const fn is_leased(&self) -> bool {
+        !matches!(self, Self::No)
+    }
+}
+
+/// A claimed notification with the slot that it is sent in.
+#[derive(Debug)]
+pub(crate) struct InSlot {
+    pub(crate) job: Job,
+    pub(crate) slot: Slot,
+}
+
+/// What free slots are used for.
+#[derive(Debug, Default)]
+pub(crate) struct Deal {
+    /// What waited in memory.
+    pub(crate) to_send: Vec<InSlot>,
+    pub(crate) claims: Vec<Claim>,
+    /// Whether any bucket had its turn. One whose rows are gone from memory has neither sends nor claims.
+    pub(crate) is_any: bool,
+    /// Whether due buckets were left out for which there is room now.
+    pub(crate) wants_sweep: bool,
+}
+
+/// How many rows of a bucket to claim.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) bucket: Bucket,
+    /// One of the slots that the rows are sent in at once.
+    slot: Slot,
+    /// The number of those slots.
+    slots: u32,
+    /// How many more are to wait in memory.
+    ahead: u32,
+}
+
+impl Claim {
+    const fn limit(&self) -> u32 {
+        self.slots + self.ahead
+    }
+
+    pub(crate) const fn quota(&self) -> Quota {
+        Quota { bucket: self.bucket, limit: self.limit() }
+    }
+}
+
+/// What a claim brought, apart from what waits in memory now.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    pub(crate) to_send: Vec<InSlot>,
+    /// What memory has no room for. It goes back to the store.
+    pub(crate) too_large: Vec<Job>,
+}
+
+impl NodeSlots {
+    pub(crate) fn new(slots: u32) -> Self {
+        let inner = Inner {
+            slots: Slots::new(slots),
+            in_store: HashMap::new(),
+            prefetched: Prefetched::new(slots, Instant::now()),
+            unrecorded: 0,
+        };
+        Self { inner: Mutex::new(inner), deal_now: Notify::new(), freed: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no code panics while it holds the slots")
+    }
+
+    /// Decides how a notification that comes in is held: it is sent at once or waits in memory, unless others of its bucket
+    /// already wait in the store.
+    pub(crate) fn take(&self, tenant: &Tenant, bucket: Bucket, bytes: usize, now: Timestamp) -> Hold {
+        let mut inner = self.lock();
+        if inner.is_behind() || inner.slots.turns().is_left_out(tenant) {
+            return Hold::No;
+        }
+        let backlog = inner.in_store.get(&bucket).copied();
+        if backlog.is_none()
+            && !inner.prefetched.has(bucket)
+            && let Some(slot) = inner.slots.arrive(tenant, bucket, now)
+        {
+            return Hold::Slot(slot);
+        }
+        let (flow, instant) = (bucket.flow, Instant::now());
+        let reserved = match backlog {
+            Some(Backlog::Many) => false,
+            Some(Backlog::Few) => inner.prefetched.reserve_behind(flow, bytes, instant),
+            None => inner.prefetched.reserve(flow, bytes, instant),
+        };
+        if reserved { Hold::Prefetched { flow, bytes } } else { Hold::No }
+    }
+
+    /// Gives back what was taken for a notification that is not sent.
+    pub(crate) fn let_go(&self, hold: &Hold) {
+        match hold {
+            Hold::No => {}
+            Hold::Slot(slot) => self.free(slot),
+            Hold::Prefetched { flow, bytes } => {
+                self.lock().prefetched.cancel(*flow, *bytes);
+                self.freed.notify_one();
+            }
+        }
+    }
+
+    /// Lets a leased notification wait in memory for a slot.
+    pub(crate) fn prefetch(&self, job: Job) {
+        let mut inner = self.lock();
+        let (tenant, bucket) = (job.notification.tenant.clone(), job.bucket());
+        if inner.in_store.contains_key(&bucket) {
+            inner.prefetched.push_behind(job, Instant::now());
+            return;
+        }
+        inner.prefetched.push(job, Instant::now());
+        inner.slots.turns_mut().push(&tenant, bucket);
+        drop(inner);
+        self.deal_now.notify_one();
+    }
+
+    /// Takes out what has waited in memory for too long.
+    pub(crate) fn stale(&self) -> Vec<Job> {
+        self.lock().prefetched.stale(Instant::now())
+    }
+
+    /// Takes out everything that waits in memory.
+    pub(crate) fn take_prefetched(&self) -> Vec<Job> {
+        self.lock().prefetched.take_all()
+    }
+
+    /// Gives a slot back.
+    pub(crate) fn free(&self, slot: &Slot) {
+        self.lock().slots.give_back(slot, 1);
+        self.freed.notify_one();
+        self.deal_now.notify_one();
+    }
+
+    /// Gives a slot back whose outcome is still to be recorded.
+    pub(crate) fn sent(&self, slot: &Slot, bytes: usize) {
+        let mut inner = self.lock();
+        inner.slots.give_back(slot, 1);
+        inner.prefetched.sent(slot.flow, bytes, Instant::now());
+        inner.unrecorded += 1;
+        drop(inner);
+        self.deal_now.notify_one();
+    }
+
+    /// An outcome is recorded, or never will be.
+    pub(crate) fn recorded(&self) {
+        let mut inner = self.lock();
+        let was_behind = inner.is_behind();
+        inner.unrecorded = inner.unrecorded.saturating_sub(1);
+        drop(inner);
+        self.freed.notify_one();
+        if was_behind {
+            self.deal_now.notify_one();
+        }
+    }
+
+    /// Notes that buckets may hold due rows in the store. Returns the first that was left out because its tenant has too
+    /// many in line; a sweep brings it in later.
+    pub(crate) fn ready<'b>(
+        &self,
+        buckets: impl IntoIterator<Item = (&'b Tenant, Bucket)>,
+    ) -> Option<Bucket> {
+        let mut inner = self.lock();
+        let mut left_out = None;
+        for (tenant, bucket) in buckets {
+            if !inner.ready(tenant, bucket) {
+                left_out.get_or_insert(bucket);
+            }
+        }
+        drop(inner);
+        self.deal_now.notify_one();
+        left_out
+    }
+
+    /// A look at every bucket of the store begins.
+    pub(crate) fn sweep_begins(&self) {
+        self.lock().slots.turns_mut().sweep_begins();
+    }
+
+    /// Every bucket was looked at since the sweep began.
+    pub(crate) fn sweep_ended(&self) {
+        self.lock().slots.turns_mut().sweep_ended();
+    }
+
+    /// Deals out up to `most` free slots, and takes them: first to what waits in memory, the rest to what is in the store. Of
+    /// that, flows that send get more than their slots, to wait in memory.
+    pub(crate) fn deal(&self, most: u32, now: Timestamp) -> Deal {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        if inner.is_behind() {
+            return Deal::default();
+        }
+        let instant = Instant::now();
+        let mut deal = Deal::default();
+        let mut most_ahead = most;
+        for Dealt { slot, quota: Quota { bucket, limit } } in inner.slots.deal(most, now) {
+            let jobs = inner.prefetched.pop(bucket, limit);
+            let slots = limit - u32::try_from(jobs.len()).expect("no more than the limit");
+            let in_store = inner.in_store.contains_key(&bucket);
+            let ahead =
+                if in_store { inner.prefetched.reserve_ahead(bucket.flow, most_ahead, instant) } else { 0 };
+            most_ahead -= ahead;
+            let claims = in_store && slots + ahead > 0;
+            if !claims {
+                inner.slots.give_back(&slot, slots);
+            }
+            // What is still in memory does not wait for the claim.
+            if inner.prefetched.has(bucket) || (in_store && !claims) {
+                inner.slots.turns_mut().push(&slot.tenant, bucket);
+            }
+            deal.to_send.extend(jobs.into_iter().map(|job| InSlot { job, slot: slot.clone() }));
+            if claims {
+                deal.claims.push(Claim { bucket, slot, slots, ahead });
+            }
+            deal.is_any = true;
+        }
+        deal.wants_sweep = inner.slots.turns().wants_sweep();
+        deal
+    }
+
+    /// Takes over what a claim brought: some is sent at once, the rest waits in memory as far as there is room for its
+    /// size. Gives back what was not filled. A full one may have more behind it; one that is not has emptied its bucket,
+    /// unless something was said to be in it since.
+    pub(crate) fn claimed(&self, claim: &Claim, mut jobs: Vec<Job>) -> Taken {
+        let mut inner = self.lock();
+        let instant = Instant::now();
+        let (bucket, filled) = (claim.bucket, u32::try_from(jobs.len()).unwrap_or(u32::MAX));
+        let later = jobs.split_off(jobs.len().min(claim.slots as usize));
+        inner.slots.give_back(&claim.slot, claim.slots.saturating_sub(filled));
+        for _ in later.len()..claim.ahead as usize {
+            inner.prefetched.cancel(bucket.flow, 0);
+        }
+        let full = filled >= claim.limit();
+        let too_large =
+            later.into_iter().filter_map(|job| inner.prefetched.push_ahead(job, instant)).collect();
+        if full || inner.slots.turns().has_backlog(bucket) {
+            inner.in_store.insert(bucket, if full { Backlog::Many } else { Backlog::Few });
+        } else {
+            inner.not_in_store(bucket);
+        }
+        if full {
+            inner.ready(&claim.slot.tenant, bucket);
+        } else if inner.prefetched.has(bucket) {
+            inner.slots.turns_mut().push(&claim.slot.tenant, bucket);
+        }
+        drop(inner);
+        self.freed.notify_one();
+        let to_send = jobs.into_iter().map(|job| InSlot { job, slot: claim.slot.clone() }).collect();
+        Taken { to_send, too_large }
+    }
+
+    /// How many notifications this node has in hand: waiting in memory, on their way out, or with an outcome that is not
+    /// recorded yet.
+    pub(crate) fn busy(&self) -> u32 {
+        let inner = self.lock();
+        inner.slots.taken() + inner.unrecorded + inner.prefetched.len()
+    }
+}
+
+impl Inner {
+    /// Returns whether the bucket is in line.
+    fn ready(&mut self, tenant: &Tenant, bucket: Bucket) -> bool {
+        let in_line = self.slots.turns_mut().ready(tenant, bucket);
+        if in_line {
+            self.in_store.entry(bucket).or_insert(Backlog::Few);
+        } else {
+            // The tenant counts as left out, which says the same of all its buckets.
+            self.not_in_store(bucket);
+            if self.prefetched.has(bucket) {
+                self.slots.turns_mut().push(tenant, bucket);
+            }
+        }
+        in_line
+    }
+
+    /// Whether so many outcomes wait to be recorded that no new send may start.
+    fn is_behind(&self) -> bool {
+        self.unrecorded >= self.slots.total()
+    }
+
+    /// What came while rows of the bucket were in the store has its turn now.
+    fn not_in_store(&mut self, bucket: Bucket) {
+        self.in_store.remove(&bucket);
+        self.prefetched.join(bucket);
+    }
+}
+
+#[cfg(test)]
+mod tests;
