@@ -1,11 +1,10 @@
-//! Which addresses may be connected to: the defence against requests that a stranger wants made inside our network.
+//! Which addresses may be connected to: the defence against requests into our own network (SSRF).
 //!
-//! The tables are those of the IANA special-purpose registries, and deny by default: of IPv6 only what is handed out as
-//! global unicast is open. An IPv6 address that carries an IPv4 address to where it is taken out again (mapped, NAT64,
-//! 6to4, Teredo, ISATAP) is judged by what it carries. A network that translates under a prefix of its own cannot be
-//! known here.
+//! The tables follow the IANA special-purpose registries and deny by default: of IPv6, only global unicast is
+//! allowed. An IPv6 address that carries an IPv4 address (mapped, NAT64, 6to4, Teredo, ISATAP) is checked by
+//! the address it carries. A network with a NAT64 prefix of its own cannot be recognized.
 //!
-//! Invariant: the guard judges addresses, never names. Whoever connects asks about the very address that is connected to.
+//! Invariant: the guard checks addresses, never names. The checked address is the one that is connected to.
 
 mod subnet;
 mod target;
@@ -24,8 +23,8 @@ const fn v6(start: [u16; 3], bits: u8) -> Subnet {
     Subnet::new(IpAddr::V6(Ipv6Addr::new(start[0], start[1], start[2], 0, 0, 0, 0, 0)), bits)
 }
 
-/// IPv4 ranges that are never sent to.
-const CLOSED_V4: &[(Subnet, &str)] = &[
+/// Forbidden IPv4 ranges.
+const FORBIDDEN_V4: &[(Subnet, &str)] = &[
     (v4(0, 0, 0, 0, 8), "this network"),
     (v4(10, 0, 0, 0, 8), "private"),
     (v4(100, 64, 0, 0, 10), "carrier-grade NAT"),
@@ -47,8 +46,9 @@ const CLOSED_V4: &[(Subnet, &str)] = &[
     (v4(240, 0, 0, 0, 4), "reserved"),
 ];
 
-/// IPv6 ranges that are never sent to. What lies outside `GLOBAL_V6` is closed in any case; it stands here for its name.
-const CLOSED_V6: &[(Subnet, &str)] = &[
+/// Forbidden IPv6 ranges. Everything outside `GLOBAL_V6` is forbidden too; a range stands here for its name
+/// in errors.
+const FORBIDDEN_V6: &[(Subnet, &str)] = &[
     (Subnet::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 128), "unspecified"),
     (Subnet::new(IpAddr::V6(Ipv6Addr::LOCALHOST), 128), "loopback"),
     (v6([0, 0, 0], 96), "IPv4-compatible"),
@@ -65,58 +65,54 @@ const CLOSED_V6: &[(Subnet, &str)] = &[
     (v6([0xff00, 0, 0], 8), "multicast"),
 ];
 
-/// The part of IPv6 that is handed out as global unicast.
+/// Allocated as global unicast.
 const GLOBAL_V6: Subnet = v6([0x2000, 0, 0], 3);
-/// Of it, what is set aside for protocols; Teredo is the one of them that leads to a host.
+/// The part of `GLOBAL_V6` reserved for protocols. Of these, only Teredo leads to a host.
 const PROTOCOLS_V6: Subnet = v6([0x2001, 0, 0], 23);
 const TEREDO: Subnet = v6([0x2001, 0, 0], 32);
 const SIX_TO_FOUR: Subnet = v6([0x2002, 0, 0], 16);
 const NAT64: Subnet = v6([0x64, 0xff9b, 0], 96);
 
-/// An address that is not sent to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{address} is not sent to ({range} address)")]
+#[error("{address} is a forbidden address ({range})")]
 pub struct Forbidden {
-    /// The address.
     pub address: IpAddr,
-    /// What kind of address it is.
+    /// The name of the range.
     pub range: &'static str,
 }
 
-/// Says which addresses may be connected to.
 #[derive(Clone, Default)]
 pub struct Guard {
     exceptions: Vec<Subnet>,
 }
 
 impl Guard {
-    /// A guard with exceptions: what lies in one of these subnets may be connected to, whatever it is.
-    /// They are about the address itself: an IPv4 subnet opens no IPv6 address that carries one of its own, but for the
-    /// mapped form, which is the same address.
+    /// Creates a guard that allows every address in the subnets `exceptions`. An IPv4 subnet also allows the
+    /// mapped IPv6 form, which is the same address, but no other IPv6 address that carries an IPv4 address.
     pub const fn new(exceptions: Vec<Subnet>) -> Self {
         Self { exceptions }
     }
 
-    /// A guard with the exceptions of a configuration (`security.allow_subnets`): subnets or single addresses.
+    /// Creates a guard from `security.allow_subnets`: subnets or single addresses.
     pub fn allowing<T: AsRef<str>>(texts: &[T]) -> Result<Self, BadSubnet> {
         Ok(Self::new(texts.iter().map(|text| text.as_ref().parse()).collect::<Result<_, _>>()?))
     }
 
-    /// Whether this very address may be connected to.
+    /// Checks one address.
     pub fn check(&self, address: IpAddr) -> Result<(), Forbidden> {
         let plain = address.to_canonical();
         if self.exceptions.iter().any(|subnet| subnet.contains(plain)) {
             return Ok(());
         }
-        let closed = match plain {
-            IpAddr::V4(plain) => closed_v4(plain),
-            IpAddr::V6(plain) => closed_v6(plain),
+        let range = match plain {
+            IpAddr::V4(plain) => forbidden_v4(plain),
+            IpAddr::V6(plain) => forbidden_v6(plain),
         };
-        closed.map_or(Ok(()), |range| Err(Forbidden { address, range }))
+        range.map_or(Ok(()), |range| Err(Forbidden { address, range }))
     }
 
-    /// Reads a webhook's URL as browsers do and checks its address, if that is what it names. A name is not looked up:
-    /// its addresses are checked when it is.
+    /// Parses a webhook's URL as browsers do, and checks the host if it is an address. A name is not
+    /// resolved: its addresses are checked when it is.
     pub fn check_url(&self, url: &str) -> Result<Target, RefusedUrl> {
         let target = Target::parse(url)?;
         match target.host {
@@ -133,27 +129,27 @@ impl fmt::Debug for Guard {
     }
 }
 
-fn closed_v4(address: Ipv4Addr) -> Option<&'static str> {
-    named(CLOSED_V4, IpAddr::V4(address))
+fn forbidden_v4(address: Ipv4Addr) -> Option<&'static str> {
+    range_of(FORBIDDEN_V4, IpAddr::V4(address))
 }
 
-fn closed_v6(address: Ipv6Addr) -> Option<&'static str> {
+fn forbidden_v6(address: Ipv6Addr) -> Option<&'static str> {
     let ip = IpAddr::V6(address);
-    if let Some(range) = named(CLOSED_V6, ip) {
+    if let Some(range) = range_of(FORBIDDEN_V6, ip) {
         return Some(range);
     }
     let carried = carried(address);
     if carried == [None; 2] && (!GLOBAL_V6.contains(ip) || PROTOCOLS_V6.contains(ip)) {
         return Some("reserved");
     }
-    carried.into_iter().flatten().find_map(closed_v4)
+    carried.into_iter().flatten().find_map(forbidden_v4)
 }
 
-fn named(table: &[(Subnet, &'static str)], ip: IpAddr) -> Option<&'static str> {
+fn range_of(table: &[(Subnet, &'static str)], ip: IpAddr) -> Option<&'static str> {
     table.iter().find(|(subnet, _)| subnet.contains(ip)).map(|(_, range)| *range)
 }
 
-/// The IPv4 addresses inside an IPv6 address that leads to them; Teredo has two, its server and its client.
+/// The IPv4 addresses that an IPv6 address carries. Teredo carries two: server and client.
 fn carried(address: Ipv6Addr) -> [Option<Ipv4Addr>; 2] {
     let ip = IpAddr::V6(address);
     let bits = address.to_bits();

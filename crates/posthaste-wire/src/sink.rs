@@ -1,7 +1,8 @@
-//! A receiver that fails as told: for the tests, for `posthaste sink` and `dev`, and as the limit of the bench.
+//! A test receiver that fails on request: for tests, for `posthaste sink` and `posthaste dev`, and as the
+//! upper limit of the bench.
 //!
-//! What it answers is written in the path (`sink/script.rs`). What arrived, and when, is kept in a bounded list that the
-//! library hands out and that `GET /arrivals` shows. The plain `/ok` does no more than it must.
+//! The path of a URL selects the response (`sink/script.rs`). Received requests are kept in a bounded list,
+//! which the library returns and `GET /arrivals` shows. `/ok` does as little as possible, for the bench.
 
 mod arrivals;
 mod script;
@@ -27,38 +28,36 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub use self::arrivals::Arrival;
 use self::arrivals::Arrivals;
+pub use self::arrivals::ReceivedRequest;
 pub use self::script::PATHS;
-use self::script::{Script, Step, Turns};
+use self::script::{Action, Script, Sequences};
 
-/// The largest body that is taken.
-const LARGEST_BODY: usize = 16 * 1024 * 1024;
-/// How long a request's body may take.
-const BODY_WITHIN: Duration = Duration::from_secs(30);
-/// How long open exchanges may take to end when the sink is stopped.
-const GRACE: Duration = Duration::from_millis(500);
-/// How long to wait when no connection can be accepted, which is when the program is out of sockets.
-const BREATH: Duration = Duration::from_millis(50);
+/// In bytes.
+const MAX_BODY: usize = 16 * 1024 * 1024;
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time for open exchanges to end when the sink stops.
+const STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// Pause after a failed accept. Accepting fails when the process is out of sockets.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// What a sink is made of.
 pub struct SinkOptions {
-    /// Tells when something arrived.
+    /// The source of arrival times.
     pub clock: Arc<dyn Clock>,
-    /// The most arrivals that are remembered; the oldest make room. With 0 they are only counted.
+    /// Limit on remembered requests; the oldest are dropped. With 0 they are only counted.
     pub keep: usize,
-    /// The most bytes of each body that are remembered.
+    /// Bytes of each body that are remembered.
     pub excerpt: usize,
-    /// The most connections at a time; more wait to be accepted.
+    /// Limit on open connections. Further ones wait to be accepted.
     pub connections: usize,
-    /// How long a connection may take to send a request's head, or wait idle.
+    /// Limit on the time that a connection is idle or sends the head of a request.
     pub idle: Duration,
-    /// Where the draws of `/flaky` start, so that a run can be repeated.
+    /// Seed of the random numbers of `/flaky`, so that a run can be repeated.
     pub seed: u64,
 }
 
 impl SinkOptions {
-    /// A thousand arrivals with 1 KiB of body each, a thousand connections.
+    /// Keeps 1,000 requests with 1 KiB of body each, and allows 1,024 connections.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let idle = Duration::from_secs(60);
         Self { clock, keep: 1_000, excerpt: 1_024, connections: 1_024, idle, seed: 0 }
@@ -68,120 +67,118 @@ impl SinkOptions {
 /// A running receiver. Dropping it closes every connection.
 pub struct Sink {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    state: Arc<SinkState>,
     stop: watch::Sender<bool>,
     running: JoinSet<()>,
 }
 
-struct Shared {
+struct SinkState {
     options: SinkOptions,
     arrivals: Arrivals,
-    turns: Turns,
+    sequences: Sequences,
     accepted: AtomicU64,
 }
 
 impl Sink {
-    /// Starts to listen. Port 0 is any free one. Whoever can reach the address can read what arrived, so it should be a
-    /// loopback address.
+    /// Starts to listen. Port 0 picks a free port. Use a loopback address: every client that can connect can
+    /// read the received requests.
     pub async fn start(address: SocketAddr, options: SinkOptions) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
-        let shared = Arc::new(Shared {
+        let state = Arc::new(SinkState {
             arrivals: Arrivals::new(options.keep),
-            turns: Turns::new(options.seed),
+            sequences: Sequences::new(options.seed),
             accepted: AtomicU64::new(0),
             options,
         });
         let mut running = JoinSet::new();
-        running.spawn(listen(listener, shared.clone(), stopped));
-        Ok(Self { address, shared, stop, running })
+        running.spawn(listen(listener, state.clone(), stopped));
+        Ok(Self { address, state, stop, running })
     }
 
-    /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// What arrived, the oldest first.
-    pub fn arrivals(&self) -> Vec<Arrival> {
-        self.shared.arrivals.list()
+    /// The remembered requests, oldest first.
+    pub fn arrivals(&self) -> Vec<ReceivedRequest> {
+        self.state.arrivals.list()
     }
 
-    /// How many notifications arrived, remembered or not, since the start or the last `clear`.
+    /// Number of requests since the start or the last `clear`, remembered or not.
     pub fn received(&self) -> u64 {
-        self.shared.arrivals.total()
+        self.state.arrivals.total()
     }
 
-    /// How many connections were accepted.
+    /// Number of accepted connections.
     pub fn accepted(&self) -> u64 {
-        self.shared.accepted.load(Ordering::Relaxed)
+        self.state.accepted.load(Ordering::Relaxed)
     }
 
-    /// Waits until that many notifications have arrived.
+    /// Waits until `count` requests have arrived.
     pub async fn wait_for(&self, count: u64) {
-        self.shared.arrivals.wait_for(count).await;
+        self.state.arrivals.wait_for(count).await;
     }
 
-    /// Forgets what arrived, and every place in a sequence.
+    /// Forgets all requests and all positions in sequences.
     pub fn clear(&self) {
-        self.shared.clear();
+        self.state.clear();
     }
 
-    /// Stops to listen, lets open exchanges end for a moment, and closes what is left.
+    /// Stops listening, waits a moment for open exchanges, and closes the rest.
     pub async fn stop(mut self) {
-        // Nobody listens any more if the loop has ended already.
+        // The send fails only if the loop has ended already.
         let _ = self.stop.send(true);
         while self.running.join_next().await.is_some() {}
     }
 }
 
-impl Shared {
+impl SinkState {
     fn clear(&self) {
         self.arrivals.clear();
-        self.turns.clear();
+        self.sequences.clear();
     }
 }
 
-async fn listen(listener: TcpListener, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
+async fn listen(listener: TcpListener, state: Arc<SinkState>, mut stopped: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {
-        let room = connections.len() < shared.options.connections;
+        let room = connections.len() < state.options.connections;
         tokio::select! {
             biased;
             _ = stopped.changed() => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             accepted = listener.accept(), if room => match accepted {
                 Ok((stream, _)) => {
-                    shared.accepted.fetch_add(1, Ordering::Relaxed);
-                    connections.spawn(serve(stream, shared.clone(), stopped.clone()));
+                    state.accepted.fetch_add(1, Ordering::Relaxed);
+                    connections.spawn(serve(stream, state.clone(), stopped.clone()));
                 }
-                Err(_) => tokio::time::sleep(BREATH).await,
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
             },
         }
     }
     drop(listener);
     let ended = async { while connections.join_next().await.is_some() {} };
-    // What does not end in time is closed as the set is dropped.
-    let _ = tokio::time::timeout(GRACE, ended).await;
+    // The rest is closed when the set is dropped.
+    let _ = tokio::time::timeout(STOP_TIMEOUT, ended).await;
 }
 
-/// A connection that is to be cut off without an answer.
+/// Ends a connection without a response.
 #[derive(Debug, thiserror::Error)]
-#[error("cut off as told")]
+#[error("cut off on request")]
 struct Cut;
 
-async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Receiver<bool>) {
-    // Answers are small; without it they would wait for acknowledgements.
+async fn serve(stream: TcpStream, state: Arc<SinkState>, mut stopped: watch::Receiver<bool>) {
+    // Without it small responses wait for acknowledgements.
     let _ = stream.set_nodelay(true);
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(shared.options.idle);
-    let service = service_fn(|request| answer(&shared, request));
+    builder.timer(TokioTimer::new()).header_read_timeout(state.options.idle);
+    let service = service_fn(|request| answer(&state, request));
     let mut connection = builder.serve_connection(TokioIo::new(stream), service);
     let ended = tokio::select! {
         ended = &mut connection => Some(ended),
@@ -196,48 +193,48 @@ async fn serve(stream: TcpStream, shared: Arc<Shared>, mut stopped: watch::Recei
     };
     let cut = ended.is_err_and(|error| error.is_user());
     if cut {
-        // With nothing to linger for, closing the socket resets the connection.
+        // With zero linger, closing the socket resets the connection.
         let _ = connection.into_parts().io.into_inner().set_zero_linger();
     }
 }
 
-async fn answer(shared: &Shared, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
+async fn answer(state: &SinkState, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Cut> {
     if request.uri().path() == "/arrivals" {
-        return Ok(arrivals(shared, request.method()));
+        return Ok(arrivals(state, request.method()));
     }
     let Some(script) = Script::read(request.uri()) else {
         return Ok(text(StatusCode::NOT_FOUND, script::PATHS));
     };
     let (head, body) = request.into_parts();
-    let excerpt = match tokio::time::timeout(BODY_WITHIN, read(body, shared.options.excerpt)).await {
+    let excerpt = match tokio::time::timeout(BODY_TIMEOUT, read(body, state.options.excerpt)).await {
         Ok(Ok(excerpt)) => excerpt,
         Ok(Err(refused)) => return Ok(refused),
         Err(_) => return Ok(text(StatusCode::REQUEST_TIMEOUT, "the body took too long\n")),
     };
-    let step = script.step(&shared.turns, head.uri.path(), id(&head.headers));
-    shared.arrivals.note(|| Arrival {
+    let action = script.action(&state.sequences, head.uri.path(), id(&head.headers));
+    state.arrivals.record(|| ReceivedRequest {
         id: id(&head.headers).map(str::to_owned),
         attempt: header(&head.headers, "posthaste-attempt").and_then(|attempt| attempt.parse().ok()),
         timestamp: header(&head.headers, "webhook-timestamp").and_then(|seconds| seconds.parse().ok()),
         path: head.uri.path().to_owned(),
-        status: step.status(),
-        at: shared.options.clock.now(),
+        status: action.status(),
+        at: state.options.clock.now(),
         body: String::from_utf8_lossy(&excerpt).into_owned(),
     });
     if let Some(delay) = script.delay {
         tokio::time::sleep(delay).await;
     }
-    match step {
-        Step::Status(status) => Ok(scripted(status, script.retry_after)),
-        Step::Reset => Err(Cut),
-        Step::Hang => {
+    match action {
+        Action::Status(status) => Ok(scripted(status, script.retry_after)),
+        Action::Reset => Err(Cut),
+        Action::Hang => {
             let never: Infallible = std::future::pending().await;
             match never {}
         }
     }
 }
 
-/// The start of a body; the rest is read and forgotten.
+/// Returns the start of a body. The rest is read and dropped.
 async fn read(body: Incoming, excerpt: usize) -> Result<Vec<u8>, Response<Full<Bytes>>> {
     let mut body = pin!(body);
     let (mut start, mut total) = (Vec::new(), 0);
@@ -245,7 +242,7 @@ async fn read(body: Incoming, excerpt: usize) -> Result<Vec<u8>, Response<Full<B
         let frame = frame.map_err(|_| text(StatusCode::BAD_REQUEST, "the body broke off\n"))?;
         let Ok(data) = frame.into_data() else { continue };
         total += data.len();
-        if total > LARGEST_BODY {
+        if total > MAX_BODY {
             return Err(text(StatusCode::PAYLOAD_TOO_LARGE, "the body is larger than 16 MiB\n"));
         }
         start.extend_from_slice(&data[..data.len().min(excerpt - start.len())]);
@@ -253,14 +250,14 @@ async fn read(body: Incoming, excerpt: usize) -> Result<Vec<u8>, Response<Full<B
     Ok(start)
 }
 
-fn arrivals(shared: &Shared, method: &Method) -> Response<Full<Bytes>> {
+fn arrivals(state: &SinkState, method: &Method) -> Response<Full<Bytes>> {
     if *method == Method::GET {
-        let mut response = Response::new(Full::from(shared.arrivals.json()));
+        let mut response = Response::new(Full::from(state.arrivals.json()));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         return response;
     }
     if *method == Method::DELETE {
-        shared.clear();
+        state.clear();
         return text(StatusCode::NO_CONTENT, "");
     }
     let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "GET shows what arrived, DELETE forgets it\n");

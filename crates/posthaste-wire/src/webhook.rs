@@ -1,14 +1,14 @@
 //! The webhook channel: one POST to the recipient's own URL.
 //!
-//! Invariant: no redirect is followed, no proxy is used, and every connection goes to an address that the guard has seen.
-//! One deadline covers the exchange, from the lookup of the name to the head of the answer. The head is the verdict: the
-//! body is an excerpt for people, and failing to read it costs the connection only.
+//! Invariant: no redirect is followed, no proxy is used, and every connection goes to an address that the
+//! guard has checked. One deadline covers the exchange, from the DNS lookup to the head of the response. The
+//! head decides: the body is an excerpt for people, and failing to read it only costs the connection.
 
+mod connection;
 mod dial;
+mod fair_slots;
 mod headers;
-mod link;
 mod lookups;
-mod places;
 mod pool;
 mod resolve;
 
@@ -30,9 +30,9 @@ use posthaste_engine::channel::{Channel, Delivery};
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
 
-use self::dial::{Dialer, Failure, Stage};
+use self::connection::{HttpConnection, Unanswered, keep_alive};
+use self::dial::{Dialer, ExchangeError, Stage};
 pub use self::headers::{BadHeader, check_headers};
-use self::link::{Link, Unanswered, keeps_for};
 use self::lookups::Lookups;
 use self::pool::Pool;
 pub use self::pool::PoolLimits;
@@ -42,30 +42,28 @@ use crate::guard::{Guard, RefusedUrl, Target};
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const POSTHASTE_ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
-const OUR_NAME: HeaderValue = HeaderValue::from_static(concat!("Posthaste/", env!("CARGO_PKG_VERSION")));
+const OUR_USER_AGENT: HeaderValue =
+    HeaderValue::from_static(concat!("Posthaste/", env!("CARGO_PKG_VERSION")));
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
-/// How long the body of an answer is read. Neither an excerpt nor a connection is worth more.
-const EXCERPT_FOR: Duration = Duration::from_millis(250);
-/// How long before the deadline the reading of a body ends at the latest. The engine measures the try by a timer of its
-/// own, which started a moment earlier: the reply must be there before that timer ends the try without a verdict.
-const HAND_OVER: Duration = Duration::from_millis(20);
+/// Time limit for reading the body of a response.
+const EXCERPT_TIMEOUT: Duration = Duration::from_millis(250);
+/// The body is read until this long before the deadline. The engine's own timer for the try started a moment
+/// earlier: the reply must arrive before that timer ends the try without a result.
+const REPLY_MARGIN: Duration = Duration::from_millis(20);
 
-/// What a webhook channel is made of.
+/// The parts of a webhook channel.
 pub struct WebhookOptions {
-    /// Which addresses may be connected to.
     pub guard: Guard,
-    /// Looks up names.
     pub resolver: Arc<dyn Resolve>,
-    /// Certificate authorities to trust besides those of Mozilla.
+    /// Certificate authorities to trust, in addition to Mozilla's.
     pub roots: Vec<CertificateDer<'static>>,
-    /// How many connections are kept.
     pub pool: PoolLimits,
 }
 
 impl Default for WebhookOptions {
-    /// A guard without exceptions, names from the operating system, Mozilla's roots.
+    /// A guard without exceptions, the resolver of the operating system, Mozilla's certificate authorities.
     fn default() -> Self {
         Self {
             guard: Guard::default(),
@@ -76,7 +74,7 @@ impl Default for WebhookOptions {
     }
 }
 
-/// A certificate authority that cannot be read.
+/// A certificate authority that rustls refuses.
 #[derive(Debug, thiserror::Error)]
 #[error("a certificate authority cannot be trusted")]
 pub struct BadRoot(#[from] rustls::Error);
@@ -88,7 +86,6 @@ pub struct WebhookChannel {
 }
 
 impl WebhookChannel {
-    /// A channel without a connection yet.
     pub fn new(options: WebhookOptions) -> Result<Self, BadRoot> {
         let tls = dial::tls(options.roots)?;
         let lookups = Lookups::new(options.resolver);
@@ -96,66 +93,67 @@ impl WebhookChannel {
         Ok(Self { dialer, pool: Pool::new(options.pool) })
     }
 
-    /// Sends the request and waits for the head of the answer. `stage` says how far it came when the future is dropped.
-    async fn exchange(&self, delivery: &Delivery, stage: &mut Stage) -> Result<Answered, Failure> {
+    /// Sends the request and waits for the head of the response. `stage` holds the progress if the future is
+    /// dropped.
+    async fn exchange(&self, delivery: &Delivery, stage: &mut Stage) -> Result<ResponseHead, ExchangeError> {
         let notification = &delivery.notification;
         let target = self.dialer.guard.check_url(&notification.to).map_err(|refused| match refused {
-            RefusedUrl::Forbidden(forbidden) => Failure::new(Fault::Forbidden, forbidden.to_string()),
-            RefusedUrl::Bad(bad) => Failure::new(Fault::Unsendable, bad.to_string()),
+            RefusedUrl::Forbidden(forbidden) => ExchangeError::new(Fault::Forbidden, forbidden.to_string()),
+            RefusedUrl::Bad(bad) => ExchangeError::new(Fault::Unsendable, bad.to_string()),
         })?;
         let request = self.request(delivery, &target)?;
-        let (link, answer) = self.ask(&notification.tenant, &target, request, stage).await?;
-        Ok(Answered { destination: target.destination, link, answer })
+        let (connection, response) = self.round_trip(&notification.tenant, &target, request, stage).await?;
+        Ok(ResponseHead { destination: target.destination, connection, response })
     }
 
-    /// Makes a reply of an answer. Its body is read until a point in time; a connection whose body was read to its end
-    /// is kept.
-    async fn reply(&self, answered: Answered, until: Instant) -> Reply {
-        let Answered { destination, mut link, answer } = answered;
-        let (head, body) = answer.into_parts();
+    /// Turns a response into a reply. The body is read until `until`. A connection whose body was read to its
+    /// end is kept.
+    async fn reply(&self, head: ResponseHead, until: Instant) -> Reply {
+        let ResponseHead { destination, mut connection, response } = head;
+        let (head, body) = response.into_parts();
         let mut start = Vec::new();
-        if link.read(body, &mut start, until).await && link.is_ready().await {
-            self.pool.put(&destination, link, keeps_for(&head.headers));
+        if connection.read(body, &mut start, until).await && connection.is_ready().await {
+            self.pool.put(&destination, connection, keep_alive(&head.headers));
         }
         Reply::Http {
             status: head.status.as_u16(),
             retry_after: read_retry_after(&head.headers),
-            text: readable(&start),
+            text: printable(&start),
         }
     }
 
-    /// Sends the request over a waiting connection or a new one. A waiting one may turn out closed: if no byte of the
-    /// request went out, which hyper shows by handing it back, a new one takes it.
-    async fn ask(
+    /// Sends the request over an idle connection or a new one. An idle one may turn out closed: if no byte of
+    /// the request was written, which hyper shows by returning it, a new connection takes it.
+    async fn round_trip(
         &self,
         tenant: &Tenant,
         target: &Target,
         mut request: Request<Full<Bytes>>,
         stage: &mut Stage,
-    ) -> Result<(Link, Response<Incoming>), Failure> {
+    ) -> Result<(HttpConnection, Response<Incoming>), ExchangeError> {
         *stage = Stage::Answer;
-        if let Some(mut link) = self.pool.take(&target.destination).await {
-            match link.ask(request).await {
-                Ok(answer) => return Ok((link, answer)),
+        if let Some(mut connection) = self.pool.take(&target.destination).await {
+            match connection.send(request).await {
+                Ok(response) => return Ok((connection, response)),
                 Err(Unanswered::Broken(error)) => return Err(broken(&error)),
                 Err(Unanswered::Unsent(unsent)) => request = *unsent,
             }
         }
         let stream = self.dialer.dial(tenant, target, stage).await?;
         *stage = Stage::Answer;
-        let mut link = Link::open(stream).await.map_err(|error| broken(&error))?;
-        match link.ask(request).await {
-            Ok(answer) => Ok((link, answer)),
+        let mut connection = HttpConnection::open(stream).await.map_err(|error| broken(&error))?;
+        match connection.send(request).await {
+            Ok(response) => Ok((connection, response)),
             Err(Unanswered::Broken(error)) => Err(broken(&error)),
             Err(Unanswered::Unsent(_)) => {
-                Err(Failure::new(Fault::Reset, "the connection was closed before the request went out"))
+                Err(ExchangeError::new(Fault::Reset, "the connection was closed before the request went out"))
             }
         }
     }
 
-    fn request(&self, delivery: &Delivery, target: &Target) -> Result<Request<Full<Bytes>>, Failure> {
+    fn request(&self, delivery: &Delivery, target: &Target) -> Result<Request<Full<Bytes>>, ExchangeError> {
         let notification = &delivery.notification;
-        let unsendable = |text: String| Failure::new(Fault::Unsendable, text);
+        let unsendable = |text: String| ExchangeError::new(Fault::Unsendable, text);
         let mut headers = headers::read_headers(&notification.content.headers)
             .map_err(|bad| unsendable(bad.to_string()))?;
         let value = |text: String| HeaderValue::try_from(text).map_err(|bad| unsendable(bad.to_string()));
@@ -164,13 +162,13 @@ impl WebhookChannel {
         headers.insert(WEBHOOK_ID, value(notification.id.to_string())?);
         headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));
         headers.insert(POSTHASTE_ATTEMPT, HeaderValue::from(delivery.attempt));
-        headers.entry(USER_AGENT).or_insert(OUR_NAME);
+        headers.entry(USER_AGENT).or_insert(OUR_USER_AGENT);
         headers.entry(CONTENT_TYPE).or_insert(match notification.content.body {
             Body::Json(_) => JSON,
             Body::Text(_) => TEXT,
         });
         let body = Bytes::from_owner(Message(notification.clone()));
-        // Said for an empty body too: there are receivers that refuse a POST without it.
+        // Also for an empty body: some receivers refuse a POST without it.
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
@@ -182,9 +180,9 @@ impl WebhookChannel {
 
 #[async_trait]
 impl Channel for WebhookChannel {
-    /// A try that needs a new connection waits here until the lookup of its name has begun.
+    /// A try that needs a new connection waits here until the DNS lookup has started.
     async fn ready(&self, notification: &Notification) -> Result<(), Reply> {
-        // What is wrong with the URL is for the try to report.
+        // A bad URL is reported by the try.
         let Ok(target) = self.dialer.guard.check_url(&notification.to) else { return Ok(()) };
         if self.pool.has(&target.destination) {
             return Ok(());
@@ -197,30 +195,30 @@ impl Channel for WebhookChannel {
         let mut stage = Stage::Resolving;
         let exchange = self.exchange(&delivery, &mut stage);
         match tokio::time::timeout_at(deadline, exchange).await {
-            Ok(Ok(answered)) => self.reply(answered, excerpt_until(Instant::now(), deadline)).await,
+            Ok(Ok(head)) => self.reply(head, excerpt_until(Instant::now(), deadline)).await,
             Ok(Err(failure)) => failure.into(),
             Err(_) => {
-                let text = format!("no answer within {:?}: {}", delivery.timeout, stage.words());
+                let text = format!("no answer within {:?}: {}", delivery.timeout, stage.describe());
                 Reply::Fault { fault: Fault::Timeout, text }
             }
         }
     }
 }
 
-/// The head of an answer, and the connection on which its body arrives.
-struct Answered {
+/// The head of a response, and the connection on which its body arrives.
+struct ResponseHead {
     destination: String,
-    link: Link,
-    answer: Response<Incoming>,
+    connection: HttpConnection,
+    response: Response<Incoming>,
 }
 
-/// When the reading of a body ends that can be read from `now` on.
+/// The time at which reading a body ends if it starts `now`.
 fn excerpt_until(now: Instant, deadline: Instant) -> Instant {
-    let in_time = deadline.checked_sub(HAND_OVER).unwrap_or(now);
-    in_time.clamp(now, now + EXCERPT_FOR)
+    let in_time = deadline.checked_sub(REPLY_MARGIN).unwrap_or(now);
+    in_time.clamp(now, now + EXCERPT_TIMEOUT)
 }
 
-/// The body of a notification, sent from where it lies.
+/// The body of a notification, sent without a copy.
 struct Message(Arc<Notification>);
 
 impl AsRef<[u8]> for Message {
@@ -235,17 +233,18 @@ fn read_retry_after(headers: &HeaderMap) -> Option<posthaste_core::reply::RetryA
     headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()).and_then(retry_after::parse)
 }
 
-/// Bytes as text that can be shown and stored anywhere: what is no text, and NUL and its like, become question marks. The
-/// line break that ends most answers is no part of what they say.
-fn readable(bytes: &[u8]) -> String {
+/// Converts bytes to text that can be shown and stored anywhere: invalid UTF-8 and control characters become
+/// replacement characters, and the trailing line break is cut off.
+fn printable(bytes: &[u8]) -> String {
     let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
     String::from_utf8_lossy(bytes).trim_end().replace(control, "\u{fffd}")
 }
 
-/// The connection broke after something may have been sent. The cause says more than hyper's own words.
-fn broken(error: &hyper::Error) -> Failure {
+/// The connection broke after something may have been sent. hyper's own text says little, so the cause is
+/// added.
+fn broken(error: &hyper::Error) -> ExchangeError {
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    Failure::new(Fault::Reset, format!("the connection broke: {error}{cause}"))
+    ExchangeError::new(Fault::Reset, format!("the connection broke: {error}{cause}"))
 }
 
 #[cfg(test)]

@@ -4,14 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-/// The addresses that agree with one in their first bits.
+/// All addresses that share the first `bits` bits with `start`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Subnet {
     start: IpAddr,
     bits: u8,
 }
 
-/// A text that is not a subnet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {reason}")]
 pub struct BadSubnet {
@@ -24,19 +23,17 @@ impl Subnet {
         Self { start, bits }
     }
 
-    /// Whether the address lies inside.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let apart = match (self.start, address) {
+        let difference = match (self.start, address) {
             (IpAddr::V4(start), IpAddr::V4(address)) => {
                 u128::from(start.to_bits() ^ address.to_bits()) << (128 - 32)
             }
             (IpAddr::V6(start), IpAddr::V6(address)) => start.to_bits() ^ address.to_bits(),
             (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => return false,
         };
-        apart.leading_zeros() >= u32::from(self.bits)
+        difference.leading_zeros() >= u32::from(self.bits)
     }
 
-    /// The first address of the subnet.
     fn first(&self) -> IpAddr {
         match self.start {
             IpAddr::V4(start) => {
@@ -50,7 +47,7 @@ impl Subnet {
         }
     }
 
-    /// An IPv4 range written in IPv6 is the IPv4 range.
+    /// Converts an IPv4 range written as mapped IPv6 to IPv4.
     fn plain(self) -> Self {
         match self.start.to_canonical() {
             start @ IpAddr::V4(_) if self.start.is_ipv6() && self.bits >= 96 => {
@@ -69,12 +66,12 @@ impl FromStr for Subnet {
         let (start, bits) = text.trim().split_once('/').map_or((text.trim(), None), |(a, b)| (a, Some(b)));
         let unreadable = || bad("is not a subnet such as 10.0.0.0/8, or an address".to_owned());
         let start: IpAddr = start.parse().map_err(|_| unreadable())?;
-        let most = if start.is_ipv4() { 32 } else { 128 };
+        let max = if start.is_ipv4() { 32 } else { 128 };
         let bits = match bits {
-            None => most,
+            None => max,
             Some(bits) if !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit()) => {
-                let fits = bits.parse().ok().filter(|bits| *bits <= most);
-                fits.ok_or_else(|| bad(format!("has a prefix longer than {most} bits")))?
+                let fits = bits.parse().ok().filter(|bits| *bits <= max);
+                fits.ok_or_else(|| bad(format!("has a prefix longer than {max} bits")))?
             }
             Some(_) => return Err(unreadable()),
         };

@@ -1,4 +1,4 @@
-//! The bounded list of what arrived.
+//! The bounded list of received requests.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -8,75 +8,74 @@ use posthaste_core::time::Timestamp;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-/// One notification as it arrived.
+/// One request that the sink has received.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Arrival {
+pub struct ReceivedRequest {
     /// Its `webhook-id`.
     pub id: Option<String>,
     /// Its `posthaste-attempt`.
     pub attempt: Option<u32>,
     /// Its `webhook-timestamp`: when it was sent, in seconds since 1970.
     pub timestamp: Option<i64>,
-    /// The path it was sent to.
     pub path: String,
-    /// The status that it is answered with; none where no answer is given.
+    /// The status of the response; `None` if there is no response.
     pub status: Option<u16>,
-    /// When it was there as a whole.
+    /// When the whole request had arrived.
     pub at: Timestamp,
     /// The start of its body.
     pub body: String,
 }
 
-/// What arrived: the latest in full, all of it by number.
+/// The latest requests, and the number of all.
 pub(super) struct Arrivals {
     keep: usize,
-    seen: Mutex<Seen>,
-    came: Notify,
+    log: Mutex<ArrivalLog>,
+    arrived: Notify,
 }
 
 #[derive(Default)]
-struct Seen {
-    latest: VecDeque<Arrival>,
+struct ArrivalLog {
+    latest: VecDeque<ReceivedRequest>,
     total: u64,
 }
 
-/// The list as `GET /arrivals` shows it.
+/// The JSON of `GET /arrivals`.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ArrivalsJson<'a> {
     total: u64,
-    arrivals: &'a VecDeque<Arrival>,
+    arrivals: &'a VecDeque<ReceivedRequest>,
 }
 
 impl Arrivals {
     pub(super) fn new(keep: usize) -> Self {
-        Self { keep, seen: Mutex::default(), came: Notify::new() }
+        Self { keep, log: Mutex::default(), arrived: Notify::new() }
     }
 
-    /// Counts an arrival, and remembers it where any are remembered.
-    pub(super) fn note(&self, arrival: impl FnOnce() -> Arrival) {
+    /// Counts a request, and remembers it unless `keep` is 0.
+    pub(super) fn record(&self, arrival: impl FnOnce() -> ReceivedRequest) {
         if self.keep == 0 {
             self.lock().total += 1;
         } else {
             let arrival = arrival();
-            let mut seen = self.lock();
-            seen.total += 1;
-            if seen.latest.len() == self.keep {
-                seen.latest.pop_front();
+            let mut log = self.lock();
+            log.total += 1;
+            if log.latest.len() == self.keep {
+                log.latest.pop_front();
             }
-            seen.latest.push_back(arrival);
+            log.latest.push_back(arrival);
         }
-        self.came.notify_waiters();
+        self.arrived.notify_waiters();
     }
 
-    pub(super) fn list(&self) -> Vec<Arrival> {
+    pub(super) fn list(&self) -> Vec<ReceivedRequest> {
         self.lock().latest.iter().cloned().collect()
     }
 
     pub(super) fn json(&self) -> String {
-        let seen = self.lock();
-        let shown = Shown { total: seen.total, arrivals: &seen.latest };
-        serde_json::to_string(&shown).expect("text and numbers can be written as JSON")
+        let log = self.lock();
+        let json = ArrivalsJson { total: log.total, arrivals: &log.latest };
+        serde_json::to_string(&json).expect("text and numbers can be written as JSON")
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -84,22 +83,22 @@ impl Arrivals {
     }
 
     pub(super) fn clear(&self) {
-        *self.lock() = Seen::default();
+        *self.lock() = ArrivalLog::default();
     }
 
     pub(super) async fn wait_for(&self, count: u64) {
         loop {
-            let mut came = pin!(self.came.notified());
-            // It must be heard from before the look, or an arrival in between would be missed.
-            came.as_mut().enable();
+            let mut arrived = pin!(self.arrived.notified());
+            // Registers the waiter before the check. Otherwise a request in between would be missed.
+            arrived.as_mut().enable();
             if self.total() >= count {
                 return;
             }
-            came.await;
+            arrived.await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().expect("no code panics while it holds the arrivals")
+    fn lock(&self) -> MutexGuard<'_, ArrivalLog> {
+        self.log.lock().expect("no code panics while it holds the arrivals")
     }
 }

@@ -1,4 +1,4 @@
-//! How the sink is told to answer: by the path, and by `delay` and `retry-after` in the query.
+//! The script of a response: the path, and `delay` and `retry-after` in the query.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{HeaderValue, StatusCode, Uri};
 use posthaste_core::duration;
 
-/// What the sink says to a path that it does not know.
+/// The response to an unknown path.
 pub const PATHS: &str = "\
 This is the sink of Posthaste. The path says how it answers:
 
@@ -26,20 +26,19 @@ Where a status stands, `hang` and `reset` may stand. Any of them can be followed
 GET /arrivals shows what arrived, DELETE /arrivals forgets it.
 ";
 
-/// The longest delay that is waited.
-const LONGEST_DELAY: Duration = Duration::from_secs(3_600);
-/// How many places in sequences are remembered at least; at most twice as many are.
-const PLACES: usize = 100_000;
+const MAX_DELAY: Duration = Duration::from_secs(3_600);
+/// Lower bound on remembered positions in sequences; at most twice as many are kept.
+const POSITIONS: usize = 100_000;
 
-/// What is done about one request.
+/// The response to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Action {
     Status(StatusCode),
     Hang,
     Reset,
 }
 
-impl Step {
+impl Action {
     const OK: Self = Self::Status(StatusCode::OK);
 
     fn read(text: &str) -> Option<Self> {
@@ -61,17 +60,16 @@ impl Step {
     }
 }
 
-/// How a step is chosen.
+/// How an action is chosen.
 #[derive(Debug, Clone, PartialEq)]
 enum Choice {
-    Always(Step),
+    Always(Action),
     /// One after the other; never empty.
-    Sequence(Vec<Step>),
-    /// The step for that share of the requests, 200 for the rest.
-    Flaky(f64, Step),
+    Sequence(Vec<Action>),
+    /// The action for that percentage of the requests, 200 for the rest.
+    Flaky(f64, Action),
 }
 
-/// How a request is answered.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Script {
     choice: Choice,
@@ -80,26 +78,29 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// Reads the script; `None` if there is none in it.
+    /// Parses the script; `None` if the path is unknown.
     pub(super) fn read(uri: &Uri) -> Option<Self> {
-        let mut script = Self { choice: Choice::Always(Step::OK), delay: None, retry_after: None };
+        let mut script = Self { choice: Choice::Always(Action::OK), delay: None, retry_after: None };
         let path = uri.path().strip_prefix('/')?;
         match path.split_once('/') {
             None if path == "ok" => {}
-            None => script.choice = Choice::Always(Step::read(path).filter(|step| step.status().is_none())?),
-            Some(("status", step)) => script.choice = Choice::Always(Step::read(step)?),
-            Some(("sequence", steps)) => {
-                script.choice = Choice::Sequence(steps.split(',').map(Step::read).collect::<Option<_>>()?);
+            None => {
+                script.choice = Choice::Always(Action::read(path).filter(|action| action.status().is_none())?)
+            }
+            Some(("status", action)) => script.choice = Choice::Always(Action::read(action)?),
+            Some(("sequence", actions)) => {
+                script.choice =
+                    Choice::Sequence(actions.split(',').map(Action::read).collect::<Option<_>>()?);
             }
             Some(("flaky", rest)) => {
-                let (percent, step) = rest.split_once('/').unwrap_or((rest, "503"));
+                let (percent, action) = rest.split_once('/').unwrap_or((rest, "503"));
                 let percent = percent.parse().ok().filter(|percent| (0.0..=100.0).contains(percent))?;
-                script.choice = Choice::Flaky(percent, Step::read(step)?);
+                script.choice = Choice::Flaky(percent, Action::read(action)?);
             }
             Some(("delay", delay)) => script.delay = Some(read_delay(delay)?),
             Some(("retry-after", rest)) => {
                 let (status, value) = rest.split_once('/')?;
-                script.choice = Choice::Always(Step::read(status)?);
+                script.choice = Choice::Always(Action::read(status)?);
                 script.retry_after = Some(HeaderValue::from_str(value).ok()?);
             }
             Some(_) => return None,
@@ -108,23 +109,23 @@ impl Script {
             match key {
                 "delay" => script.delay = Some(read_delay(value)?),
                 "retry-after" => script.retry_after = Some(HeaderValue::from_str(value).ok()?),
-                // A URL may carry what its receiver would want; it is not for us.
+                // Other parameters are the receiver's own.
                 _ => {}
             }
         }
         Some(script)
     }
 
-    /// What is done about the next request for this path with this `webhook-id`.
-    pub(super) fn step(&self, turns: &Turns, path: &str, id: Option<&str>) -> Step {
+    /// The action for the next request to this path with this `webhook-id`.
+    pub(super) fn action(&self, sequences: &Sequences, path: &str, id: Option<&str>) -> Action {
         match &self.choice {
-            Choice::Always(step) => *step,
-            Choice::Sequence(steps) => {
-                let turn = turns.next(path, id);
-                steps.get(turn).or(steps.last()).copied().unwrap_or(Step::OK)
+            Choice::Always(action) => *action,
+            Choice::Sequence(actions) => {
+                let position = sequences.next(path, id);
+                actions.get(position).or(actions.last()).copied().unwrap_or(Action::OK)
             }
-            Choice::Flaky(percent, step) if turns.draw() * 100.0 < *percent => *step,
-            Choice::Flaky(..) => Step::OK,
+            Choice::Flaky(percent, action) if sequences.draw() * 100.0 < *percent => *action,
+            Choice::Flaky(..) => Action::OK,
         }
     }
 }
@@ -134,50 +135,50 @@ fn pair(text: &str) -> (&str, &str) {
 }
 
 fn read_delay(text: &str) -> Option<Duration> {
-    duration::parse(text).ok().filter(|delay| *delay <= LONGEST_DELAY)
+    duration::parse(text).ok().filter(|delay| *delay <= MAX_DELAY)
 }
 
-/// What the sink must remember to answer as told: whose turn it is, and the draws.
-pub(super) struct Turns {
+/// The positions in sequences, and the state of the random numbers.
+pub(super) struct Sequences {
     seed: u64,
     drawn: AtomicU64,
-    places: Mutex<Places>,
+    positions: Mutex<Positions>,
 }
 
-/// Two maps that take turns, so that the places of long ago are forgotten at once and without a search.
+/// Two generations, so that old positions are dropped without a search.
 #[derive(Default)]
-struct Places {
+struct Positions {
     young: HashMap<u64, usize>,
     old: HashMap<u64, usize>,
 }
 
-impl Turns {
+impl Sequences {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, drawn: AtomicU64::new(0), places: Mutex::default() }
+        Self { seed, drawn: AtomicU64::new(0), positions: Mutex::default() }
     }
 
     pub(super) fn clear(&self) {
-        *self.places.lock().expect("no code panics while it holds the places") = Places::default();
+        *self.positions.lock().expect("no code panics while it holds the positions") = Positions::default();
     }
 
-    /// How many requests came before for this path with this id.
+    /// The number of earlier requests for this path with this id.
     fn next(&self, path: &str, id: Option<&str>) -> usize {
         let mut hasher = DefaultHasher::new();
         (path, id).hash(&mut hasher);
         let key = hasher.finish();
-        let mut places = self.places.lock().expect("no code panics while it holds the places");
-        let turn = places.young.get(&key).or_else(|| places.old.get(&key)).copied().unwrap_or(0);
-        if places.young.len() >= PLACES {
-            places.old = std::mem::take(&mut places.young);
+        let mut positions = self.positions.lock().expect("no code panics while it holds the positions");
+        let position = positions.young.get(&key).or_else(|| positions.old.get(&key)).copied().unwrap_or(0);
+        if positions.young.len() >= POSITIONS {
+            positions.old = std::mem::take(&mut positions.young);
         }
-        places.young.insert(key, turn.saturating_add(1));
-        turn
+        positions.young.insert(key, position.saturating_add(1));
+        position
     }
 
-    /// A number from 0 to 1, never 1: the next of a row that the seed decides (splitmix64).
+    /// The next random number in `0.0..1.0`, determined by the seed (splitmix64).
     fn draw(&self) -> f64 {
-        let place = self.drawn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        let mut bits = self.seed.wrapping_add(place.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let number = self.drawn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let mut bits = self.seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         bits ^= bits >> 31;
@@ -193,39 +194,39 @@ mod tests {
         Script::read(&text.parse().unwrap())
     }
 
-    fn steps(text: &str, turns: &Turns, id: &str, count: usize) -> Vec<Option<u16>> {
+    fn actions(text: &str, sequences: &Sequences, id: &str, count: usize) -> Vec<Option<u16>> {
         let script = script(text).unwrap();
-        (0..count).map(|_| script.step(turns, text, Some(id)).status()).collect()
+        (0..count).map(|_| script.action(sequences, text, Some(id)).status()).collect()
     }
 
     #[test]
     fn a_sequence_is_told_to_each_id_from_its_start() {
-        let turns = Turns::new(0);
+        let sequences = Sequences::new(0);
         let text = "/sequence/503,reset,200";
-        assert_eq!(steps(text, &turns, "a", 2), [Some(503), None]);
-        assert_eq!(steps(text, &turns, "b", 1), [Some(503)]);
-        assert_eq!(steps(text, &turns, "a", 3), [Some(200); 3]);
-        turns.clear();
-        assert_eq!(steps(text, &turns, "a", 1), [Some(503)]);
+        assert_eq!(actions(text, &sequences, "a", 2), [Some(503), None]);
+        assert_eq!(actions(text, &sequences, "b", 1), [Some(503)]);
+        assert_eq!(actions(text, &sequences, "a", 3), [Some(200); 3]);
+        sequences.clear();
+        assert_eq!(actions(text, &sequences, "a", 1), [Some(503)]);
     }
 
     #[test]
     fn places_in_sequences_are_bounded_and_the_latest_are_kept() {
-        let turns = Turns::new(0);
-        for id in 0..PLACES * 3 {
-            turns.next("/", Some(&id.to_string()));
+        let sequences = Sequences::new(0);
+        for id in 0..POSITIONS * 3 {
+            sequences.next("/", Some(&id.to_string()));
         }
-        let latest = (PLACES * 3 - 1).to_string();
-        assert_eq!(turns.next("/", Some(&latest)), 1);
-        assert_eq!(turns.next("/", Some("0")), 0);
-        let places = turns.places.lock().unwrap();
-        assert!(places.young.len() + places.old.len() <= PLACES * 2);
+        let latest = (POSITIONS * 3 - 1).to_string();
+        assert_eq!(sequences.next("/", Some(&latest)), 1);
+        assert_eq!(sequences.next("/", Some("0")), 0);
+        let positions = sequences.positions.lock().unwrap();
+        assert!(positions.young.len() + positions.old.len() <= POSITIONS * 2);
     }
 
     #[test]
     fn a_flaky_path_fails_about_as_often_as_told_and_the_seed_repeats_it() {
         let failures = |path: &str, seed| {
-            let told = steps(path, &Turns::new(seed), "a", 10_000);
+            let told = actions(path, &Sequences::new(seed), "a", 10_000);
             told.iter().filter(|status| **status != Some(200)).count()
         };
         assert!((2_800..3_200).contains(&failures("/flaky/30", 7)));

@@ -1,4 +1,4 @@
-//! From a target to an open connection: look up, check, connect to what was checked, shake hands.
+//! Opens a connection: resolve the name, check the addresses, connect to a checked one, TLS handshake.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -14,23 +14,21 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsConnector;
 
-use super::lookups::{LONGEST_WAIT, Lookup, Lookups, NoPlace};
+use super::lookups::{Lookup, Lookups, NoSlot, SLOT_TIMEOUT};
 use crate::guard::{Guard, Host, Scheme, Target};
 
-/// How long an address is tried alone before the next one is tried beside it.
+/// Delay before the next address is tried in parallel (RFC 8305).
 const HEAD_START: Duration = Duration::from_millis(250);
-/// The most addresses of one name that are tried.
-const MOST_ADDRESSES: usize = 8;
+/// Limit on the addresses of one name that are tried.
+const MAX_ADDRESSES: usize = 8;
 
-/// An open connection, plain or over TLS.
 pub(super) type Stream = Box<dyn Duplex>;
 
-/// Bytes both ways.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// How far an exchange has come, for the words of a timeout.
+/// The progress of an exchange, for the text of a timeout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Resolving,
@@ -40,7 +38,7 @@ pub(super) enum Stage {
 }
 
 impl Stage {
-    pub(super) const fn words(self) -> &'static str {
+    pub(super) const fn describe(self) -> &'static str {
         match self {
             Self::Resolving => "the name was still being looked up",
             Self::Connecting => "still connecting",
@@ -50,26 +48,24 @@ impl Stage {
     }
 }
 
-/// Why there is no answer.
 #[derive(Debug)]
-pub(super) struct Failure {
+pub(super) struct ExchangeError {
     pub(super) fault: Fault,
     pub(super) text: String,
 }
 
-impl Failure {
+impl ExchangeError {
     pub(super) fn new(fault: Fault, text: impl Into<String>) -> Self {
         Self { fault, text: text.into() }
     }
 }
 
-impl From<Failure> for Reply {
-    fn from(failure: Failure) -> Self {
+impl From<ExchangeError> for Reply {
+    fn from(failure: ExchangeError) -> Self {
         Self::Fault { fault: failure.fault, text: failure.text }
     }
 }
 
-/// Opens connections to addresses that the guard has seen.
 pub(super) struct Dialer {
     pub(super) guard: Guard,
     pub(super) lookups: Arc<Lookups>,
@@ -77,76 +73,76 @@ pub(super) struct Dialer {
 }
 
 impl Dialer {
-    /// Begins what a connection has to wait for before it can be opened: the lookup of the target's name.
-    pub(super) async fn prepare(&self, tenant: &Tenant, target: &Target) -> Result<(), Failure> {
+    /// Waits until the lookup of the target's name has started.
+    pub(super) async fn prepare(&self, tenant: &Tenant, target: &Target) -> Result<(), ExchangeError> {
         match &target.host {
             Host::Address(_) => Ok(()),
             Host::Name(name) => self.look_up(tenant, name).await.map(drop),
         }
     }
 
-    /// Opens a connection. `stage` says how far it came when the future is dropped.
+    /// Opens a connection. `stage` holds the progress if the future is dropped.
     pub(super) async fn dial(
         &self,
         tenant: &Tenant,
         target: &Target,
         stage: &mut Stage,
-    ) -> Result<Stream, Failure> {
+    ) -> Result<Stream, ExchangeError> {
         *stage = Stage::Resolving;
         let addresses = self.addresses(tenant, &target.host).await?;
         *stage = Stage::Connecting;
         let sockets: Vec<SocketAddr> =
             addresses.into_iter().map(|address| SocketAddr::new(address, target.port)).collect();
         let stream = connect(&sockets).await.map_err(|error| not_connected(&error))?;
-        // Without it small requests wait for acknowledgements; with it failing they still arrive.
+        // Without it small requests wait for acknowledgements. A failure is harmless.
         let _ = stream.set_nodelay(true);
         match target.scheme {
             Scheme::Http => Ok(Box::new(stream)),
             Scheme::Https => {
                 *stage = Stage::Handshake;
-                let failed = |error| Failure::new(Fault::Tls, format!("TLS handshake failed: {error}"));
+                let failed = |error| ExchangeError::new(Fault::Tls, format!("TLS handshake failed: {error}"));
                 let name = server_name(&target.host).map_err(failed)?;
                 Ok(Box::new(self.tls.connect(name, stream).await.map_err(failed)?))
             }
         }
     }
 
-    /// The addresses of a host, all of them checked: one forbidden address among them forbids the name.
-    async fn addresses(&self, tenant: &Tenant, host: &Host) -> Result<Vec<IpAddr>, Failure> {
+    /// The checked addresses of a host. One forbidden address forbids the whole name.
+    async fn addresses(&self, tenant: &Tenant, host: &Host) -> Result<Vec<IpAddr>, ExchangeError> {
         let name = match host {
             Host::Address(address) => {
                 self.guard
                     .check(*address)
-                    .map_err(|forbidden| Failure::new(Fault::Forbidden, forbidden.to_string()))?;
+                    .map_err(|forbidden| ExchangeError::new(Fault::Forbidden, forbidden.to_string()))?;
                 return Ok(vec![*address]);
             }
             Host::Name(name) => name,
         };
         let mut found =
-            self.look_up(tenant, name).await?.answer().await.map_err(|error| unresolved(name, &error))?;
+            self.look_up(tenant, name).await?.addresses().await.map_err(|error| unresolved(name, &error))?;
         if found.is_empty() {
-            return Err(Failure::new(Fault::Dns, format!("{name} has no address")));
+            return Err(ExchangeError::new(Fault::Dns, format!("{name} has no address")));
         }
         for address in &found {
-            // The address itself stays untold: the sender may not be one who should learn what lies in our network.
+            // The text leaves out the address: the sender may have no right to learn about our network.
             self.guard.check(*address).map_err(|forbidden| {
-                let text = format!("{name} leads to an address that is not sent to ({})", forbidden.range);
-                Failure::new(Fault::Forbidden, text)
+                let text = format!("{name} leads to a forbidden address ({})", forbidden.range);
+                ExchangeError::new(Fault::Forbidden, text)
             })?;
         }
-        found.truncate(MOST_ADDRESSES);
+        found.truncate(MAX_ADDRESSES);
         Ok(found)
     }
 
-    async fn look_up(&self, tenant: &Tenant, name: &str) -> Result<Lookup, Failure> {
-        self.lookups.begin(tenant, name).await.map_err(|NoPlace| {
-            let wait = format!("too many lookups are under way, and none ended within {LONGEST_WAIT:?}");
+    async fn look_up(&self, tenant: &Tenant, name: &str) -> Result<Lookup, ExchangeError> {
+        self.lookups.start(tenant, name).await.map_err(|NoSlot| {
+            let wait = format!("too many lookups are under way, and none ended within {SLOT_TIMEOUT:?}");
             unresolved(name, &wait)
         })
     }
 }
 
-/// TLS with the roots of Mozilla, which are part of the program, and with those given.
+/// TLS that trusts Mozilla's certificate authorities, which are compiled in, and `roots`.
 pub(super) fn tls(roots: Vec<CertificateDer<'static>>) -> Result<TlsConnector, rustls::Error> {
     let mut trusted = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     for root in roots {
@@ -161,8 +157,8 @@ pub(super) fn tls(roots: Vec<CertificateDer<'static>>) -> Result<TlsConnector, r
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
-fn unresolved(name: &str, why: &str) -> Failure {
-    Failure::new(Fault::Dns, format!("cannot resolve {name}: {why}"))
+fn unresolved(name: &str, why: &str) -> ExchangeError {
+    ExchangeError::new(Fault::Dns, format!("cannot resolve {name}: {why}"))
 }
 
 fn server_name(host: &Host) -> io::Result<ServerName<'static>> {
@@ -172,14 +168,14 @@ fn server_name(host: &Host) -> io::Result<ServerName<'static>> {
     }
 }
 
-/// Connects to the first address that answers, each with a head start over the next.
+/// Connects to the first address that answers (RFC 8305, "happy eyeballs").
 async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     if let [address] = addresses {
         return TcpStream::connect(address).await;
     }
     let mut waiting = addresses.iter().copied();
     let mut running = JoinSet::new();
-    let mut told: Option<io::Error> = None;
+    let mut reported: Option<io::Error> = None;
     loop {
         if let Some(address) = waiting.next() {
             running.spawn(TcpStream::connect(address));
@@ -190,28 +186,29 @@ async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
                 Err(error) => error,
             },
             () = tokio::time::sleep(HEAD_START), if waiting.len() > 0 => continue,
-            else => return Err(told.unwrap_or_else(|| io::ErrorKind::HostUnreachable.into())),
+            else => return Err(reported.unwrap_or_else(|| io::ErrorKind::HostUnreachable.into())),
         };
-        // A machine without IPv6 has no route to half of the world; what the other half said tells more.
-        if told.as_ref().is_none_or(|told| fault_of(told) == Fault::NoRoute) {
-            told = Some(error);
+        // On a machine without IPv6 every IPv6 address fails with "no route". The error of the IPv4 addresses
+        // is more useful.
+        if reported.as_ref().is_none_or(|reported| connect_fault(reported) == Fault::NoRoute) {
+            reported = Some(error);
         }
     }
 }
 
-fn not_connected(error: &io::Error) -> Failure {
-    Failure::new(fault_of(error), format!("cannot connect: {error}"))
+fn not_connected(error: &io::Error) -> ExchangeError {
+    ExchangeError::new(connect_fault(error), format!("cannot connect: {error}"))
 }
 
-/// What an error of `connect` means. Nothing has been sent, whichever it is, so none of them is `Reset`.
-fn fault_of(error: &io::Error) -> Fault {
+/// The fault for an error of `connect`. Nothing has been sent yet, so none of them is `Reset`.
+fn connect_fault(error: &io::Error) -> Fault {
     use io::ErrorKind as Kind;
     match (error.kind(), error.raw_os_error()) {
         (Kind::ConnectionRefused | Kind::ConnectionReset | Kind::ConnectionAborted, _) => Fault::Refused,
         (Kind::TimedOut, _) => Fault::Timeout,
-        // Out of memory or of sockets (ENFILE, EMFILE, ENOBUFS): ours to mend.
+        // Out of memory or of sockets (ENFILE, EMFILE, ENOBUFS): a problem of this machine.
         (Kind::OutOfMemory, _) | (_, Some(23 | 24 | 105)) => Fault::Broken,
-        // Unreachable, no address of our own to send from, no such family of addresses, a packet filter that says no.
+        // Unreachable, no local address, unsupported address family, or blocked by a packet filter.
         _ => Fault::NoRoute,
     }
 }
@@ -240,11 +237,11 @@ mod tests {
             (libc_code(105), Fault::Broken),
         ];
         for (error, fault) in cases {
-            assert_eq!(fault_of(&error), fault, "{error}");
+            assert_eq!(connect_fault(&error), fault, "{error}");
         }
     }
 
-    /// Errors as Linux numbers them.
+    /// Linux error numbers.
     fn libc_code(code: i32) -> io::Error {
         io::Error::from_raw_os_error(code)
     }

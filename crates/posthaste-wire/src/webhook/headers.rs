@@ -1,11 +1,11 @@
-//! The headers that a notification may set itself.
+//! The headers that a notification may set.
 
 use std::collections::BTreeMap;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Headers that are ours or the connection's.
-const KEPT: &[&str] = &[
+/// Headers that Posthaste or the HTTP connection sets.
+const RESERVED: &[&str] = &[
     "connection",
     "content-length",
     "expect",
@@ -17,41 +17,43 @@ const KEPT: &[&str] = &[
     "transfer-encoding",
     "upgrade",
 ];
-/// How such names start, besides.
-const KEPT_PREFIXES: &[&str] = &["webhook-", "posthaste-"];
-/// The most headers of one notification.
-const MOST: usize = 64;
-/// The most bytes of their names and values.
-const MOST_BYTES: usize = 16 * 1024;
+/// Further reserved headers, by the start of their names.
+const RESERVED_PREFIXES: &[&str] = &["webhook-", "posthaste-"];
+/// Limit on the headers of one notification.
+const MAX_HEADERS: usize = 64;
+/// Limit on the bytes of all names and values.
+const MAX_BYTES: usize = 16 * 1024;
 
 /// A header that a notification must not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("header `{name}` {reason}")]
 pub struct BadHeader {
-    /// The start of its name, as it was given, without what would not print.
+    /// The start of its name as given, with unprintable characters escaped.
     pub name: String,
     reason: &'static str,
 }
 
-/// Refuses headers that are ours or the connection's, and those that HTTP cannot carry (CR, LF and NUL among them).
+/// Refuses reserved headers, and those that HTTP cannot carry (CR, LF and NUL among them).
 pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), BadHeader> {
     read_headers(headers).map(drop)
 }
 
-/// The headers, checked.
+/// Checks and converts the headers.
 pub(super) fn read_headers(headers: &BTreeMap<String, String>) -> Result<HeaderMap, BadHeader> {
-    // A map for more than 24,576 headers cannot be made.
-    let mut read = HeaderMap::with_capacity(headers.len().min(MOST) + 8);
+    // `HeaderMap` panics above 24,576 headers.
+    let mut read = HeaderMap::with_capacity(headers.len().min(MAX_HEADERS) + 8);
     let mut bytes = 0;
     for (name, value) in headers {
         let bad =
             |reason| BadHeader { name: name.chars().take(64).flat_map(char::escape_debug).collect(), reason };
         bytes += name.len() + value.len();
-        if read.len() == MOST || bytes > MOST_BYTES {
+        if read.len() == MAX_HEADERS || bytes > MAX_BYTES {
             return Err(bad("is one too many: 64 headers of 16 KiB together are the limit"));
         }
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("is not a header name"))?;
-        if KEPT.contains(&name.as_str()) || KEPT_PREFIXES.iter().any(|kept| name.as_str().starts_with(kept)) {
+        if RESERVED.contains(&name.as_str())
+            || RESERVED_PREFIXES.iter().any(|reserved| name.as_str().starts_with(reserved))
+        {
             return Err(bad("cannot be set by a notification"));
         }
         let value =
@@ -82,7 +84,7 @@ mod tests {
 
     #[test]
     fn headers_of_ours_and_of_the_connection_are_refused_in_any_case() {
-        for name in KEPT.iter().copied().chain(["webhook-id", "posthaste-attempt", "webhook-x"]) {
+        for name in RESERVED.iter().copied().chain(["webhook-id", "posthaste-attempt", "webhook-x"]) {
             for name in [name.to_owned(), name.to_uppercase()] {
                 let error = check_headers(&one(&name, "1")).unwrap_err().to_string();
                 assert_eq!(error, format!("header `{name}` cannot be set by a notification"));

@@ -1,8 +1,8 @@
-//! Lookups of names, shared by all tries.
+//! DNS lookups, shared by all tries.
 //!
-//! A lookup may take long and cannot be called off, so it holds a place until it is done, and the tenants share the
-//! places. One name is looked up once at a time; whoever else needs it waits for the same answer. An answer, also that there is
-//! none, is kept for a moment.
+//! A lookup may take long and cannot be cancelled. It holds a slot until it is done, and the tenants share
+//! the slots. A name is looked up once at a time: all tries that need it wait for the same result. Results,
+//! also failures, are cached for a moment.
 //!
 //! Invariant: the names of one tenant cannot keep another tenant from looking up its own.
 
@@ -17,184 +17,185 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::places::Places;
+use super::fair_slots::FairSlots;
 use super::resolve::Resolve;
 
-/// The most lookups at a time. Each may block a thread.
-const PLACES: usize = 128;
-/// How long an answer counts. It is less than the first scheduled delay of the preset `webhook`, so that a retry asks anew.
-const KEPT_FOR: Duration = Duration::from_secs(3);
-/// The most answers that are kept.
-const MOST_KEPT: usize = 2_048;
-/// How long a try waits for a place.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// From so many waiting names on, those that nobody waits for any more are looked for.
-const MANY_WAITING: usize = 1_024;
+/// Limit on parallel lookups. Each may block a thread.
+const MAX_LOOKUPS: usize = 128;
+/// Less than the first scheduled delay of the preset `webhook`, so that a retry looks up again.
+const CACHE_TTL: Duration = Duration::from_secs(3);
+/// Limit on cached results.
+const CACHE_SIZE: usize = 2_048;
+/// How long a try waits for a slot.
+pub(super) const SLOT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Number of queued names from which on names without waiters are pruned.
+const PRUNE_FROM: usize = 1_024;
 
-/// The addresses of a name, or why there are none.
-pub(super) type Answer = Result<Vec<IpAddr>, String>;
+/// The addresses of a name, or the text of an error.
+pub(super) type Addresses = Result<Vec<IpAddr>, String>;
 
-/// How far a lookup has come.
 #[derive(Debug, Clone)]
-enum Progress {
-    /// It waits for a place.
+enum LookupState {
+    /// Waits for a slot.
     Waiting,
     Running,
-    Answered(Answer),
+    Done(Addresses),
 }
 
-/// The lookups of a channel.
 pub(super) struct Lookups {
     resolver: Arc<dyn Resolve>,
-    state: Mutex<State>,
+    table: Mutex<Table>,
 }
 
-struct State {
-    places: Places<String>,
-    /// The names that wait for a place or are being looked up.
-    open: HashMap<String, Open>,
-    kept: Recent<String, (Instant, Answer)>,
+struct Table {
+    slots: FairSlots<String>,
+    /// The names that wait for a slot or are being looked up.
+    pending: HashMap<String, Pending>,
+    cache: Recent<String, (Instant, Addresses)>,
     running: JoinSet<()>,
-    /// How many waiting names cause the next search for those that nobody waits for.
-    many: usize,
+    /// Number of queued names that causes the next pruning.
+    prune_at: usize,
 }
 
-/// A name without an answer yet.
-struct Open {
-    progress: watch::Sender<Progress>,
-    /// The tenants for which it waits for a place.
-    waits_for: Vec<Tenant>,
+/// A name without a result yet.
+struct Pending {
+    progress: watch::Sender<LookupState>,
+    /// The tenants in whose queues it waits for a slot.
+    tenants: Vec<Tenant>,
 }
 
-impl Open {
+impl Pending {
     fn is_wanted(&self) -> bool {
-        matches!(*self.progress.borrow(), Progress::Waiting) && self.progress.receiver_count() > 0
+        matches!(*self.progress.borrow(), LookupState::Waiting) && self.progress.receiver_count() > 0
     }
 }
 
-/// No place became free in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct NoPlace;
+pub(super) struct NoSlot;
 
-/// A lookup that has begun.
-pub(super) struct Lookup(watch::Receiver<Progress>);
+/// A lookup that has started.
+pub(super) struct Lookup(watch::Receiver<LookupState>);
 
 impl Lookup {
-    /// Waits for the answer. The lookup goes on if nobody does.
-    pub(super) async fn answer(mut self) -> Answer {
+    /// Waits for the result. The lookup goes on if the future is dropped.
+    pub(super) async fn addresses(mut self) -> Addresses {
         let given_up = || Err("the lookup was given up".to_owned());
-        match self.0.wait_for(|progress| matches!(progress, Progress::Answered(_))).await.as_deref() {
-            Ok(Progress::Answered(answer)) => answer.clone(),
-            Ok(Progress::Waiting | Progress::Running) | Err(_) => given_up(),
+        match self.0.wait_for(|progress| matches!(progress, LookupState::Done(_))).await.as_deref() {
+            Ok(LookupState::Done(answer)) => answer.clone(),
+            Ok(LookupState::Waiting | LookupState::Running) | Err(_) => given_up(),
         }
     }
 }
 
 impl Lookups {
     pub(super) fn new(resolver: Arc<dyn Resolve>) -> Arc<Self> {
-        let state = State {
-            places: Places::new(PLACES),
-            open: HashMap::new(),
-            kept: Recent::new(MOST_KEPT),
+        let table = Table {
+            slots: FairSlots::new(MAX_LOOKUPS),
+            pending: HashMap::new(),
+            cache: Recent::new(CACHE_SIZE),
             running: JoinSet::new(),
-            many: MANY_WAITING,
+            prune_at: PRUNE_FROM,
         };
-        Arc::new(Self { resolver, state: Mutex::new(state) })
+        Arc::new(Self { resolver, table: Mutex::new(table) })
     }
 
-    /// Begins to look up a name for a tenant: waits for a place, unless the answer is known or on its way.
-    pub(super) async fn begin(self: &Arc<Self>, tenant: &Tenant, name: &str) -> Result<Lookup, NoPlace> {
+    /// Starts to look up a name for a tenant: waits for a slot, unless the result is cached or the lookup is
+    /// running.
+    pub(super) async fn start(self: &Arc<Self>, tenant: &Tenant, name: &str) -> Result<Lookup, NoSlot> {
         let mut progress = self.ask(tenant, name);
-        let begun = progress.wait_for(|progress| !matches!(progress, Progress::Waiting));
-        let in_time = tokio::time::timeout(LONGEST_WAIT, begun).await.is_ok();
-        if in_time { Ok(Lookup(progress)) } else { Err(NoPlace) }
+        let started = progress.wait_for(|progress| !matches!(progress, LookupState::Waiting));
+        let in_time = tokio::time::timeout(SLOT_TIMEOUT, started).await.is_ok();
+        if in_time { Ok(Lookup(progress)) } else { Err(NoSlot) }
     }
 
-    fn ask(self: &Arc<Self>, tenant: &Tenant, name: &str) -> watch::Receiver<Progress> {
-        let mut state = self.lock();
-        if let Some((until, answer)) = state.kept.peek(name)
+    fn ask(self: &Arc<Self>, tenant: &Tenant, name: &str) -> watch::Receiver<LookupState> {
+        let mut table = self.lock();
+        if let Some((until, answer)) = table.cache.peek(name)
             && *until > Instant::now()
         {
-            return watch::channel(Progress::Answered(answer.clone())).1;
+            return watch::channel(LookupState::Done(answer.clone())).1;
         }
-        let open = state
-            .open
-            .entry(name.to_owned())
-            .or_insert_with(|| Open { progress: watch::channel(Progress::Waiting).0, waits_for: Vec::new() });
-        let progress = open.progress.subscribe();
-        if matches!(*progress.borrow(), Progress::Waiting) && !open.waits_for.contains(tenant) {
-            open.waits_for.push(tenant.clone());
-            state.places.wait(tenant, name.to_owned());
-            state.forget_unwanted();
-            self.start(&mut state);
+        let pending = table.pending.entry(name.to_owned()).or_insert_with(|| Pending {
+            progress: watch::channel(LookupState::Waiting).0,
+            tenants: Vec::new(),
+        });
+        let progress = pending.progress.subscribe();
+        if matches!(*progress.borrow(), LookupState::Waiting) && !pending.tenants.contains(tenant) {
+            pending.tenants.push(tenant.clone());
+            table.slots.queue(tenant, name.to_owned());
+            table.prune();
+            self.start_queued(&mut table);
         }
         progress
     }
 
-    /// Starts what there are places for.
-    fn start(self: &Arc<Self>, state: &mut State) {
-        // Those that have ended are let go here, so that they do not pile up.
-        while state.running.try_join_next().is_some() {}
-        while let Some((tenant, name)) = state.places.take() {
-            match state.open.get(&name) {
-                Some(open) if open.is_wanted() => {
-                    open.progress.send_replace(Progress::Running);
-                    state.running.spawn(look_up(Arc::downgrade(self), self.resolver.clone(), tenant, name));
+    /// Starts as many lookups as there are slots.
+    fn start_queued(self: &Arc<Self>, table: &mut Table) {
+        // Ended tasks are removed here, so that they do not pile up.
+        while table.running.try_join_next().is_some() {}
+        while let Some((tenant, name)) = table.slots.take() {
+            match table.pending.get(&name) {
+                Some(pending) if pending.is_wanted() => {
+                    pending.progress.send_replace(LookupState::Running);
+                    table.running.spawn(look_up(Arc::downgrade(self), self.resolver.clone(), tenant, name));
                 }
-                // Another tenant's place took it, or nobody waits for it any more.
-                Some(open) if matches!(*open.progress.borrow(), Progress::Waiting) => {
-                    state.open.remove(&name);
-                    state.places.give_back(&tenant);
+                // The name runs in another tenant's slot, or no try waits for it any more.
+                Some(pending) if matches!(*pending.progress.borrow(), LookupState::Waiting) => {
+                    table.pending.remove(&name);
+                    table.slots.release(&tenant);
                 }
-                Some(_) | None => state.places.give_back(&tenant),
+                Some(_) | None => table.slots.release(&tenant),
             }
         }
     }
 
-    /// Gives the answer to everybody who waits for it, keeps it, and passes the place on.
-    fn finish(self: &Arc<Self>, tenant: &Tenant, name: &str, answer: Answer) {
-        let mut state = self.lock();
-        if let Some(open) = state.open.remove(name) {
-            open.progress.send_replace(Progress::Answered(answer.clone()));
+    /// Publishes and caches the result, and frees the slot.
+    fn finish(self: &Arc<Self>, tenant: &Tenant, name: &str, answer: Addresses) {
+        let mut table = self.lock();
+        if let Some(pending) = table.pending.remove(name) {
+            pending.progress.send_replace(LookupState::Done(answer.clone()));
         }
-        state.kept.insert(name.to_owned(), (Instant::now() + KEPT_FOR, answer));
-        state.places.give_back(tenant);
-        self.start(&mut state);
+        table.cache.insert(name.to_owned(), (Instant::now() + CACHE_TTL, answer));
+        table.slots.release(tenant);
+        self.start_queued(&mut table);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds the lookups")
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("no code panics while it holds the lookups")
     }
 }
 
-impl State {
-    /// Forgets names that wait for a place and that nobody waits for any more, now and then.
-    fn forget_unwanted(&mut self) {
-        if self.places.waiting() < self.many {
+impl Table {
+    /// Drops queued names that no try waits for any more. Runs rarely.
+    fn prune(&mut self) {
+        if self.slots.queued() < self.prune_at {
             return;
         }
-        self.open.retain(|_, open| open.is_wanted() || !matches!(*open.progress.borrow(), Progress::Waiting));
-        let open = &self.open;
-        self.places.retain(|name| open.get(name).is_some_and(Open::is_wanted));
-        self.many = self.places.waiting().saturating_mul(2).max(MANY_WAITING);
+        self.pending.retain(|_, pending| {
+            pending.is_wanted() || !matches!(*pending.progress.borrow(), LookupState::Waiting)
+        });
+        let pending = &self.pending;
+        self.slots.retain(|name| pending.get(name).is_some_and(Pending::is_wanted));
+        self.prune_at = self.slots.queued().saturating_mul(2).max(PRUNE_FROM);
     }
 }
 
-/// One lookup. It ends for those who wait for it however the resolver ends.
+/// One lookup. Its waiters get a result even if the resolver panics.
 async fn look_up(lookups: Weak<Lookups>, resolver: Arc<dyn Resolve>, tenant: Tenant, name: String) {
-    let mut running = Running { lookups, tenant, name, answer: Err("the lookup broke down".to_owned()) };
+    let mut running =
+        RunningLookup { lookups, tenant, name, answer: Err("the lookup broke down".to_owned()) };
     running.answer = resolver.resolve(&running.name).await.map_err(|error| error.to_string());
 }
 
-/// A lookup under way; when it is dropped, it is over.
-struct Running {
+/// A running lookup. Dropping it publishes the result.
+struct RunningLookup {
     lookups: Weak<Lookups>,
     tenant: Tenant,
     name: String,
-    answer: Answer,
+    answer: Addresses,
 }
 
-impl Drop for Running {
+impl Drop for RunningLookup {
     fn drop(&mut self) {
         if let Some(lookups) = self.lookups.upgrade() {
             let answer = std::mem::replace(&mut self.answer, Ok(Vec::new()));
@@ -221,13 +222,13 @@ mod tests {
         let lookups = Lookups::new(Arc::new(Hanging));
         let tenant: Tenant = "a".parse().unwrap();
         let wanted = lookups.ask(&tenant, "wanted");
-        for number in 0..5 * MANY_WAITING {
+        for number in 0..5 * PRUNE_FROM {
             let name = format!("{number}");
-            let _ = tokio::time::timeout(Duration::ZERO, lookups.begin(&tenant, &name)).await;
-            let state = lookups.lock();
-            assert!(state.places.waiting() <= MANY_WAITING && state.open.len() <= MANY_WAITING + PLACES);
+            let _ = tokio::time::timeout(Duration::ZERO, lookups.start(&tenant, &name)).await;
+            let table = lookups.lock();
+            assert!(table.slots.queued() <= PRUNE_FROM && table.pending.len() <= PRUNE_FROM + MAX_LOOKUPS);
         }
-        assert!(lookups.lock().open.contains_key("wanted"));
+        assert!(lookups.lock().pending.contains_key("wanted"));
         drop(wanted);
     }
 }

@@ -1,4 +1,4 @@
-//! Connections that wait for their next exchange.
+//! The pool of idle connections.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -7,21 +7,20 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::link::Link;
+use super::connection::HttpConnection;
 
-/// How often connections that waited too long are looked for, while there are any.
-const SWEEP: Duration = Duration::from_secs(1);
-/// A connection is not kept beyond this age, so that a change of addresses is followed under steady load too.
-const OLDEST: Duration = Duration::from_secs(300);
+/// Interval at which expired connections are closed, while there are any.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Older connections are not reused, so that a change of DNS addresses takes effect under steady load too.
+const MAX_AGE: Duration = Duration::from_secs(300);
 
-/// How many connections wait, and for how long.
+/// Limits of the pool.
 #[derive(Debug, Clone, Copy)]
 pub struct PoolLimits {
-    /// How long a connection may wait.
     pub idle: Duration,
-    /// The most that wait for one destination.
+    /// Idle connections to one destination.
     pub per_destination: usize,
-    /// The most that wait for all destinations together.
+    /// Idle connections to all destinations.
     pub total: usize,
 }
 
@@ -31,105 +30,109 @@ impl Default for PoolLimits {
     }
 }
 
-/// The waiting connections.
 pub(super) struct Pool {
     limits: PoolLimits,
-    waiting: Mutex<Waiting>,
+    idle: Mutex<IdleConnections>,
 }
 
 #[derive(Default)]
-struct Waiting {
-    by_destination: HashMap<String, Vec<Parked>>,
+struct IdleConnections {
+    by_destination: HashMap<String, Vec<IdleConnection>>,
     total: usize,
-    /// The task that closes what waited too long.
+    /// The task that closes expired connections.
     sweeper: JoinSet<()>,
-    /// Whether it runs; it ends by itself when nothing waits.
+    /// Whether it runs. It ends when the pool is empty.
     sweeping: bool,
 }
 
-struct Parked {
-    link: Link,
+struct IdleConnection {
+    connection: HttpConnection,
     until: Instant,
 }
 
 impl Pool {
     pub(super) fn new(limits: PoolLimits) -> Arc<Self> {
-        Arc::new(Self { limits, waiting: Mutex::default() })
+        Arc::new(Self { limits, idle: Mutex::default() })
     }
 
-    /// A connection to the destination that is still good, the one used last first.
-    pub(super) async fn take(&self, destination: &str) -> Option<Link> {
+    /// Takes an open connection to the destination, the most recently used first.
+    pub(super) async fn take(&self, destination: &str) -> Option<HttpConnection> {
         loop {
-            let mut link = self.pop(destination)?;
-            if link.is_ready().await {
-                return Some(link);
+            let mut connection = self.pop(destination)?;
+            if connection.is_ready().await {
+                return Some(connection);
             }
         }
     }
 
-    /// Whether a connection to the destination waits. It may turn out closed.
+    /// Whether an idle connection to the destination exists. It may turn out closed.
     pub(super) fn has(&self, destination: &str) -> bool {
         let now = Instant::now();
-        let waiting = self.lock();
-        let links = waiting.by_destination.get(destination);
-        links.is_some_and(|links| links.last().is_some_and(|parked| parked.until > now))
+        let idle = self.lock();
+        let connections = idle.by_destination.get(destination);
+        connections.is_some_and(|connections| connections.last().is_some_and(|one| one.until > now))
     }
 
-    /// Keeps a connection for the next exchange, if there is room; `keeps_for` is what the other side said.
-    pub(super) fn put(self: &Arc<Self>, destination: &str, link: Link, keeps_for: Option<Duration>) {
+    /// Keeps a connection for the next exchange, if there is room. `keep_alive` is the server's limit.
+    pub(super) fn put(
+        self: &Arc<Self>,
+        destination: &str,
+        connection: HttpConnection,
+        keep_alive: Option<Duration>,
+    ) {
         let now = Instant::now();
-        // A second is left for our request to arrive before the other side closes.
-        let theirs = keeps_for.map_or(Duration::MAX, |theirs| theirs.saturating_sub(Duration::from_secs(1)));
-        let idle = self.limits.idle.min(theirs);
-        if idle.is_zero() || now.duration_since(link.born()) >= OLDEST {
+        // One second is left for the next request to arrive before the server closes.
+        let theirs = keep_alive.map_or(Duration::MAX, |theirs| theirs.saturating_sub(Duration::from_secs(1)));
+        let idle_for = self.limits.idle.min(theirs);
+        if idle_for.is_zero() || now.duration_since(connection.opened_at()) >= MAX_AGE {
             return;
         }
-        let mut waiting = self.lock();
-        if waiting.total >= self.limits.total {
+        let mut idle = self.lock();
+        if idle.total >= self.limits.total {
             return;
         }
-        let parked = Parked { link, until: now + idle };
-        match waiting.by_destination.get_mut(destination) {
-            Some(links) if links.len() >= self.limits.per_destination => return,
-            Some(links) => links.push(parked),
-            None => drop(waiting.by_destination.insert(destination.to_owned(), vec![parked])),
+        let one = IdleConnection { connection, until: now + idle_for };
+        match idle.by_destination.get_mut(destination) {
+            Some(connections) if connections.len() >= self.limits.per_destination => return,
+            Some(connections) => connections.push(one),
+            None => drop(idle.by_destination.insert(destination.to_owned(), vec![one])),
         }
-        waiting.total += 1;
-        if !waiting.sweeping {
-            while waiting.sweeper.try_join_next().is_some() {}
-            waiting.sweeper.spawn(sweep(Arc::downgrade(self)));
-            waiting.sweeping = true;
+        idle.total += 1;
+        if !idle.sweeping {
+            while idle.sweeper.try_join_next().is_some() {}
+            idle.sweeper.spawn(sweep(Arc::downgrade(self)));
+            idle.sweeping = true;
         }
     }
 
-    fn pop(&self, destination: &str) -> Option<Link> {
-        let mut waiting = self.lock();
-        let parked = waiting.by_destination.get_mut(destination)?.pop()?;
-        waiting.total -= 1;
-        (parked.until > Instant::now()).then_some(parked.link)
+    fn pop(&self, destination: &str) -> Option<HttpConnection> {
+        let mut idle = self.lock();
+        let one = idle.by_destination.get_mut(destination)?.pop()?;
+        idle.total -= 1;
+        (one.until > Instant::now()).then_some(one.connection)
     }
 
-    /// Takes out what waited too long; `None` when the sweeper has nothing left to wait for.
-    fn expire(&self, now: Instant) -> Option<Vec<Parked>> {
+    /// Removes expired connections. Returns `None` when the pool is empty, which ends the sweeper.
+    fn expire(&self, now: Instant) -> Option<Vec<IdleConnection>> {
         let mut expired = Vec::new();
-        let mut waiting = self.lock();
-        waiting.by_destination.retain(|_, links| {
-            expired.extend(links.extract_if(.., |parked| parked.until <= now));
-            !links.is_empty()
+        let mut idle = self.lock();
+        idle.by_destination.retain(|_, connections| {
+            expired.extend(connections.extract_if(.., |one| one.until <= now));
+            !connections.is_empty()
         });
-        waiting.total -= expired.len();
-        waiting.sweeping = waiting.total > 0;
-        waiting.sweeping.then_some(expired)
+        idle.total -= expired.len();
+        idle.sweeping = idle.total > 0;
+        idle.sweeping.then_some(expired)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().expect("no code panics while it holds the pool")
+    fn lock(&self) -> MutexGuard<'_, IdleConnections> {
+        self.idle.lock().expect("no code panics while it holds the pool")
     }
 }
 
 async fn sweep(pool: Weak<Pool>) {
     loop {
-        tokio::time::sleep(SWEEP).await;
+        tokio::time::sleep(SWEEP_INTERVAL).await;
         let Some(pool) = pool.upgrade() else { return };
         let Some(expired) = pool.expire(Instant::now()) else { return };
         drop(expired);

@@ -1,20 +1,21 @@
-//! From a name to its addresses.
+//! DNS lookup.
 
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 
 use async_trait::async_trait;
 
-/// Looks up names. What it answers is checked by the guard before anything is connected to.
+/// Looks up names. The guard checks the addresses before one is connected to.
 ///
-/// The channel bounds how many lookups run at a time, and runs each to its end even if nobody waits for it any more.
+/// The channel limits the number of parallel lookups, and runs each to its end even if no try waits for it
+/// any more.
 #[async_trait]
 pub trait Resolve: Send + Sync + 'static {
-    /// Every address of a name, the preferred one first.
+    /// All addresses of a name, in the order of preference.
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>>;
 }
 
-/// Asks the operating system, on a thread of its own for each lookup.
+/// The resolver of the operating system. Each lookup blocks a thread.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemResolver;
 

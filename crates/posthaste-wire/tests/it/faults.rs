@@ -82,7 +82,7 @@ async fn a_name_with_one_closed_address_is_forbidden_and_the_address_stays_untol
         let options = WebhookOptions { resolver, ..WebhookOptions::default() };
         let reply =
             send(&channel(options), &format!("http://inside.test:{}/ok", sink.address().port())).await;
-        let told = "inside.test leads to an address that is not sent to (loopback)";
+        let told = "inside.test leads to a forbidden address (loopback)";
         assert_eq!(fault(&reply), (Fault::Forbidden, told));
     }
     assert_eq!(sink.accepted(), 0);

@@ -1,7 +1,8 @@
-//! Lookups of names: shared between tenants, one at a time for a name, with answers that are kept for a moment.
+//! Lookups of names: shared between tenants, one at a time for a name, with answers that are kept for a
+//! moment.
 //!
-//! Time is paused and the resolver answers when a test says so. Its answers are addresses that the guard forbids, so that no
-//! socket is opened.
+//! Time is paused and the resolver answers when a test says so. Its answers are addresses that the guard
+//! forbids, so that no socket is opened.
 
 use std::io;
 use std::net::IpAddr;

@@ -25,8 +25,8 @@ enum Then {
     Resets,
 }
 
-/// A peer that reads one request on each connection and leaves its answer unfinished. It reports when it is done with a
-/// connection.
+/// A peer that reads one request on each connection and leaves its answer unfinished. It reports when it is
+/// done with a connection.
 async fn unfinished(answer: &'static str, then: Then) -> (Peer, mpsc::UnboundedReceiver<()>) {
     let (tell, told) = mpsc::unbounded_channel();
     let peer = Peer::start(move |mut stream| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use posthaste_wire::sink::{Arrival, PATHS, Sink, SinkOptions};
+use posthaste_wire::sink::{PATHS, ReceivedRequest, Sink, SinkOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
@@ -87,12 +87,12 @@ async fn tell(sink: &Sink) -> anyhow::Result<()> {
 }
 
 /// What came after the arrival that was shown last.
-fn unseen<'l>(list: &'l [Arrival], last: Option<&Arrival>) -> &'l [Arrival] {
+fn unseen<'l>(list: &'l [ReceivedRequest], last: Option<&ReceivedRequest>) -> &'l [ReceivedRequest] {
     let shown = last.and_then(|last| list.iter().rposition(|arrival| arrival == last));
     &list[shown.map_or(0, |at| at + 1)..]
 }
 
-fn shown(arrival: &Arrival) -> String {
+fn shown(arrival: &ReceivedRequest) -> String {
     let id = arrival.id.as_deref().unwrap_or("(no webhook-id)");
     let attempt = arrival.attempt.map_or_else(|| "-".to_owned(), |attempt| attempt.to_string());
     let status = arrival.status.map_or_else(|| "no answer".to_owned(), |status| status.to_string());
@@ -105,8 +105,8 @@ mod tests {
     use super::*;
     use posthaste_core::time::Timestamp;
 
-    fn arrival(number: i64) -> Arrival {
-        Arrival {
+    fn arrival(number: i64) -> ReceivedRequest {
+        ReceivedRequest {
             id: Some("ntf_1\u{1b}".to_owned()),
             attempt: Some(1),
             timestamp: None,
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn each_arrival_is_shown_once() {
-        let list: Vec<Arrival> = (0..5).map(arrival).collect();
+        let list: Vec<ReceivedRequest> = (0..5).map(arrival).collect();
         assert_eq!(unseen(&list, None).len(), 5);
         assert_eq!(unseen(&list, Some(&arrival(2))), &list[3..]);
         assert_eq!(unseen(&list, Some(&arrival(4))).len(), 0);
