@@ -1,11 +1,11 @@
-//! The ways a notification can leave.
+//! The channels over which a notification can be delivered.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A kind of delivery. The numbers are stored; the names are part of the contract.
+/// The codes are stored, the names are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
@@ -14,25 +14,18 @@ pub enum Channel {
     Webhook = 0,
     /// Mail over SMTP or a provider's API.
     Email = 1,
-    /// A text message.
     Sms = 2,
-    /// WhatsApp Business.
     Whatsapp = 3,
-    /// A Telegram bot.
     Telegram = 4,
-    /// A Slack message.
     Slack = 5,
-    /// A Discord message.
     Discord = 6,
-    /// A Microsoft Teams message.
     Teams = 7,
     /// Mobile or web push.
     Push = 8,
-    /// A message to the user's own open socket.
+    /// A message to the user's open WebSocket.
     Inapp = 9,
 }
 
-/// A channel name or number that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "channel: `{given}` is none of webhook, email, sms, whatsapp, telegram, slack, discord, teams, push, inapp"
@@ -42,7 +35,7 @@ pub struct UnknownChannel {
 }
 
 impl Channel {
-    /// Every channel, in the order of their numbers.
+    /// In the order of their codes.
     pub const ALL: [Self; 10] = [
         Self::Webhook,
         Self::Email,
@@ -56,7 +49,6 @@ impl Channel {
         Self::Inapp,
     ];
 
-    /// The name in the API, in configuration and in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -72,12 +64,10 @@ impl Channel {
         }
     }
 
-    /// The number in the store.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The channel with that number.
     pub fn from_code(code: u8) -> Result<Self, UnknownChannel> {
         let found = Self::ALL.get(usize::from(code)).copied();
         found.ok_or_else(|| UnknownChannel { given: code.to_string() })

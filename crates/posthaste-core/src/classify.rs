@@ -1,6 +1,6 @@
-//! Turns what a channel saw into a verdict: one table for HTTP, one for SMTP, one for answers that never came.
+//! Classifies replies: one table for HTTP, one for SMTP, one for exchanges without a response.
 //!
-//! Invariant: the tables know no policy. Whether a type is retried is the policy's business.
+//! Invariant: the tables know no policy. The policy decides which failure types are retried.
 
 use std::collections::BTreeMap;
 
@@ -8,51 +8,43 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::failure::FailureType;
-use crate::fields::{BadField, glimpse};
+use crate::fields::{BadField, excerpt};
 use crate::reply::{Fault, Reply, RetryAfter};
 use crate::time::number;
 
-/// What a reply means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The receiver took it.
     Delivered,
-    /// It was not delivered.
     Failed(Failure),
 }
 
-/// A failure, and what the receiver asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure {
-    /// The kind of failure.
     pub failure_type: FailureType,
-    /// When the receiver wants to hear from us again.
+    /// The earliest retry that the receiver asked for.
     pub retry_after: Option<RetryAfter>,
 }
 
-/// What a rule of the configuration makes of one code.
+/// The meaning that the configuration gives to one code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ruling {
-    /// The code counts as delivered.
     Delivered,
-    /// The code counts as this failure.
     Failed(FailureType),
 }
 
-/// Rules of the configuration for single codes, HTTP or SMTP. In JSON: `{"404": "temporary", "409": "delivered"}`.
+/// Rules of the configuration for single HTTP or SMTP codes. In JSON: `{"404": "temporary", "409":
+/// "delivered"}`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides(BTreeMap<u16, Ruling>);
 
 impl Overrides {
-    /// The rules in that map.
     pub const fn new(rules: BTreeMap<u16, Ruling>) -> Self {
         Self(rules)
     }
 
-    /// Reads the rules from a JSON object.
     pub fn from_json(value: &Value) -> Result<Self, BadField> {
         let Value::Object(map) = value else {
-            return Err(BadField::new("overrides", format!("must be an object, not {}", glimpse(value))));
+            return Err(BadField::new("overrides", format!("must be an object, not {}", excerpt(value))));
         };
         let mut rules = BTreeMap::new();
         for (key, value) in map {
@@ -85,8 +77,8 @@ impl<'de> Deserialize<'de> for Overrides {
     }
 }
 
-/// Judges a reply. Every channel shares the tables; what its providers mean by a code comes in as the channel's own
-/// `overrides`.
+/// Classifies a reply. All channels share the tables; what a provider means by a code comes in as the
+/// channel's `overrides`.
 pub fn classify(reply: &Reply, overrides: &Overrides) -> Verdict {
     let (ruling, retry_after) = match reply {
         Reply::Http { status, retry_after, .. } => {
@@ -95,7 +87,7 @@ pub fn classify(reply: &Reply, overrides: &Overrides) -> Verdict {
         Reply::Smtp { code, enhanced, .. } => {
             (overrides.of(*code).unwrap_or_else(|| smtp(*code, *enhanced)), None)
         }
-        Reply::Fault { fault, .. } => (Ruling::Failed(no_answer(*fault)), None),
+        Reply::Fault { fault, .. } => (Ruling::Failed(no_response(*fault)), None),
     };
     match ruling {
         Ruling::Delivered => Verdict::Delivered,
@@ -103,7 +95,7 @@ pub fn classify(reply: &Reply, overrides: &Overrides) -> Verdict {
     }
 }
 
-/// Whether the receiver says that this address is gone for good, which disables a subscription.
+/// Whether the receiver reports the address as gone for good, which disables a subscription.
 pub fn is_gone(reply: &Reply) -> bool {
     matches!(reply, Reply::Http { status: 410, .. })
 }
@@ -124,7 +116,7 @@ fn http(status: u16) -> Ruling {
     Ruling::Failed(failure_type)
 }
 
-/// The reply code decides the class; an enhanced code that contradicts it says nothing.
+/// The reply code decides. An enhanced code that contradicts it is ignored.
 fn smtp(code: u16, enhanced: Option<(u8, u16, u16)>) -> Ruling {
     let failure_type = match (code, enhanced) {
         (200..=299, _) => return Ruling::Delivered,
@@ -140,7 +132,7 @@ fn smtp(code: u16, enhanced: Option<(u8, u16, u16)>) -> Ruling {
     Ruling::Failed(failure_type)
 }
 
-fn no_answer(fault: Fault) -> FailureType {
+fn no_response(fault: Fault) -> FailureType {
     match fault {
         Fault::Refused | Fault::NoRoute | Fault::Dns | Fault::Tls | Fault::Reset => {
             FailureType::NetworkFailure
@@ -152,7 +144,7 @@ fn no_answer(fault: Fault) -> FailureType {
 }
 
 fn ruling(value: &Value) -> Result<Ruling, String> {
-    let bad = || format!("must be `delivered` or a failure type such as `temporary`, not {}", glimpse(value));
+    let bad = || format!("must be `delivered` or a failure type such as `temporary`, not {}", excerpt(value));
     match value.as_str() {
         Some("delivered") => Ok(Ruling::Delivered),
         Some(name) => FailureType::from_name(name).map(Ruling::Failed).ok_or_else(bad),

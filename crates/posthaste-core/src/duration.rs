@@ -1,16 +1,15 @@
-//! Durations as people and configuration files write them.
+//! Durations as text.
 //!
-//! Read: `500ms`, `30s`, `5m`, `4h`, `1d` (also with decimals), a plain number of seconds, and the .NET spans
-//! `d.hh:mm`, `hh:mm:ss.fff` and their mixtures. Shown: a whole number of the largest unit that holds it exactly.
-//! What is finer than a millisecond is shown as a fraction of milliseconds (`0.25ms`), so that showing and reading
-//! again loses nothing.
+//! Accepted: `500ms`, `30s`, `5m`, `4h`, `1d` (also with decimals), a plain number of seconds, and the .NET
+//! spans `d.hh:mm`, `hh:mm:ss.fff` and their mixtures. Shown: a whole number of the largest unit that is
+//! exact. Parts of a millisecond are shown as a fraction (`0.25ms`), so that no precision is lost.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serializer};
 use serde_json::Value;
 
-/// The longest duration that is accepted: 36,500 days. Anything longer is a slip of the pen.
+/// 36,500 days. A longer duration is taken for a typing error.
 pub const MAXIMUM: Duration = Duration::from_secs(36_500 * 86_400);
 
 const SECOND: u128 = 1_000_000_000;
@@ -19,7 +18,7 @@ const HOUR: u128 = 60 * MINUTE;
 const DAY: u128 = 24 * HOUR;
 const MILLISECOND: u128 = 1_000_000;
 
-/// The units from the largest to the smallest.
+/// From the largest to the smallest.
 const UNITS: [(&str, u128); 5] = [("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND)];
 
 const EMPTY: &str = "is empty; a duration such as 30s was expected";
@@ -29,7 +28,6 @@ const TOO_LONG: &str = "is longer than 36500d";
 const TOO_FINE: &str = "is finer than a nanosecond";
 const OUT_OF_RANGE: &str = "has hours beyond 23, or minutes or seconds beyond 59";
 
-/// A value that is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {reason}")]
 pub struct BadDuration {
@@ -43,7 +41,6 @@ impl BadDuration {
     }
 }
 
-/// Reads a duration from text.
 pub fn parse(text: &str) -> Result<Duration, BadDuration> {
     let trimmed = text.trim();
     let nanos = match trimmed.chars().next() {
@@ -52,10 +49,10 @@ pub fn parse(text: &str) -> Result<Duration, BadDuration> {
         Some(_) if trimmed.contains(':') => span(trimmed),
         Some(_) => amount(trimmed),
     };
-    nanos.and_then(held).map_err(|reason| BadDuration::new(text, reason))
+    nanos.and_then(bounded).map_err(|reason| BadDuration::new(text, reason))
 }
 
-/// Reads a duration from a JSON value: text, or a number of seconds.
+/// Accepts text, or a number of seconds.
 pub fn from_json(value: &Value) -> Result<Duration, BadDuration> {
     match value {
         Value::String(text) => parse(text),
@@ -66,7 +63,7 @@ pub fn from_json(value: &Value) -> Result<Duration, BadDuration> {
     }
 }
 
-/// Shows a duration in the largest unit that holds it exactly.
+/// Formats a duration in the largest unit that is exact.
 pub fn show(duration: Duration) -> String {
     let nanos = duration.as_nanos();
     if nanos == 0 {
@@ -82,25 +79,24 @@ pub fn show(duration: Duration) -> String {
     }
 }
 
-/// Writes a duration as its text, for `#[serde(with = "crate::duration")]`.
+/// For `#[serde(with = "crate::duration")]`.
 pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&show(*duration))
 }
 
-/// Reads a duration from text or a number, for `#[serde(with = "crate::duration")]`.
+/// For `#[serde(with = "crate::duration")]`.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let value = Value::deserialize(deserializer)?;
     from_json(&value).map_err(serde::de::Error::custom)
 }
 
-/// The same for a duration that may be missing; pair it with `default` and `skip_serializing_if`.
+/// For an optional duration; use with `default` and `skip_serializing_if`.
 pub mod optional {
     use std::time::Duration;
 
     use serde::{Deserialize, Deserializer, Serializer};
     use serde_json::Value;
 
-    /// Writes the duration's text, or null.
     pub fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
         match duration {
             Some(duration) => super::serialize(duration, serializer),
@@ -108,7 +104,6 @@ pub mod optional {
         }
     }
 
-    /// Reads a duration, or none from null.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         let value = Option::<Value>::deserialize(deserializer)?;
         let read = value.filter(|value| !value.is_null()).map(|value| super::from_json(&value));
@@ -116,13 +111,12 @@ pub mod optional {
     }
 }
 
-/// The same for a list of durations that may be missing; pair it with `default` and `skip_serializing_if`.
+/// For an optional list of durations; use with `default` and `skip_serializing_if`.
 pub mod list {
     use std::time::Duration;
 
     use serde::Serializer;
 
-    /// Writes the durations' texts, or null.
     pub fn serialize<S: Serializer>(list: &Option<Vec<Duration>>, serializer: S) -> Result<S::Ok, S::Error> {
         match list {
             Some(list) => serializer.collect_seq(list.iter().map(|duration| super::show(*duration))),
@@ -134,18 +128,18 @@ pub mod list {
 fn seconds(number: &serde_json::Number) -> Result<Duration, BadDuration> {
     let bad = |reason| BadDuration::new(&number.to_string(), reason);
     if let Some(whole) = number.as_u64() {
-        return held(u128::from(whole) * SECOND).map_err(bad);
+        return bounded(u128::from(whole) * SECOND).map_err(bad);
     }
     let float = number.as_f64().unwrap_or(f64::INFINITY);
     if float < 0.0 {
         return Err(bad(NEGATIVE));
     }
     let read = Duration::try_from_secs_f64(float).map_err(|_| bad(TOO_LONG))?;
-    held(read.as_nanos()).map_err(bad)
+    bounded(read.as_nanos()).map_err(bad)
 }
 
-/// The duration of that many nanoseconds, unless it is too long.
-fn held(nanos: u128) -> Result<Duration, &'static str> {
+/// Refuses durations longer than `MAXIMUM`.
+fn bounded(nanos: u128) -> Result<Duration, &'static str> {
     if nanos > MAXIMUM.as_nanos() {
         return Err(TOO_LONG);
     }
@@ -156,7 +150,7 @@ fn held(nanos: u128) -> Result<Duration, &'static str> {
     ))
 }
 
-/// A number with a unit, or without one for seconds.
+/// A number with a unit. The default unit is seconds.
 fn amount(text: &str) -> Result<u128, &'static str> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -184,7 +178,7 @@ fn span(text: &str) -> Result<u128, &'static str> {
     Ok(exact(days, DAY)? + hours + minutes + secs)
 }
 
-/// A decimal number times a size, without rounding. The limits on digits keep the product far from overflow.
+/// A decimal number times a size, without rounding. The limits on digits prevent an overflow.
 fn exact(number: &str, size: u128) -> Result<u128, &'static str> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,34 +1,34 @@
-//! Why an attempt failed, in the nine words that policies know.
+//! Why an attempt failed: the nine types that policies distinguish.
 
 use serde::{Deserialize, Serialize};
 
-/// The kind of a failure. The numbers are stored; the names are part of the contract.
+/// The codes are stored, the names are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum FailureType {
-    /// The reply fits nothing that is known.
+    /// The reply fits no rule.
     Unknown = 0,
-    /// It may work later.
+    /// May work later.
     Temporary = 1,
-    /// It will not work later either.
+    /// Will not work later either.
     Permanent = 2,
     /// The receiver was too slow.
     Timeout = 3,
-    /// The receiver asked for fewer calls.
+    /// The receiver asked for fewer requests.
     RateLimit = 4,
-    /// No connection, or it broke.
+    /// No connection, or the connection broke.
     NetworkFailure = 5,
     /// Our credentials were refused.
     AuthenticationFailure = 6,
     /// The address does not exist or is not wanted.
     InvalidRecipient = 7,
-    /// An allowance or a mailbox is full.
+    /// A quota is used up, or a mailbox is full.
     QuotaExceeded = 8,
 }
 
 impl FailureType {
-    /// Every type, in the order of their numbers.
+    /// In the order of their codes.
     pub const ALL: [Self; 9] = [
         Self::Unknown,
         Self::Temporary,
@@ -41,7 +41,6 @@ impl FailureType {
         Self::QuotaExceeded,
     ];
 
-    /// The name in the API, in configuration and in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
@@ -56,22 +55,19 @@ impl FailureType {
         }
     }
 
-    /// The type with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|failure_type| failure_type.name() == name)
     }
 
-    /// The number in the store.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The type with that number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// Whether it is retried where no policy says otherwise.
+    /// Whether this type is retried unless a policy changes it.
     pub const fn is_retried_by_default(self) -> bool {
         match self {
             Self::Unknown

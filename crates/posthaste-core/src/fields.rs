@@ -1,4 +1,4 @@
-//! Reads JSON objects field by field, so that every complaint names the field by its path.
+//! Reads JSON objects field by field, so that every error names the path of the field.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -7,26 +7,23 @@ use serde_json::{Map, Value};
 
 use crate::duration;
 
-/// The path of what is not inside anything.
+/// The path of the whole document.
 const DOCUMENT: &str = "(document)";
 
-/// A field that was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct BadField {
-    /// The path of the field, such as `quick.tries`.
+    /// A path such as `quick.tries`.
     pub field: String,
-    /// Why it was refused, in words.
     pub reason: String,
 }
 
 impl BadField {
-    /// A complaint about the field at that path.
     pub fn new(field: impl Into<String>, reason: impl Display) -> Self {
         Self { field: field.into(), reason: reason.to_string() }
     }
 
-    /// The same complaint, seen from the object that holds this one in its field `parent`.
+    /// The same error, with the path seen from the object that holds this one in its field `parent`.
     #[must_use]
     pub fn under(self, parent: &str) -> Self {
         let field = if self.field == DOCUMENT { parent.to_owned() } else { join(parent, &self.field) };
@@ -34,9 +31,10 @@ impl BadField {
     }
 }
 
-/// An object whose fields are taken one by one; what is left at the end is unknown and refused.
+/// An object whose fields are taken one by one. Fields that are left at the end are unknown and refused.
 ///
-/// A camelCase name also finds its snake_case spelling, because configuration files use that. A null counts as missing.
+/// A camelCase name also matches its snake_case spelling, which configuration files use. Null counts as
+/// missing.
 #[derive(Debug)]
 pub struct Fields<'a> {
     path: String,
@@ -45,52 +43,49 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of the object at `path` (empty for the whole document).
+    /// Starts with the object at `path` (empty for the whole document).
     pub fn of(path: &str, value: &'a Value) -> Result<Self, BadField> {
         match value {
             Value::Object(map) => Ok(Self { path: path.to_owned(), map, known: Vec::new() }),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                 let path = if path.is_empty() { DOCUMENT } else { path };
-                Err(BadField::new(path, format!("must be an object, not {}", glimpse(value))))
+                Err(BadField::new(path, format!("must be an object, not {}", excerpt(value))))
             }
         }
     }
 
-    /// The path of a field of this object.
+    /// The full path of a field of this object.
     pub fn path(&self, name: &str) -> String {
         join(&self.path, name)
     }
 
-    /// A complaint about a field of this object.
+    /// An error about a field of this object.
     pub fn bad(&self, name: &str, reason: impl Display) -> BadField {
         BadField::new(self.path(name), reason)
     }
 
-    /// Takes a field.
     pub fn take(&mut self, name: &'static str) -> Result<Option<&'a Value>, BadField> {
         self.known.push(name);
         let snake = snake(name);
-        let plain = self.map.get(name);
-        let other = if snake == name { None } else { self.map.get(&snake) };
-        if plain.is_some() && other.is_some() {
+        let camel_value = self.map.get(name);
+        let snake_value = if snake == name { None } else { self.map.get(&snake) };
+        if camel_value.is_some() && snake_value.is_some() {
             return Err(self.bad(name, format!("is also given as `{snake}`")));
         }
-        Ok(plain.or(other).filter(|value| !value.is_null()))
+        Ok(camel_value.or(snake_value).filter(|value| !value.is_null()))
     }
 
-    /// Takes a text.
     pub fn text(&mut self, name: &'static str) -> Result<Option<&'a str>, BadField> {
         let value = self.take(name)?;
         self.read(name, value, "a text", Value::as_str)
     }
 
-    /// Takes a yes or no.
     pub fn flag(&mut self, name: &'static str) -> Result<Option<bool>, BadField> {
         let value = self.take(name)?;
         self.read(name, value, "true or false", Value::as_bool)
     }
 
-    /// Takes a whole number from zero to `u32::MAX`.
+    /// A whole number up to `u32::MAX`.
     pub fn whole(&mut self, name: &'static str) -> Result<Option<u32>, BadField> {
         let value = self.take(name)?;
         self.read(name, value, "a whole number, not negative", |value| {
@@ -98,25 +93,22 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Takes any number.
     pub fn number(&mut self, name: &'static str) -> Result<Option<f64>, BadField> {
         let value = self.take(name)?;
         self.read(name, value, "a number", Value::as_f64)
     }
 
-    /// Takes a duration.
     pub fn duration(&mut self, name: &'static str) -> Result<Option<Duration>, BadField> {
         let value = self.take(name)?;
         value.map(duration::from_json).transpose().map_err(|error| self.bad(name, error))
     }
 
-    /// Takes a list.
     pub fn list(&mut self, name: &'static str) -> Result<Option<&'a Vec<Value>>, BadField> {
         let value = self.take(name)?;
         self.read(name, value, "a list", Value::as_array)
     }
 
-    /// Takes a name that stands for a value.
+    /// One of a set of names; `all` lists them for the error.
     pub fn name<T>(
         &mut self,
         name: &'static str,
@@ -127,7 +119,7 @@ impl<'a> Fields<'a> {
         self.read(name, value, &format!("one of {all}"), |value| value.as_str().and_then(find))
     }
 
-    /// Refuses what was not taken.
+    /// Refuses fields that were not taken.
     pub fn finish(self) -> Result<(), BadField> {
         let known = |key: &String| self.known.iter().any(|name| key == name || *key == snake(name));
         match self.map.keys().find(|key| !known(key)) {
@@ -148,13 +140,13 @@ impl<'a> Fields<'a> {
     ) -> Result<Option<T>, BadField> {
         let Some(value) = value else { return Ok(None) };
         let found = read(value);
-        let bad = || self.bad(name, format!("must be {expected}, not {}", glimpse(value)));
+        let bad = || self.bad(name, format!("must be {expected}, not {}", excerpt(value)));
         found.map(Some).ok_or_else(bad)
     }
 }
 
-/// The start of a value as JSON, for error messages.
-pub fn glimpse(value: &Value) -> String {
+/// A short form of a value, for error messages.
+pub fn excerpt(value: &Value) -> String {
     match value {
         Value::Array(_) => "a list".to_owned(),
         Value::Object(_) => "an object".to_owned(),
@@ -167,7 +159,8 @@ fn join(parent: &str, name: &str) -> String {
     if parent.is_empty() { name.to_owned() } else { format!("{parent}.{name}") }
 }
 
-/// The snake_case spelling of a camelCase name. Names that start with a capital belong to other systems and stay.
+/// The snake_case spelling of a camelCase name. Names that start with a capital letter belong to other
+/// systems and are not converted.
 fn snake(name: &str) -> String {
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
         return name.to_owned();

@@ -1,32 +1,17 @@
-//! Names of things: UUIDv7 made from a time and random bits, shown as a prefix and 26 Crockford characters.
+//! Ids: UUIDv7 made from a time and random bits, shown as a prefix and 26 Crockford characters.
 
 use std::fmt;
 
 use crate::time::Timestamp;
 
-/// A text that does not name a thing of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
-    /// The prefix is missing or belongs to another kind of thing.
+    /// The prefix is missing or belongs to another kind of id.
     #[error("{field}: `{given}` does not start with `{wanted}`")]
-    Prefix {
-        /// The field that should have held the id.
-        field: &'static str,
-        /// What was given, cut short.
-        given: String,
-        /// The prefix of the wanted kind.
-        wanted: &'static str,
-    },
-    /// What follows the prefix is not 26 Crockford characters.
+    Prefix { field: &'static str, given: String, wanted: &'static str },
+    /// The rest is not 26 Crockford characters.
     #[error("{field}: `{given}` is not `{wanted}` and 26 of the characters 0-9 and a-z without i, l, o, u")]
-    Text {
-        /// The field that should have held the id.
-        field: &'static str,
-        /// What was given, cut short.
-        given: String,
-        /// The prefix of the wanted kind.
-        wanted: &'static str,
-    },
+    Text { field: &'static str, given: String, wanted: &'static str },
 }
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -34,9 +19,9 @@ const LENGTH: usize = 26;
 
 fn show(prefix: &str, value: u128, out: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut text = [0u8; LENGTH];
-    for (place, slot) in text.iter_mut().enumerate() {
-        let shift = 5 * (LENGTH - 1 - place);
-        *slot = ALPHABET[(value >> shift) as usize & 31];
+    for (index, letter) in text.iter_mut().enumerate() {
+        let shift = 5 * (LENGTH - 1 - index);
+        *letter = ALPHABET[(value >> shift) as usize & 31];
     }
     out.write_str(prefix)?;
     out.write_str(std::str::from_utf8(&text).expect("the alphabet is ASCII"))
@@ -50,7 +35,7 @@ fn parse(field: &'static str, wanted: &'static str, text: &str) -> Result<u128, 
     read(rest).ok_or_else(|| BadId::Text { field, given: given(), wanted })
 }
 
-/// 26 characters hold 130 bits, so the first may only be 0 to 7.
+/// 26 characters hold 130 bits, two more than an id has, so the first may only be 0 to 7.
 fn read(text: &str) -> Option<u128> {
     if text.len() != LENGTH || text.as_bytes()[0] > b'7' {
         return None;
@@ -61,7 +46,7 @@ fn read(text: &str) -> Option<u128> {
     })
 }
 
-/// The UUIDv7 layout: 48 bits of milliseconds, then random bits around the version and variant marks.
+/// UUIDv7: 48 bits of milliseconds, then random bits around the version and variant fields.
 fn uuid_v7(now: Timestamp, random: u128) -> u128 {
     let millis =
         u128::try_from(now.as_millis().max(0)).expect("a time held at the epoch or later is not negative");
@@ -70,49 +55,45 @@ fn uuid_v7(now: Timestamp, random: u128) -> u128 {
     (millis & 0xffff_ffff_ffff) << 80 | version | high | variant | low
 }
 
-/// The first whole millisecond that is not before this time.
+/// Rounds up to a whole millisecond.
 fn millis_from(time: Timestamp) -> u128 {
     u128::try_from(time.as_micros()).unwrap_or(0).div_ceil(1_000)
 }
 
 macro_rules! id {
-    ($name:ident, $prefix:literal, $field:literal, $doc:literal) => {
-        #[doc = $doc]
+    ($name:ident, $prefix:literal, $field:literal) => {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u128);
 
         impl $name {
-            /// What every shown id of this kind starts with.
             pub const PREFIX: &'static str = $prefix;
 
-            /// Sorts before every id that is made.
+            /// Sorts before every real id.
             pub const FIRST: Self = Self(0);
 
-            /// Sorts after every id that is made.
+            /// Sorts after every real id.
             pub const LAST: Self = Self(u128::MAX);
 
-            /// A new id. The same `now` and `random` give the same id.
+            /// The same `now` and `random` give the same id.
             pub fn new(now: Timestamp, random: u128) -> Self {
                 Self(uuid_v7(now, random))
             }
 
-            /// The id from its stored form.
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(u128::from_be_bytes(bytes))
             }
 
-            /// The stored form; its order is the order of the ids.
+            /// The stored form. It sorts as the ids do.
             pub const fn to_bytes(self) -> [u8; 16] {
                 self.0.to_be_bytes()
             }
 
-            /// The least id that is made at this time or later: an id is at or above it exactly if `made_at` is not
-            /// before `time`.
+            /// The smallest id of this time: `id >= least_at(time)` exactly if `id.made_at() >= time`.
             pub fn least_at(time: Timestamp) -> Self {
                 Self(millis_from(time) << 80)
             }
 
-            /// When the id was made, to the millisecond.
+            /// The time in the id, in whole milliseconds.
             pub fn made_at(self) -> Timestamp {
                 Timestamp::from_millis((self.0 >> 80) as i64)
             }
@@ -153,9 +134,9 @@ macro_rules! id {
     };
 }
 
-id!(NotificationId, "ntf_", "notificationId", "The name of a notification.");
-id!(DeadLetterId, "dl_", "deadLetterId", "The name of a dead letter.");
-id!(KeyId, "key_", "keyId", "The name of an API key.");
+id!(NotificationId, "ntf_", "notificationId");
+id!(DeadLetterId, "dl_", "deadLetterId");
+id!(KeyId, "key_", "keyId");
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,8 @@
-//! Understands the configuration of the systems that Posthaste takes over from, and says it in our form.
+//! Converts the configuration of the systems that Posthaste replaces to ours.
 //!
-//! Three shapes are known: the JSON sections of S2 (`PollyConfig`, `Hangfire`, `CircuitBreaker`), the `NOTIFY_`
-//! variables of S3 (as lines or as a JSON object) and the policy JSON of S0. Which one it is shows in the field names.
+//! Three formats are known: the JSON sections of S2 (`PollyConfig`, `Hangfire`, `CircuitBreaker`), the
+//! `NOTIFY_` variables of S3 (as lines or as a JSON object) and the policy JSON of S0. The field names tell
+//! which one it is.
 
 mod notify;
 mod scan;
@@ -15,62 +16,56 @@ use serde_json::Value;
 
 use crate::channel::Channel;
 use crate::duration;
-use crate::fields::{BadField, Fields, glimpse};
+use crate::fields::{BadField, Fields, excerpt};
 use crate::policy::PolicyLayer;
 
-/// What a configuration says in our form, as `{policy, breaker, jobs}`; what it does not speak of is null.
+/// The converted configuration, as `{policy, breaker, jobs}`. Parts that the source does not have are null.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Imported {
-    /// The retry policy.
     pub policy: PolicyLayer,
-    /// The circuit breaker.
     pub breaker: Option<ImportedBreaker>,
-    /// The jobs.
     pub jobs: Option<ImportedJobs>,
-    /// The channel that the policy is for, where the source names one.
+    /// The channel of the policy, if the source names one.
     #[serde(skip)]
     pub channel: Option<Channel>,
-    /// What was left out or understood in a way that a person should know of.
+    /// What was left out or changed, for the user to check.
     #[serde(skip)]
     pub warnings: Vec<String>,
 }
 
-/// The figures of a circuit breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportedBreaker {
-    /// After how many failed attempts in a row it opens.
+    /// Number of failed attempts in a row after which it opens.
     pub failure_threshold: u32,
     /// How long it stays open.
     #[serde(with = "crate::duration")]
     pub break_duration: Duration,
-    /// After how long without a call it is forgotten.
+    /// Time without a request after which its state is dropped.
     #[serde(with = "crate::duration")]
     pub forget_after: Duration,
 }
 
-/// The jobs that a configuration speaks of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImportedJobs {
-    /// The clearing of what failed long ago.
     pub expire_failed: ExpireFailed,
 }
 
-/// When failed notifications are cleared.
+/// The job that expires old failed notifications.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ExpireFailed {
-    /// When the job runs, in UTC; null if it is off.
+    /// In UTC; null if the job is off.
     pub cron: Option<String>,
-    /// How long ago a notification must have failed.
+    /// Minimum age of the failure.
     #[serde(with = "crate::duration")]
     pub after: Duration,
 }
 
-const EXPECTED: &str = "is no configuration that is known here; expected the JSON sections PollyConfig, Hangfire or \
+const EXPECTED: &str = "is not a known configuration; expected the JSON sections PollyConfig, Hangfire or \
                         CircuitBreaker, a policy with retryStrategy and initialDelaySeconds, or NOTIFY_ variables";
 
-/// Reads a configuration file.
+/// Converts a configuration file.
 pub fn import(text: &str) -> Result<Imported, BadField> {
     let trimmed = text.trim_start_matches('\u{feff}').trim();
     if !trimmed.starts_with(['{', '[']) {
@@ -81,7 +76,7 @@ pub fn import(text: &str) -> Result<Imported, BadField> {
     import_json(&value)
 }
 
-/// Reads a configuration that is JSON already.
+/// Converts a configuration that is already parsed.
 pub fn import_json(value: &Value) -> Result<Imported, BadField> {
     let Value::Object(map) = value else {
         return Err(BadField::new("file", EXPECTED));
@@ -91,14 +86,14 @@ pub fn import_json(value: &Value) -> Result<Imported, BadField> {
         zgw::read(value)
     } else if map.keys().any(|key| key.starts_with("NOTIFY_")) {
         notify::read(value)
-    } else if has(&shumoul::SIGNS) {
+    } else if has(&shumoul::KEY_FIELDS) {
         shumoul::read(value)
     } else {
         Err(BadField::new("file", EXPECTED))
     }
 }
 
-/// Checks the finished layer; a complaint names the field of the source that it came from.
+/// Checks the finished layer. An error names the field of the source.
 fn checked(layer: PolicyLayer, names: &[(&str, &str)]) -> Result<PolicyLayer, BadField> {
     match layer.check() {
         Ok(()) => Ok(layer),
@@ -109,7 +104,7 @@ fn checked(layer: PolicyLayer, names: &[(&str, &str)]) -> Result<PolicyLayer, Ba
     }
 }
 
-/// A whole number, also as text: configuration systems keep all values as text.
+/// A whole number, also as text, because some configuration systems store all values as text.
 fn whole(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<u32>, BadField> {
     loose(fields, name, "a whole number, not negative", |value| match value {
         Value::String(text) => text.trim().parse().ok(),
@@ -117,7 +112,6 @@ fn whole(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<u32>, Bad
     })
 }
 
-/// A number, also as text.
 fn number(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<f64>, BadField> {
     loose(fields, name, "a number", |value| match value {
         Value::String(text) => text.trim().parse().ok().filter(|number: &f64| number.is_finite()),
@@ -125,7 +119,6 @@ fn number(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<f64>, Ba
     })
 }
 
-/// A yes or no, also as text.
 fn flag(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<bool>, BadField> {
     loose(fields, name, "true or false", |value| match value {
         Value::String(text) => text.trim().to_ascii_lowercase().parse().ok(),
@@ -133,13 +126,13 @@ fn flag(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<bool>, Bad
     })
 }
 
-/// A number of seconds, also as text, but without a unit: the name of the field says it.
+/// A number of seconds, also as text. No unit is accepted: the name of the field has it.
 fn seconds(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<Duration>, BadField> {
     let Some(value) = fields.take(name)? else { return Ok(None) };
     if let Value::String(text) = value
         && !text.trim().bytes().all(|byte| byte.is_ascii_digit() || byte == b'.' || byte == b'-')
     {
-        return Err(fields.bad(name, format!("must be a number of seconds, not {}", glimpse(value))));
+        return Err(fields.bad(name, format!("must be a number of seconds, not {}", excerpt(value))));
     }
     duration::from_json(value).map(Some).map_err(|error| fields.bad(name, error))
 }
@@ -151,7 +144,7 @@ fn loose<T>(
     read: fn(&Value) -> Option<T>,
 ) -> Result<Option<T>, BadField> {
     let Some(value) = fields.take(name)? else { return Ok(None) };
-    let bad = || fields.bad(name, format!("must be {expected}, not {}", glimpse(value)));
+    let bad = || fields.bad(name, format!("must be {expected}, not {}", excerpt(value)));
     read(value).map(Some).ok_or_else(bad)
 }
 

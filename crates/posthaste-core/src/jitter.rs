@@ -1,7 +1,7 @@
-//! Chance in delays, so that what failed together does not come back together.
+//! Random variation of delays, so that notifications that failed together are not retried together.
 //!
-//! Every kind of jitter is a range, and a draw picks uniformly from it. `percent`, `full` and `equal` act on the
-//! delay after its cap (S3: 27 to 33 s around 30 s, and 432 to 528 s around the cap of 480 s).
+//! Each kind of jitter is a range, from which `draw` picks uniformly. `percent`, `full` and `equal` apply to
+//! the capped delay (S3: 27 to 33 s around 30 s, and 432 to 528 s around the cap of 480 s).
 
 use std::time::Duration;
 
@@ -10,46 +10,45 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::duration;
-use crate::fields::{BadField, Fields, glimpse};
+use crate::fields::{BadField, Fields, excerpt};
 use crate::strategy::{from_nanos, scale};
 
-/// A kind of jitter.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Jitter {
-    /// The delay as it is.
+    /// The nominal delay.
     None,
-    /// Between nothing and this much is added.
+    /// Adds between zero and this much.
     Plus(Duration),
-    /// Up to so many percent more or less.
+    /// Up to this many percent more or less.
     Percent(f64),
     /// Between zero and the delay.
     Full,
     /// Between half the delay and the delay.
     Equal,
-    /// Between the first delay and three times the previous one, at most the cap.
+    /// Between the first delay and three times the previous one, up to the cap.
     Decorrelated,
 }
 
-/// What jitter acts on.
+/// The input of jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Base {
-    /// The delay of the strategy, capped.
+    /// The capped delay of the strategy.
     pub nominal: Duration,
-    /// The least that decorrelated jitter may wait.
+    /// Lower bound of decorrelated jitter.
     pub floor: Duration,
-    /// The delay before this one; zero if there was none.
+    /// Zero before the first retry.
     pub previous: Duration,
-    /// The most that decorrelated jitter may wait.
+    /// Upper bound of decorrelated jitter.
     pub cap: Option<Duration>,
 }
 
 impl Jitter {
-    /// The shortest and the longest delay that can come out.
+    /// The shortest and the longest possible delay.
     pub fn range(self, base: Base) -> (Duration, Duration) {
         let nominal = base.nominal;
         match self {
             Self::None => (nominal, nominal),
-            Self::Plus(most) => (nominal, nominal.saturating_add(most)),
+            Self::Plus(max) => (nominal, nominal.saturating_add(max)),
             Self::Percent(percent) => {
                 // Dividing last keeps whole percents of whole seconds exact.
                 let swing = from_nanos((nominal.as_nanos() as f64 * percent / 100.0).round() as u128);
@@ -64,17 +63,17 @@ impl Jitter {
         }
     }
 
-    /// The delay that `draw` (0.0..1.0) picks.
+    /// The delay that `draw` (in `0.0..1.0`) picks.
     pub fn apply(self, base: Base, draw: f64) -> Duration {
         let (shortest, longest) = self.range(base);
         between(shortest, longest, draw)
     }
 
-    /// Reads jitter from JSON: a name, `{"plus": duration}` or `{"percent": number}`.
+    /// Accepts a name, `{"plus": duration}` or `{"percent": number}`.
     pub(crate) fn from_json(path: &str, value: &Value) -> Result<Self, BadField> {
         let bad = || {
             let all = "`none`, `full`, `equal`, `decorrelated`, {\"plus\": ..} or {\"percent\": ..}";
-            BadField::new(path, format!("must be {all}, not {}", glimpse(value)))
+            BadField::new(path, format!("must be {all}, not {}", excerpt(value)))
         };
         match value {
             Value::String(name) => match name.as_str() {
@@ -89,7 +88,7 @@ impl Jitter {
                 let (plus, percent) = (fields.duration("plus")?, fields.number("percent")?);
                 fields.finish()?;
                 match (plus, percent) {
-                    (Some(most), None) => Ok(Self::Plus(most)),
+                    (Some(max), None) => Ok(Self::Plus(max)),
                     (None, Some(percent)) => Ok(Self::Percent(percent)),
                     (None, None) | (Some(_), Some(_)) => Err(bad()),
                 }
@@ -106,9 +105,9 @@ impl Serialize for Jitter {
             Self::Full => serializer.serialize_str("full"),
             Self::Equal => serializer.serialize_str("equal"),
             Self::Decorrelated => serializer.serialize_str("decorrelated"),
-            Self::Plus(most) => {
+            Self::Plus(max) => {
                 let mut map = serializer.serialize_map(Some(1))?;
-                map.serialize_entry("plus", &duration::show(*most))?;
+                map.serialize_entry("plus", &duration::show(*max))?;
                 map.end()
             }
             Self::Percent(percent) => {
@@ -120,7 +119,7 @@ impl Serialize for Jitter {
     }
 }
 
-/// A number that is written without a fraction where it has none: `10`, not `10.0`.
+/// Writes whole numbers without a fraction: `10`, not `10.0`.
 pub(crate) struct Number(pub(crate) f64);
 
 impl Serialize for Number {
@@ -134,7 +133,7 @@ impl Serialize for Number {
     }
 }
 
-/// The point between two durations that `draw` picks; a draw outside 0.0..=1.0 counts as the nearer end.
+/// The duration that `draw` picks from a range. A draw outside of `0.0..=1.0` is clamped.
 pub(crate) fn between(shortest: Duration, longest: Duration, draw: f64) -> Duration {
     let width = longest.saturating_sub(shortest);
     let draw = if draw.is_nan() { 0.0 } else { draw.clamp(0.0, 1.0) };

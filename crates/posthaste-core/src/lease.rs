@@ -1,22 +1,20 @@
-//! A node's exclusive hold on a notification.
+//! Leases: a node's exclusive right to send a notification.
 
 use std::fmt;
 
-/// One life of one process. A process that starts again, or that was declared dead, is another node.
+/// One run of one process. A process that restarts, or was declared dead, gets a new id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub i64);
 
-/// A number that a node gives to each batch it leases, counting up. With the node it names the grant, and no
-/// grant is ever named twice: a settle that carries an older one changes nothing.
+/// A node's counter of leased batches. No pair of node and fence is used twice, so a settlement with an old
+/// fence changes nothing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fence(pub i64);
 
-/// Who holds a notification, by which grant. It lasts as long as its node's heartbeat.
+/// A lease is valid as long as its node's heartbeat.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// The holder.
     pub node: NodeId,
-    /// The grant.
     pub fence: Fence,
 }
 

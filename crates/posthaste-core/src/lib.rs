@@ -1,7 +1,7 @@
-//! What is true: states, delays, verdicts and decisions, as functions of their arguments.
+//! The rules of delivery: states, delays, verdicts and decisions, as pure functions.
 //!
-//! Invariant: nothing here waits, reads a clock, draws a random number, logs or touches a file. Time comes in as
-//! `now`, chance as `draw` in `0.0..1.0`.
+//! Invariant: no async, IO, clock, random numbers or logs. Time is an argument `now`, randomness an argument
+//! `draw` in `0.0..1.0`.
 
 pub mod attempt;
 pub mod channel;

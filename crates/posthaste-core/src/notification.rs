@@ -1,4 +1,4 @@
-//! One message to one recipient over one channel, as it was accepted. It never changes afterwards.
+//! A notification: one message to one recipient over one channel. It is immutable.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,25 +13,23 @@ use crate::id::NotificationId;
 use crate::policy::PolicyLayer;
 use crate::time::Timestamp;
 
-/// Whose notification it is. It comes from the credential, never from a request's body.
+/// The owner of a notification. It comes from the credential, never from the body of a request.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Tenant(Arc<str>);
 
-/// A text that cannot name a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "tenant: `{given}` is not 1 to {} of the characters a-z, A-Z, 0-9, `.`, `_` and `-`",
-    Tenant::LONGEST
+    Tenant::MAX_LENGTH
 )]
 pub struct BadTenant {
     given: String,
 }
 
 impl Tenant {
-    /// The most characters in a name.
-    pub const LONGEST: usize = 64;
+    /// In characters.
+    pub const MAX_LENGTH: usize = 64;
 
-    /// The name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -41,7 +39,7 @@ impl FromStr for Tenant {
     type Err = BadTenant;
 
     fn from_str(text: &str) -> Result<Self, BadTenant> {
-        let fits = (1..=Self::LONGEST).contains(&text.len());
+        let fits = (1..=Self::MAX_LENGTH).contains(&text.len());
         if fits && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) {
             return Ok(Self(text.into()));
         }
@@ -61,27 +59,24 @@ impl fmt::Debug for Tenant {
     }
 }
 
-/// How urgent a notification is, weighed 8:4:2:1 inside a lane. The numbers are stored.
+/// Weighted 8:4:2:1 within a lane. The codes are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[repr(u8)]
 pub enum Priority {
-    /// Before everything else, and exempt from inbound limits.
+    /// Exempt from inbound limits.
     Critical = 0,
-    /// Sooner than most.
     High = 1,
-    /// What is not said otherwise.
     #[default]
     Normal = 2,
-    /// When there is room.
     Low = 3,
 }
 
 impl Priority {
-    /// Every priority, the most urgent first.
+    /// The most urgent first.
     pub const ALL: [Self; 4] = [Self::Critical, Self::High, Self::Normal, Self::Low];
 
-    /// Its share of a lane against the others.
+    /// The share of a lane, relative to the other priorities.
     pub const fn weight(self) -> u32 {
         match self {
             Self::Critical => 8,
@@ -91,58 +86,53 @@ impl Priority {
         }
     }
 
-    /// The number in the store.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The priority with that number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 }
 
-/// What is sent as the message itself.
+/// The message itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Body {
-    /// Text, sent as it is.
     Text(String),
-    /// A JSON text, sent as it was given.
+    /// JSON text, sent unchanged.
     Json(String),
 }
 
-/// The part of a notification that only its channel reads; kept as one piece beside the hot rows.
+/// The part of a notification that only its channel reads. It is stored apart from the hot rows.
 ///
-/// What is read back was checked when it was accepted, perhaps by another version. So a field that is not known here is
-/// passed over: to refuse it would keep the message from ever being sent.
+/// It was checked when it was accepted, perhaps by a newer version. So unknown fields are ignored when it is
+/// read back: refusing them would make the message undeliverable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Content {
-    /// The message.
     pub body: Body,
-    /// The message as HTML, for e-mail.
+    /// For e-mail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub html: Option<String>,
-    /// Extra headers of a webhook or an e-mail.
+    /// For webhooks and e-mail.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// The sender's own notes, handed back as they came: a JSON text.
+    /// JSON text of the sender, returned unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
-    /// The user whose contact `to` was taken from.
+    /// The user to whose contacts `to` belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
-    /// The part of the sending program that it came from.
+    /// The part of the sender's program that sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub module: Option<String>,
-    /// The notification's own policy, over those of every scope.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "policy_if_sound")]
+    /// The notification's own policy. It overrides all scopes.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "policy_if_valid")]
     pub policy: Option<PolicyLayer>,
 }
 
 impl Content {
-    /// A message and nothing else.
     pub fn of(body: Body) -> Self {
         Self {
             body,
@@ -156,67 +146,60 @@ impl Content {
     }
 }
 
-/// The policy that is kept with a message, or none where it cannot be read or would be refused today: how to retry can
-/// be taken from the scopes above, and is no reason to lose the message.
-fn policy_if_sound<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicyLayer>, D::Error> {
-    let kept = Option::<Value>::deserialize(deserializer)?;
-    Ok(kept.and_then(|kept| PolicyLayer::from_json(&kept).ok()))
+/// The stored policy of a message, or `None` if it cannot be parsed or would be refused today: the scopes
+/// have a policy too, and a bad policy is no reason to lose the message.
+fn policy_if_valid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicyLayer>, D::Error> {
+    let stored = Option::<Value>::deserialize(deserializer)?;
+    Ok(stored.and_then(|stored| PolicyLayer::from_json(&stored).ok()))
 }
 
-/// One message to one recipient over one channel.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Notification {
-    /// Its name; the time of acceptance is part of it.
+    /// Contains the time of acceptance.
     pub id: NotificationId,
-    /// Whose it is.
     pub tenant: Tenant,
-    /// How it leaves.
     pub channel: Channel,
-    /// What a breaker guards: the origin of a webhook's URL, a subscription or a provider.
+    /// The key of flows and breakers: the origin of a webhook's URL, a subscription or a provider.
     pub destination: Arc<str>,
-    /// The address, URL, phone number or token.
+    /// An address, URL, phone number or token.
     pub to: String,
-    /// How urgent it is.
     pub priority: Priority,
-    /// The template that it was made from.
     pub template: Option<String>,
-    /// The subject line.
     pub subject: Option<String>,
-    /// The sender's name for the kind of event.
+    /// The sender's name of the event type.
     pub event_key: Option<String>,
-    /// The sender's name for what it belongs to.
+    /// The sender's id for related notifications.
     pub correlation_id: Option<String>,
     /// No attempt before this.
     pub not_before: Option<Timestamp>,
-    /// No attempt from this on.
+    /// No attempt at or after this.
     pub expires_at: Option<Timestamp>,
-    /// What the channel reads.
     pub content: Content,
 }
 
-/// What a header takes besides its texts, in a map.
-const HEADER: usize = 2 * size_of::<String>();
+/// Memory of a header in a map, without its texts.
+const HEADER_SIZE: usize = 2 * size_of::<String>();
 
 impl Notification {
-    /// When it was accepted, to the millisecond.
+    /// The time of acceptance, in whole milliseconds.
     pub fn created_at(&self) -> Timestamp {
         self.id.made_at()
     }
 
-    /// About how many bytes it takes in memory. Nothing that a sender may make long is left out.
+    /// Approximate size in memory. Includes every field that a sender can make long.
     pub fn bytes(&self) -> usize {
         let Content { body, html, headers, metadata, user_id, module, policy } = &self.content;
         let (Body::Text(body) | Body::Json(body)) = body;
         let others = [&self.template, &self.subject, &self.event_key, &self.correlation_id];
         let others = others.into_iter().chain([html, metadata, user_id, module]);
         let others: usize = others.flatten().map(String::len).sum();
-        let headers: usize = headers.iter().map(|(name, value)| HEADER + name.len() + value.len()).sum();
+        let headers: usize = headers.iter().map(|(name, value)| HEADER_SIZE + name.len() + value.len()).sum();
         let schedule = policy.as_ref().and_then(|policy| policy.schedule.as_deref()).map_or(0, size_of_val);
         let texts = self.to.len() + self.destination.len() + body.len();
         size_of::<Self>() + texts + others + headers + schedule
     }
 
-    /// When its first attempt is due if it is accepted at `now`.
+    /// The due time of the first attempt if accepted at `now`.
     pub fn first_due(&self, now: Timestamp) -> Timestamp {
         self.not_before.map_or(now, |start| start.max(now))
     }
@@ -304,8 +287,8 @@ mod tests {
     fn content_is_read_back_as_it_was_kept() {
         let mut content = Content::of(Body::Json("{\"a\": 1.0}".to_owned()));
         content.headers.insert("x-a".to_owned(), "1".to_owned());
-        let kept = serde_json::to_string(&content).unwrap();
-        assert_eq!(serde_json::from_str::<Content>(&kept).unwrap(), content);
+        let stored = serde_json::to_string(&content).unwrap();
+        assert_eq!(serde_json::from_str::<Content>(&stored).unwrap(), content);
     }
 
     #[test]
@@ -318,8 +301,8 @@ mod tests {
     #[test]
     fn a_kept_policy_that_is_no_longer_sound_counts_as_none() {
         let read = |policy: &str| {
-            let kept = format!(r#"{{"body":{{"text":"hello"}},"policy":{policy}}}"#);
-            serde_json::from_str::<Content>(&kept).unwrap().policy
+            let stored = format!(r#"{{"body":{{"text":"hello"}},"policy":{policy}}}"#);
+            serde_json::from_str::<Content>(&stored).unwrap().policy
         };
         assert!(read(r#"{"maxAttempts":3}"#).is_some());
         for unsound in [r#"{"maxAttempts":0}"#, r#"{"phaseOfTheMoon":"full"}"#, "7", "null"] {

@@ -1,7 +1,8 @@
-//! What to do about failures: how often, how long after, and when to give up.
+//! Retry policies: number of attempts, delays, and when to give up.
 //!
-//! A [`PolicyLayer`] is what a scope says, with every field optional. A [`PolicySet`] holds the layers of all scopes
-//! and resolves them into a [`Policy`], where every field is filled. [`decide`] applies it to one outcome.
+//! A [`PolicyLayer`] holds the settings of one scope, all of them optional. A [`PolicySet`] holds the layers
+//! of all scopes and resolves them into a [`Policy`], which has every field. [`decide`] applies it to one
+//! result.
 
 mod check;
 mod decide;
@@ -20,88 +21,85 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 pub use check::{
-    LONGEST_QUICK_LIMIT, LONGEST_TIMEOUT, MOST_ATTEMPTS, MOST_QUICK_TRIES, MOST_SCHEDULE_ENTRIES,
-    MOST_STATUS_CODES, MOST_TEMPLATE_ATTEMPTS,
+    MAX_ATTEMPTS, MAX_QUICK_LIMIT, MAX_QUICK_TRIES, MAX_SCHEDULE_ENTRIES, MAX_STATUS_CODES,
+    MAX_TEMPLATE_ATTEMPTS, MAX_TIMEOUT,
 };
-pub use decide::{BeforeSend, Decision, MOST_INTERRUPTIONS, Situation, decide, decide_before_send, is_past};
+pub use decide::{BeforeSend, Decision, MAX_INTERRUPTIONS, Situation, decide, decide_before_send, is_past};
 pub use layer::{PolicyLayer, QuickLayer};
 pub use preset::Preset;
 pub use preview::{Preview, PreviewedAttempt, preview};
 pub use quick::Quick;
 pub use resolve::resolve;
 pub use scope::{BadScope, Scope};
-pub use set::{PolicySet, Source, USUAL_LONGEST_TIMEOUT};
+pub use set::{DEFAULT_LONGEST_TIMEOUT, PolicySet, Source};
 
 use crate::failure::FailureType;
 use crate::jitter::{Base, Jitter};
 use crate::strategy::Backoff;
 
-/// A policy with every field filled. It is shown as a layer that says everything.
+/// A resolved policy. In JSON it is a layer with every field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
-    /// How the delays grow.
     pub backoff: Backoff,
-    /// How chance changes them.
     pub jitter: Jitter,
-    /// How many attempts a generation has, the first included.
+    /// Attempts of one generation, including the first.
     pub max_attempts: u32,
-    /// How long one try may take.
     pub timeout: Duration,
-    /// How old a notification may grow, where a scope says so; see [`Policy::max_age`].
+    /// `None` if no scope sets it; see [`Policy::max_age`].
     pub named_max_age: Option<Duration>,
-    /// Whether what is given up becomes a dead letter; otherwise it ends as Failed.
+    /// Whether a notification that is given up becomes a dead letter. Otherwise it ends as Failed.
     pub dead_letter: bool,
-    /// Whether `Retry-After` is a lower bound of scheduled retries.
+    /// Whether `Retry-After` is a lower bound for scheduled retries.
     pub honour_retry_after: bool,
-    /// The most that `Retry-After` can ask for.
+    /// Upper bound on `Retry-After`.
     pub maximum_retry_after: Duration,
-    /// The repeats inside one attempt.
+    /// Repeats within one attempt.
     pub quick: Quick,
-    /// Which failures are retried.
     pub retry_on: RetryOn,
 }
 
-/// The shortest wait between two tries of one notification, quick or scheduled, whatever strategy and jitter say. Without
-/// it a policy of many attempts without delays would be a loop that sends as fast as it can.
-pub const LEAST_WAIT: Duration = Duration::from_millis(10);
+/// Minimum wait between two tries of one notification, quick or scheduled. Without it a policy with many
+/// attempts and no delays would be a busy loop.
+pub const MIN_WAIT: Duration = Duration::from_millis(10);
 
-/// The least that [`Policy::max_age`] is where no scope names it.
-const LEAST_MAX_AGE: Duration = Duration::from_secs(24 * 3_600);
+/// Lower bound of [`Policy::max_age`] if no scope sets it.
+const DEFAULT_MIN_MAX_AGE: Duration = Duration::from_secs(24 * 3_600);
 
 impl Policy {
-    /// The delay after failed attempt `n` (1, 2, ..) as `draw` picks it, or none if the strategy never retries. It is at
-    /// least [`LEAST_WAIT`].
+    /// The delay after failed attempt `n` (1, 2, ..), picked by `draw`; `None` if the strategy never retries.
+    /// At least [`MIN_WAIT`].
     ///
-    /// The budget is not looked at: that is [`decide`]'s business.
+    /// [`decide`] checks the number of attempts, not this.
     pub fn delay_after(&self, n: u32, previous: Duration, draw: f64) -> Option<Duration> {
-        self.base(n, previous).map(|base| self.jitter.apply(base, draw).max(LEAST_WAIT))
+        self.base(n, previous).map(|base| self.jitter.apply(base, draw).max(MIN_WAIT))
     }
 
-    /// The shortest and longest delay after failed attempt `n`, if the previous one was at most `previous`.
+    /// The shortest and the longest delay after failed attempt `n`, if the previous delay was at most
+    /// `previous`.
     pub fn delay_range(&self, n: u32, previous: Duration) -> Option<(Duration, Duration)> {
         let (shortest, longest) = self.jitter.range(self.base(n, previous)?);
-        Some((shortest.max(LEAST_WAIT), longest.max(LEAST_WAIT)))
+        Some((shortest.max(MIN_WAIT), longest.max(MIN_WAIT)))
     }
 
-    /// The longest that all scheduled delays of a generation can add up to.
+    /// Upper bound on the sum of all scheduled delays of a generation.
     pub fn window(&self) -> Duration {
         self.delay_ranges().fold(Duration::ZERO, |sum, (_, longest)| sum.saturating_add(longest))
     }
 
-    /// How long after its first due time a notification is given up: twice the window and at least a day, unless named.
+    /// Maximum age, counted from the first due time. The default is twice the window, at least a day.
     pub fn max_age(&self) -> Duration {
-        self.named_max_age.unwrap_or_else(|| self.window().saturating_mul(2).max(LEAST_MAX_AGE))
+        self.named_max_age.unwrap_or_else(|| self.window().saturating_mul(2).max(DEFAULT_MIN_MAX_AGE))
     }
 
-    /// Whether a notification of that age is given up. The window is added up only for those older than a day.
-    pub fn is_outlived_by(&self, age: Duration) -> bool {
+    /// Whether a notification of this age is given up. The window is computed only beyond a day, because it
+    /// is slow.
+    pub fn is_exceeded_by(&self, age: Duration) -> bool {
         match self.named_max_age {
             Some(named) => age > named,
-            None => age > LEAST_MAX_AGE && age > self.max_age(),
+            None => age > DEFAULT_MIN_MAX_AGE && age > self.max_age(),
         }
     }
 
-    /// The layer that says everything that this policy says.
     pub fn to_layer(&self) -> PolicyLayer {
         let retry_on =
             FailureType::ALL.map(|failure_type| (failure_type, self.retry_on.allows(failure_type)));
@@ -125,7 +123,7 @@ impl Policy {
         }
     }
 
-    /// The ranges of the delays after each failed attempt but the last.
+    /// The ranges of the delays after each failed attempt except the last.
     fn delay_ranges(&self) -> impl Iterator<Item = (Duration, Duration)> + '_ {
         (1..self.max_attempts).scan(Duration::ZERO, |previous, n| {
             let range = self.delay_range(n, *previous)?;
@@ -151,15 +149,13 @@ impl Serialize for Policy {
 pub struct RetryOn([bool; FailureType::ALL.len()]);
 
 impl RetryOn {
-    /// Every failure is retried (S2's scheduled level).
+    /// For S2's scheduled level.
     pub const ALL: Self = Self([true; FailureType::ALL.len()]);
 
-    /// Whether a failure of that type is retried.
     pub const fn allows(&self, failure_type: FailureType) -> bool {
         self.0[failure_type as usize]
     }
 
-    /// Decides for one type.
     pub const fn set(&mut self, failure_type: FailureType, retried: bool) {
         self.0[failure_type as usize] = retried;
     }

@@ -1,21 +1,21 @@
-//! Why a notification ended without being delivered.
+//! Why a notification ended undelivered.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The reason of an end. The codes are part of the contract and are stored as they are.
+/// The codes are part of the API and are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// Every attempt of the generation was made.
+    /// All attempts of the generation failed.
     MaxAttemptsExceeded,
-    /// The failure is of a type that the policy does not retry.
+    /// The policy does not retry this type of failure.
     PermanentFailure,
-    /// It waited longer than its policy allows.
+    /// Older than its policy allows.
     MaxAgeExceeded,
-    /// Its lease had to be taken back too often.
+    /// Its lease was reclaimed too often.
     Interrupted,
-    /// A person gave it up.
+    /// Discarded by a user.
     Discarded,
-    /// An edited copy took its place.
+    /// Replaced by an edited copy.
     Replaced,
     /// Its subscription was disabled.
     SubscriptionDisabled,
@@ -26,7 +26,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
     pub const ALL: [Self; 9] = [
         Self::MaxAttemptsExceeded,
         Self::PermanentFailure,
@@ -39,7 +38,6 @@ impl Reason {
         Self::Suppressed,
     ];
 
-    /// The code in the API and in the store.
     pub const fn code(self) -> &'static str {
         match self {
             Self::MaxAttemptsExceeded => "MAX_ATTEMPTS_EXCEEDED",
@@ -54,7 +52,7 @@ impl Reason {
         }
     }
 
-    /// The reason in words, for where there is no error to tell.
+    /// The error text of an end that has no error of its own.
     pub const fn words(self) -> &'static str {
         match self {
             Self::MaxAttemptsExceeded => "every attempt failed",
@@ -69,7 +67,6 @@ impl Reason {
         }
     }
 
-    /// The reason with that code.
     pub fn from_code(code: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.code() == code)
     }

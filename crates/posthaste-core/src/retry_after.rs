@@ -7,15 +7,15 @@ use jiff::fmt::rfc2822::DateTimeParser;
 use crate::reply::RetryAfter;
 use crate::time::{Timestamp, civil, number};
 
-/// The longest header value that is looked at.
-const LONGEST: usize = 64;
+/// In bytes.
+const MAX_LENGTH: usize = 64;
 
-/// Reads a number of seconds or an HTTP date; anything else is as if the header were missing.
+/// Accepts a number of seconds or an HTTP date. Any other value counts as a missing header.
 ///
-/// A number too large to hold is a very long wait, which policies cut; it is no reason to come back sooner.
+/// A number that does not fit is taken as a very long wait, which the policy limits.
 pub fn parse(value: &str) -> Option<RetryAfter> {
     let value = value.trim();
-    if value.is_empty() || value.len() > LONGEST {
+    if value.is_empty() || value.len() > MAX_LENGTH {
         return None;
     }
     if value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -28,7 +28,7 @@ const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday",
 const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
-/// The three forms of RFC 9110, whose day of the week is not held against them.
+/// The three formats of RFC 9110. A wrong day of the week is accepted.
 fn http_date(value: &str) -> Option<Timestamp> {
     let words: Vec<&str> = value.split_ascii_whitespace().collect();
     let (day, (year, month, date), time) = match words.as_slice() {
@@ -58,20 +58,20 @@ fn full_year(year: &str) -> Option<i16> {
     number(year).filter(|_| year.len() == 4)
 }
 
-/// Two digits. RFC 9110 goes by the time of reading, which is not known here; 1970 to 2069 is what POSIX makes of them.
+/// A year of two digits means 1970 to 2069, as in POSIX. RFC 9110 would need the current time.
 fn short_year(year: &str) -> Option<i16> {
     let short: i16 = number(year).filter(|_| year.len() == 2)?;
     Some(if short < 70 { 2000 + short } else { 1900 + short })
 }
 
-/// Dates with an offset, which some servers send though HTTP knows none.
+/// Dates with an offset. Some servers send them, although HTTP has no such format.
 fn mail_date(value: &str) -> Option<Timestamp> {
     let date = DateTimeParser::new().parse_timestamp(value).ok()?;
     Some(Timestamp::from_micros(date.as_microsecond()))
 }
 
 impl RetryAfter {
-    /// How long to wait from `now`.
+    /// The wait from `now`.
     pub fn wait(self, now: Timestamp) -> Duration {
         match self {
             Self::In(wait) => wait,

@@ -1,87 +1,77 @@
-//! The nine states of a notification, and every arrow between them.
+//! The nine states of a notification, and all transitions between them.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Where a notification stands. Names and numbers are part of the contract.
+/// Names and codes are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum State {
-    /// Waits for its first attempt of a generation.
+    /// Waits for the first attempt of a generation.
     Pending = 0,
-    /// Its first attempt of a generation is under way.
+    /// The first attempt of a generation is running.
     Processing = 1,
-    /// Delivered.
     Succeeded = 2,
     /// Waits for a retry.
     RetryScheduled = 3,
-    /// A retry is under way.
+    /// A retry is running.
     Retrying = 4,
     /// Ended without a dead letter.
     Failed = 5,
-    /// Ended, kept for a person to act on.
+    /// Ended, kept for a user to act on.
     DeadLetter = 6,
-    /// Called off.
     Cancelled = 7,
-    /// Its time ran out.
+    /// `expiresAt` has passed.
     Expired = 8,
 }
 
-/// What can happen to a notification. Each event is one arrow, or one arrow per lane.
+/// What can happen to a notification. Each event is one transition, or one per lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// A node took it, to attempt it.
+    /// A node leased it.
     Claim,
-    /// The holder gives it back unsent, or its lease was taken back.
+    /// Given back unsent, or its lease was reclaimed.
     Release,
-    /// An attempt delivered it.
     Deliver,
-    /// An attempt failed for a passing reason.
+    /// An attempt failed, and there will be another.
     ScheduleRetry,
-    /// It will not be tried again by itself and becomes a dead letter.
+    /// Becomes a dead letter.
     Bury,
-    /// It will not be tried again and leaves no dead letter.
+    /// Ends without a dead letter.
     Fail,
-    /// A person or program called it off.
     Cancel,
-    /// `expiresAt` passed.
     Expire,
-    /// A dead letter opens a new generation, numbers from 1.
+    /// A dead letter starts a new generation; attempts count from 1.
     Requeue,
-    /// A failed one opens a new generation, numbers go on.
+    /// A new generation starts; attempts keep counting.
     Retry,
-    /// A dead letter is given up for good.
+    /// A dead letter is given up.
     Discard,
-    /// A dead letter was edited into a new notification.
+    /// A dead letter is replaced by an edited notification.
     Replace,
-    /// A discarded one comes back among the dead letters.
+    /// A discarded notification becomes a dead letter again.
     Restore,
     /// A hard bounce arrived after the delivery.
     Bounce,
 }
 
-/// A change of state that has no arrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("state: a notification that is {from} cannot {event}")]
 pub struct NoArrow {
-    /// The state it is in.
     pub from: State,
-    /// What was to happen.
     pub event: Event,
 }
 
-/// A number that names no state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("stateCode: {code} is not between 0 and 8")]
 pub struct UnknownState {
-    /// The number given.
     pub code: u8,
 }
 
 impl State {
-    /// Every state, in the order of their numbers.
+    /// In the order of their codes.
     pub const ALL: [Self; 9] = [
         Self::Pending,
         Self::Processing,
@@ -94,7 +84,7 @@ impl State {
         Self::Expired,
     ];
 
-    /// The state that `event` leads to: all arrows there are.
+    /// The only transitions that exist.
     pub const fn next(self, event: Event) -> Result<Self, NoArrow> {
         use State::{
             Cancelled, DeadLetter, Expired, Failed, Pending, Processing, RetryScheduled, Retrying, Succeeded,
@@ -117,17 +107,14 @@ impl State {
         }
     }
 
-    /// The number in the API and in the store.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The state with that number.
     pub fn from_code(code: u8) -> Result<Self, UnknownState> {
         Self::ALL.get(usize::from(code)).copied().ok_or(UnknownState { code })
     }
 
-    /// The name in the API.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -142,7 +129,7 @@ impl State {
         }
     }
 
-    /// The coarse status of S3.
+    /// The status of S3, which has fewer values.
     pub const fn status(self) -> &'static str {
         match self {
             Self::Pending => "queued",
@@ -155,7 +142,7 @@ impl State {
         }
     }
 
-    /// The state in words for people (S1), with the running or next attempt and how many there may be.
+    /// The text for people (S1), with the current or next attempt and the maximum.
     pub fn words(self, attempt: u32, of: u32) -> String {
         match self {
             Self::Pending => "Queued".to_owned(),
@@ -169,7 +156,7 @@ impl State {
         }
     }
 
-    /// Whether nothing more happens by itself.
+    /// Whether only an act of a user can change it.
     pub const fn is_end(self) -> bool {
         match self {
             Self::Pending | Self::Processing | Self::RetryScheduled | Self::Retrying => false,
@@ -177,12 +164,11 @@ impl State {
         }
     }
 
-    /// Whether a node holds it.
     pub const fn is_leased(self) -> bool {
         matches!(self, Self::Processing | Self::Retrying)
     }
 
-    /// The live state, which is not stored but follows from the lane and from whether a node holds a lease.
+    /// The state of a queued notification. It is not stored, but derived from lane and lease.
     pub const fn live(lane: Lane, leased: Leased) -> Self {
         match (lane, leased) {
             (Lane::Main, Leased::No) => Self::Pending,
@@ -220,26 +206,21 @@ impl fmt::Display for Event {
     }
 }
 
-/// First attempts and retries wait in lanes of their own, so that retries never starve new notifications (S2).
+/// First attempts and retries have separate lanes, so that retries never starve new notifications (S2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Lane {
-    /// First attempts.
     Main = 0,
-    /// Retries.
     Retry = 1,
 }
 
 impl Lane {
-    /// Both lanes.
     pub const ALL: [Self; 2] = [Self::Main, Self::Retry];
 
-    /// The number in the store.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The lane with that number.
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Self::Main),
@@ -249,12 +230,9 @@ impl Lane {
     }
 }
 
-/// Whether a node holds a queued notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leased {
-    /// It waits.
     No,
-    /// A node works on it.
     Yes,
 }
 

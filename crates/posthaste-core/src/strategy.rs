@@ -1,37 +1,36 @@
-//! How long to wait after a failed attempt, before chance and the shortest wait have their say.
+//! The delay after a failed attempt, before jitter and the minimum wait.
 //!
-//! Invariant: no number overflows. A delay too long to hold is the longest one there is, or the cap.
+//! Invariant: nothing overflows. A delay that does not fit becomes the cap or `Duration::MAX`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The rule by which delays grow. The numbers are those of S0; the names are part of the contract.
+/// How delays grow. The codes are those of S0, the names are part of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[repr(u8)]
 pub enum Strategy {
-    /// Never retried.
+    /// No retries.
     None = 0,
     /// The same delay each time.
     Fixed = 1,
-    /// A delay that is multiplied each time.
+    /// The delay is multiplied each time.
     Exponential = 2,
-    /// A delay that grows by the same amount each time.
+    /// The delay grows by the same amount each time.
     Linear = 3,
-    /// No delay but [`crate::policy::LEAST_WAIT`].
+    /// Only [`crate::policy::MIN_WAIT`].
     Immediate = 4,
-    /// Delays from a list, the last one again and again.
+    /// Delays from a list; the last one repeats.
     Schedule = 5,
 }
 
 impl Strategy {
-    /// Every strategy, in the order of their numbers.
+    /// In the order of their codes.
     pub const ALL: [Self; 6] =
         [Self::None, Self::Fixed, Self::Exponential, Self::Linear, Self::Immediate, Self::Schedule];
 
-    /// The name in the API and in configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -43,30 +42,26 @@ impl Strategy {
         }
     }
 
-    /// The strategy with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|strategy| strategy.name() == name)
     }
 
-    /// The number of the strategy.
     pub const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The strategy with that number.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 }
 
-/// A strategy with its figures.
+/// A strategy with its parameters.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Backoff {
-    /// The rule.
     pub strategy: Strategy,
     /// The delay after the first failed attempt.
     pub initial_delay: Duration,
-    /// By how much an exponential delay grows.
+    /// Factor of exponential delays.
     pub multiplier: f64,
     /// The cap of exponential and linear delays.
     pub maximum_delay: Option<Duration>,
@@ -75,7 +70,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after failed attempt `n` of the generation (1, 2, ..), or none if there is no retry.
+    /// The delay after failed attempt `n` of the generation (1, 2, ..); `None` if there is no retry.
     pub fn nominal(&self, n: u32) -> Option<Duration> {
         let step = n.saturating_sub(1);
         match self.strategy {
@@ -89,15 +84,15 @@ impl Backoff {
             Strategy::Immediate => Some(Duration::ZERO),
             Strategy::Schedule => {
                 let at = usize::try_from(step).unwrap_or(usize::MAX);
-                // A checked policy has entries; without them the first delay is the only one known.
+                // A checked policy has entries. The initial delay is a fallback.
                 Some(*self.schedule.get(at).or(self.schedule.last()).unwrap_or(&self.initial_delay))
             }
         }
     }
 
-    /// The least that decorrelated jitter may wait after failed attempt `n`.
+    /// Lower bound of decorrelated jitter after failed attempt `n`.
     ///
-    /// Where delays are listed or zero the nominal delay itself is the floor, so that a schedule is never undercut.
+    /// For schedules and zero delays it is the nominal delay, so that jitter never goes below a schedule.
     pub(crate) fn floor(&self, n: u32) -> Duration {
         match self.strategy {
             Strategy::Fixed | Strategy::Exponential | Strategy::Linear => self.nominal(1).unwrap_or_default(),
@@ -110,13 +105,13 @@ impl Backoff {
     }
 }
 
-/// A duration times a factor, rounded to the nanosecond and held within what a `Duration` can be.
+/// A duration times a factor, rounded to the nanosecond, saturating.
 pub(crate) fn scale(duration: Duration, factor: f64) -> Duration {
-    // A float turns into an integer by saturation: infinity is the most, NaN (zero times infinity) is zero.
+    // The cast saturates: infinity becomes the maximum, NaN (zero times infinity) becomes zero.
     from_nanos((duration.as_nanos() as f64 * factor).round() as u128)
 }
 
-/// The duration of that many nanoseconds, or the longest one.
+/// Saturates at `Duration::MAX`.
 pub(crate) fn from_nanos(nanos: u128) -> Duration {
     const SECOND: u128 = 1_000_000_000;
     match (u64::try_from(nanos / SECOND), u32::try_from(nanos % SECOND)) {

@@ -1,4 +1,4 @@
-//! Points in time: UTC, whole microseconds, with arithmetic that saturates instead of overflowing.
+//! Timestamps: UTC, whole microseconds, saturating arithmetic.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use jiff::SignedDuration;
 use jiff::civil::DateTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A point in time as microseconds since the Unix epoch.
+/// Microseconds since the Unix epoch.
 ///
-/// The range is that of RFC 3339 (years 0000 to 9999), so every value can be shown; arithmetic stops at its ends.
+/// The range is that of RFC 3339 (years 0000 to 9999), so every value can be shown. Arithmetic saturates at
+/// its ends.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
-/// A text that is not an RFC 3339 time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not an RFC 3339 time with seconds and an offset, such as 2026-04-15T10:45:30.000Z")]
 pub struct BadTimestamp {
@@ -22,14 +22,11 @@ pub struct BadTimestamp {
 }
 
 impl Timestamp {
-    /// The start of 1970.
     pub const EPOCH: Self = Self(0);
-    /// The latest time that can be shown.
     pub const MAX: Self = Self(253_402_300_800_000_000 - 1);
-    /// The earliest time that can be shown.
     pub const MIN: Self = Self(-62_167_219_200_000_000);
 
-    /// The time that many microseconds after the epoch, held within the calendar.
+    /// Saturates at the ends of the range.
     pub const fn from_micros(micros: i64) -> Self {
         if micros > Self::MAX.0 {
             Self::MAX
@@ -40,56 +37,55 @@ impl Timestamp {
         }
     }
 
-    /// The time that many milliseconds after the epoch, held within the calendar.
+    /// Saturates at the ends of the range.
     pub const fn from_millis(millis: i64) -> Self {
         Self::from_micros(millis.saturating_mul(1_000))
     }
 
-    const fn is_held(self) -> bool {
+    const fn is_in_range(self) -> bool {
         Self::MIN.0 <= self.0 && self.0 <= Self::MAX.0
     }
 
-    /// Microseconds since the epoch.
     pub const fn as_micros(self) -> i64 {
         self.0
     }
 
-    /// Milliseconds since the epoch, rounded down.
+    /// Rounded down.
     pub const fn as_millis(self) -> i64 {
         self.0.div_euclid(1_000)
     }
 
-    /// Whole hours since the epoch: the bucket that ends are counted in.
+    /// Rounded down. Ends are counted per hour.
     pub const fn as_hours(self) -> i64 {
         self.0.div_euclid(3_600_000_000)
     }
 
-    /// This time and `delay` later; the end of the calendar if that lies beyond it.
+    /// Saturates at [`Self::MAX`].
     #[must_use]
     pub fn later(self, delay: Duration) -> Self {
         Self::from_micros(self.0.saturating_add(micros(delay)))
     }
 
-    /// This time and `delay` earlier; the start of the calendar if that lies before it.
+    /// Saturates at [`Self::MIN`].
     #[must_use]
     pub fn earlier(self, delay: Duration) -> Self {
         Self::from_micros(self.0.saturating_sub(micros(delay)))
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }
 }
 
-/// A duration in whole microseconds, the most that fits where it does not.
+/// Whole microseconds, saturating.
 pub fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = START
+        let shown = EPOCH_DATE
             .checked_add(SignedDuration::from_millis(self.as_millis()))
             .expect("a Timestamp is held within the calendar");
         write!(out, "{:04}-{:02}-{:02}T", shown.year(), shown.month(), shown.day())?;
@@ -112,18 +108,19 @@ impl FromStr for Timestamp {
     }
 }
 
-/// The calendar's name for the epoch.
-const START: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+/// The epoch as a calendar date.
+const EPOCH_DATE: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 const MINUTE: i64 = 60_000_000;
 
-/// A time of the calendar in UTC; none if there is no such day, minute or second.
+/// Converts a calendar time in UTC; `None` if it does not exist.
 pub(crate) fn civil(date: (i16, i8, i8), hour: i8, minute: i8, second: i8) -> Option<Timestamp> {
     let time = DateTime::new(date.0, date.1, date.2, hour, minute, second, 0).ok()?;
-    Some(Timestamp(i64::try_from(time.duration_since(START).as_micros()).ok()?)).filter(|time| time.is_held())
+    Some(Timestamp(i64::try_from(time.duration_since(EPOCH_DATE).as_micros()).ok()?))
+        .filter(|time| time.is_in_range())
 }
 
-/// Reads what RFC 3339 allows and nothing else: `2026-04-15T10:45:30`, up to nine digits of a fraction, an offset.
+/// Accepts exactly RFC 3339: `2026-04-15T10:45:30`, up to nine digits of a fraction, an offset.
 fn read(text: &str) -> Option<Timestamp> {
     let (moment, rest) = text.split_at_checked(19)?;
     let bytes = moment.as_bytes();
@@ -135,16 +132,16 @@ fn read(text: &str) -> Option<Timestamp> {
     let (hour, minute) = (number(&moment[11..13])?, number(&moment[14..16])?);
     let second: i64 = number(&moment[17..])?;
     let (micros, rest) = fraction(rest)?;
-    let begun = civil(date, hour, minute, 0)?.0 - offset(rest)? * MINUTE;
-    // A leap second ends a day; it is the first second of the next one here, where days have no such second.
-    let leaps = begun.div_euclid(MINUTE).rem_euclid(24 * 60) == 24 * 60 - 1;
-    if second > if leaps { 60 } else { 59 } {
+    let minute_start = civil(date, hour, minute, 0)?.0 - offset(rest)? * MINUTE;
+    // A leap second is the last second of a day. It becomes the first second of the next day.
+    let may_leap = minute_start.div_euclid(MINUTE).rem_euclid(24 * 60) == 24 * 60 - 1;
+    if second > if may_leap { 60 } else { 59 } {
         return None;
     }
-    Some(Timestamp(begun + second * 1_000_000 + micros)).filter(|time| time.is_held())
+    Some(Timestamp(minute_start + second * 1_000_000 + micros)).filter(|time| time.is_in_range())
 }
 
-/// The microseconds of a fraction, what is finer cut off, and what follows it.
+/// The microseconds of a fraction, rounded down, and the rest of the text.
 fn fraction(rest: &str) -> Option<(i64, &str)> {
     let Some(behind) = rest.strip_prefix('.') else { return Some((0, rest)) };
     let end = behind.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(behind.len());
@@ -171,7 +168,7 @@ fn offset(text: &str) -> Option<i64> {
     (hours <= 23 && minutes <= 59).then_some(sign * (hours * 60 + minutes))
 }
 
-/// A number of ASCII digits alone: no sign and no blank.
+/// Only ASCII digits: no sign and no space.
 pub(crate) fn number<T: FromStr>(digits: &str) -> Option<T> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }

@@ -1,6 +1,6 @@
 //! S3: the `NOTIFY_` variables, as lines of an environment file or as a JSON object.
 //!
-//! A variable that is missing has S3's default. `NOTIFY_MAX_RETRIES` counts attempts there, the first included.
+//! A missing variable has S3's default. `NOTIFY_MAX_RETRIES` counts attempts, including the first.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ const TIMEOUT: &str = "NOTIFY_ADAPTER_TIMEOUT_SEC";
 const BASE: &str = "NOTIFY_BACKOFF_BASE_SEC";
 const PERCENT: &str = "NOTIFY_BACKOFF_JITTER_PERCENT";
 
-/// The cap of S3's backoff, which no variable changes.
+/// The cap of S3's backoff. No variable changes it.
 const CAP: Duration = Duration::from_secs(480);
 
-/// Reads lines of the form `NAME=value`, with `export`, quotes and comments as shells have them.
+/// Accepts lines of the form `NAME=value`, with `export`, quotes and comments as in a shell.
 pub(super) fn from_lines(text: &str) -> Result<Imported, BadField> {
     let mut map = Map::new();
     for line in text.lines().map(str::trim) {
@@ -38,8 +38,8 @@ pub(super) fn from_lines(text: &str) -> Result<Imported, BadField> {
     read(&Value::Object(map))
 }
 
-/// Reads the variables from an object. Those of other services are left out with a warning that does not show their
-/// values.
+/// Reads the variables from an object. Variables of other services are left out, with a warning that does not
+/// show their values.
 pub(super) fn read(document: &Value) -> Result<Imported, BadField> {
     let all = document.as_object().into_iter().flatten();
     let (ours, others): (Vec<_>, Vec<_>) = all.partition(|(name, _)| name.starts_with(PREFIX));

@@ -2,7 +2,7 @@
 
 const EXPECTED: &str = "is neither a time such as 05:00, a weekday, nor never, disabled or n/a";
 
-/// The cron expression for a time of day, a weekday, or both; none if the scan is off.
+/// The cron expression for a time of day, a weekday, or both; `None` if the scan is off.
 pub(super) fn cron(text: &str) -> Result<Option<String>, String> {
     let lower = text.trim().to_ascii_lowercase();
     if matches!(lower.as_str(), "never" | "disabled" | "n/a") {
@@ -22,7 +22,7 @@ pub(super) fn cron(text: &str) -> Result<Option<String>, String> {
     found.map(Some).ok_or_else(|| format!("`{shown}` {EXPECTED}"))
 }
 
-/// `hh:mm`, or `hh:mm:00`: cron knows no seconds.
+/// `hh:mm`, or `hh:mm:00`, because cron has no seconds.
 fn time(text: &str) -> Option<(u8, u8)> {
     let (hour, rest) = text.split_once(':')?;
     let minute = match rest.split_once(':') {
@@ -38,7 +38,7 @@ fn digits(text: &str, below: u8) -> Option<u8> {
     plain.then(|| text.parse().ok()).flatten().filter(|number| *number < below)
 }
 
-/// The number of a weekday in cron, from its English name or the first three letters of it.
+/// The cron number of a weekday, from its English name or the first three letters.
 fn weekday(text: &str) -> Option<usize> {
     let days = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
     days.iter().position(|day| *day == text || day[..3] == *text)

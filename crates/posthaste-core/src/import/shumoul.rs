@@ -1,7 +1,7 @@
 //! S0: the policy JSON of one channel.
 //!
-//! `enabled: false` becomes the strategy none: the first failure is final, the figures stay for the day it is switched
-//! on. S0 knows no jitter, so there is none. Failure types without a flag of their own keep the usual rule.
+//! `enabled: false` becomes the strategy `none`: the first failure is final. The other settings are kept for
+//! when it is enabled again. S0 has no jitter. Failure types without a flag keep their default.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use serde_json::Value;
 use super::{Imported, checked, flag, number, seconds, whole};
 use crate::channel::Channel;
 use crate::failure::FailureType;
-use crate::fields::{BadField, Fields, glimpse};
+use crate::fields::{BadField, Fields, excerpt};
 use crate::jitter::Jitter;
 use crate::policy::PolicyLayer;
 use crate::strategy::Strategy;
 
 /// Fields that only S0 has.
-pub(super) const SIGNS: [&str; 5] =
+pub(super) const KEY_FIELDS: [&str; 5] =
     ["retryStrategy", "initialDelaySeconds", "maximumDelaySeconds", "backoffMultiplier", "deadLetterEnabled"];
 
 const FLAGS: [(&str, FailureType); 9] = [
@@ -69,7 +69,7 @@ fn retry_on(fields: &mut Fields<'_>) -> Result<BTreeMap<FailureType, bool>, BadF
     Ok(retry_on)
 }
 
-/// SignalR is S0's way to reach an open page, which is our in-app channel.
+/// S0 reaches an open page by SignalR, which is our in-app channel.
 fn channel(fields: &mut Fields<'_>) -> Result<Option<Channel>, BadField> {
     let Some(value) = fields.take("channel")? else { return Ok(None) };
     let name = value.as_str().map(str::to_ascii_lowercase);
@@ -81,7 +81,7 @@ fn channel(fields: &mut Fields<'_>) -> Result<Option<Channel>, BadField> {
         (Some(6), _) | (_, Some("whatsapp")) => Channel::Whatsapp,
         _ => {
             let all = "Email 1, Sms 2, Push 3, InApp 4, SignalR 5 or WhatsApp 6";
-            return Err(fields.bad("channel", format!("must be {all}, not {}", glimpse(value))));
+            return Err(fields.bad("channel", format!("must be {all}, not {}", excerpt(value))));
         }
     };
     Ok(Some(found))
@@ -98,7 +98,7 @@ fn strategy(fields: &mut Fields<'_>) -> Result<Option<Strategy>, BadField> {
         (Some(4), _) | (_, Some("immediate")) => Strategy::Immediate,
         _ => {
             let all = "None 0, Fixed 1, ExponentialBackoff 2, Linear 3 or Immediate 4";
-            return Err(fields.bad("retryStrategy", format!("must be {all}, not {}", glimpse(value))));
+            return Err(fields.bad("retryStrategy", format!("must be {all}, not {}", excerpt(value))));
         }
     };
     Ok(Some(found))

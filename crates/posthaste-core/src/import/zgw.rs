@@ -1,7 +1,7 @@
 //! S2: the JSON sections `PollyConfig`, `Hangfire` and `CircuitBreaker`.
 //!
-//! Polly's retries become quick tries, Hangfire's the schedule. Hangfire makes no distinction between failures, so
-//! every failure type is retried there, without jitter. Sections of other names are left out with a warning.
+//! Polly's retries become quick tries, Hangfire's become the schedule. Hangfire retries every failure type,
+//! without jitter. Other sections are left out with a warning.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,15 +11,14 @@ use serde_json::{Map, Value};
 use super::{ExpireFailed, Imported, ImportedBreaker, ImportedJobs, checked, flag, scan, whole};
 use crate::duration::{parse, show};
 use crate::failure::FailureType;
-use crate::fields::{BadField, Fields, glimpse};
+use crate::fields::{BadField, Fields, excerpt};
 use crate::jitter::Jitter;
-use crate::policy::quick::{QuickBackoff, USUAL_LIMIT, When};
-use crate::policy::{LONGEST_QUICK_LIMIT, MOST_QUICK_TRIES, PolicyLayer, QuickLayer};
+use crate::policy::quick::{DEFAULT_LIMIT, QuickBackoff, When};
+use crate::policy::{MAX_QUICK_LIMIT, MAX_QUICK_TRIES, PolicyLayer, QuickLayer};
 
-/// The sections that are understood.
 pub(super) const SECTIONS: [&str; 3] = ["PollyConfig", "Hangfire", "CircuitBreaker"];
 
-/// The sender that counts where Polly is set up for several.
+/// The sender that is used if Polly configures several.
 const SENDER: &str = "NotificatiesSender";
 const CODES: &str = "AddRetryOnHttpStatusCodes";
 
@@ -43,28 +42,29 @@ pub(super) fn read(document: &Value) -> Result<Imported, BadField> {
     Ok(imported)
 }
 
-/// `AddRetryOnHttpStatusCodes` is documented directly under `PollyConfig` and shown inside the sender; both are read.
+/// `AddRetryOnHttpStatusCodes` is documented directly under `PollyConfig`, but its example is inside the
+/// sender. Both are read.
 fn polly(section: &Value, imported: &mut Imported) -> Result<(), BadField> {
     let Value::Object(map) = section else {
-        return Err(BadField::new("PollyConfig", format!("must be an object, not {}", glimpse(section))));
+        return Err(BadField::new("PollyConfig", format!("must be an object, not {}", excerpt(section))));
     };
     let mut quick = QuickLayer::default();
     if let Some(list) = map.get(CODES) {
         quick.status_codes =
             Some(status_codes(list, &format!("PollyConfig.{CODES}"), &mut imported.warnings)?);
     }
-    if let Some((name, sender_section)) = the_sender(map, &mut imported.warnings)? {
+    if let Some((name, sender_section)) = pick_sender(map, &mut imported.warnings)? {
         let path = format!("PollyConfig.{}", short(name));
         sender(&path, sender_section, &mut quick, imported)?;
     }
     if quick != QuickLayer::default() {
-        // Polly also repeats what may have had an effect, whatever the scopes below would say.
+        // Polly also repeats requests that may have had an effect. The scopes below must not change that.
         imported.policy.quick = Some(QuickLayer { when: Some(When::Any), ..quick });
     }
     Ok(())
 }
 
-fn the_sender<'a>(
+fn pick_sender<'a>(
     map: &'a Map<String, Value>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<(&'a String, &'a Value)>, BadField> {
@@ -114,23 +114,23 @@ fn backoff(fields: &mut Fields<'_>) -> Result<Option<QuickBackoff>, BadField> {
     fields.name("BackoffType", find, "Constant, Linear, Exponential")
 }
 
-/// Polly has no limit on its waits; ours is raised to what its figures need, within reason.
+/// Polly does not limit its waits. Our limit is raised as far as its settings need, up to a maximum.
 fn raise_limit(
     retry: &Fields<'_>,
     quick: &mut QuickLayer,
     warnings: &mut Vec<String>,
 ) -> Result<(), BadField> {
     let (Some(tries), Some(delay)) = (quick.tries, quick.delay) else { return Ok(()) };
-    if tries > MOST_QUICK_TRIES {
-        return Err(retry.bad("MaxRetryAttempts", format!("must be at most {MOST_QUICK_TRIES}, not {tries}")));
+    if tries > MAX_QUICK_TRIES {
+        return Err(retry.bad("MaxRetryAttempts", format!("must be at most {MAX_QUICK_TRIES}, not {tries}")));
     }
     let backoff = quick.backoff.unwrap_or(QuickBackoff::Exponential);
-    let waits = backoff.longest(delay, tries);
-    if waits > LONGEST_QUICK_LIMIT {
-        let reason = format!("the waits add up to {}, more than {}", show(waits), show(LONGEST_QUICK_LIMIT));
+    let waits = backoff.total_wait(delay, tries);
+    if waits > MAX_QUICK_LIMIT {
+        let reason = format!("the waits add up to {}, more than {}", show(waits), show(MAX_QUICK_LIMIT));
         return Err(retry.bad("MaxRetryAttempts", reason));
     }
-    if waits > USUAL_LIMIT {
+    if waits > DEFAULT_LIMIT {
         quick.limit = Some(waits);
         let path = retry.path("MaxRetryAttempts");
         warnings.push(format!("{path}: the waits add up to {}, so quick.limit was raised", show(waits)));
@@ -138,12 +138,12 @@ fn raise_limit(
     Ok(())
 }
 
-/// Codes separated by semicolons. The documentation's `...` stands for nothing and is ignored with a warning.
+/// Codes separated by semicolons. The `...` of the documentation's example is ignored with a warning.
 fn status_codes(value: &Value, path: &str, warnings: &mut Vec<String>) -> Result<Vec<u16>, BadField> {
     let bad = |reason: String| BadField::new(path, reason);
     let text = value
         .as_str()
-        .ok_or_else(|| bad(format!("must be a text such as `404;409`, not {}", glimpse(value))))?;
+        .ok_or_else(|| bad(format!("must be a text such as `404;409`, not {}", excerpt(value))))?;
     let mut codes = Vec::new();
     for entry in text.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
         if entry == "..." {
@@ -152,7 +152,7 @@ fn status_codes(value: &Value, path: &str, warnings: &mut Vec<String>) -> Result
         }
         let code = entry.parse().map_err(|_| bad(format!("`{}` is not a status code", short(entry))))?;
         if !(300..=599).contains(&code) {
-            return Err(bad(format!("{code} is no status of a failure (300 to 599)")));
+            return Err(bad(format!("{code} is not a failure status (300 to 599)")));
         }
         if !codes.contains(&code) {
             codes.push(code);
@@ -164,7 +164,7 @@ fn status_codes(value: &Value, path: &str, warnings: &mut Vec<String>) -> Result
 fn hangfire(section: &Value, imported: &mut Imported) -> Result<(), BadField> {
     let mut fields = Fields::of("Hangfire", section)?;
     if let Some(text) = fields.text("RetrySchedule")? {
-        let entry = |entry: &str| a_span(entry).map_err(|reason| fields.bad("RetrySchedule", reason));
+        let entry = |entry: &str| parse_span(entry).map_err(|reason| fields.bad("RetrySchedule", reason));
         let entries = text.split(';').map(str::trim).filter(|entry| !entry.is_empty());
         let schedule = entries.map(entry).collect::<Result<Vec<_>, _>>()?;
         imported.policy = PolicyLayer {
@@ -208,11 +208,11 @@ fn breaker(section: &Value, imported: &mut Imported) -> Result<(), BadField> {
 
 fn span(fields: &mut Fields<'_>, name: &'static str) -> Result<Option<Duration>, BadField> {
     let text = fields.text(name)?;
-    text.map(a_span).transpose().map_err(|reason| fields.bad(name, reason))
+    text.map(parse_span).transpose().map_err(|reason| fields.bad(name, reason))
 }
 
-/// A span with a colon. A bare number means days in .NET and seconds here, so it is refused rather than guessed.
-fn a_span(text: &str) -> Result<Duration, String> {
+/// A span with a colon. A plain number means days in .NET and seconds here, so it is refused.
+fn parse_span(text: &str) -> Result<Duration, String> {
     if !text.contains(':') {
         return Err(format!("`{}` is not a span such as 00:00:30 or 0.00:15", short(text)));
     }

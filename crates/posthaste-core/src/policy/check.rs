@@ -1,7 +1,7 @@
-//! Refuses policies that would do harm, with the field and the reason.
+//! Refuses harmful policies, with the field and the reason.
 //!
-//! Fields that come from another scope are not known here. What only their meeting could break is held at the time of
-//! use instead: quick waits stop at their limit, and every delay saturates.
+//! Fields of other scopes are not known here. Harmful combinations are limited at the time of use: quick
+//! waits stop at their limit, and every delay saturates.
 
 use std::time::Duration;
 
@@ -13,23 +13,19 @@ use crate::fields::BadField;
 use crate::jitter::Jitter;
 use crate::strategy::Strategy;
 
-/// The most attempts that a generation can have.
-pub const MOST_ATTEMPTS: u32 = 1_000;
-/// The most attempts that a template can ask for (S1).
-pub const MOST_TEMPLATE_ATTEMPTS: u32 = 5;
-/// The most entries of a schedule.
-pub const MOST_SCHEDULE_ENTRIES: usize = 100;
-/// The most quick tries of one attempt.
-pub const MOST_QUICK_TRIES: u32 = 20;
-/// The most status codes that can be listed for quick tries.
-pub const MOST_STATUS_CODES: usize = 100;
-/// The most that quick waits can add up to, even with the limit raised.
-pub const LONGEST_QUICK_LIMIT: Duration = Duration::from_secs(60);
+pub const MAX_ATTEMPTS: u32 = 1_000;
+/// From S1.
+pub const MAX_TEMPLATE_ATTEMPTS: u32 = 5;
+pub const MAX_SCHEDULE_ENTRIES: usize = 100;
+pub const MAX_QUICK_TRIES: u32 = 20;
+pub const MAX_STATUS_CODES: usize = 100;
+/// Upper bound on the sum of quick waits, for every scope.
+pub const MAX_QUICK_LIMIT: Duration = Duration::from_secs(60);
 /// Upper bound on the timeout of one try, for every scope.
-pub const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
+pub const MAX_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl PolicyLayer {
-    /// Checks what can be checked without knowing the other scopes.
+    /// Checks everything that does not depend on other scopes.
     pub fn check(&self) -> Result<(), BadField> {
         self.check_lengths()?;
         self.check_delays()?;
@@ -40,7 +36,7 @@ impl PolicyLayer {
         }
     }
 
-    /// Checks the layer for the scope that it is meant for.
+    /// Checks the layer, with the rules of its scope.
     pub fn check_for(&self, scope: &Scope) -> Result<(), BadField> {
         self.check()?;
         match scope {
@@ -49,7 +45,7 @@ impl PolicyLayer {
         }
     }
 
-    /// Checks that the layer asks for no longer timeout than `longest`, by itself or by its preset.
+    /// Checks that the timeout of the layer or of its preset is at most `longest`.
     pub(super) fn check_timeout(&self, longest: Duration) -> Result<(), BadField> {
         match (self.timeout, self.own_timeout()) {
             (Some(timeout), _) if timeout > longest => {
@@ -73,7 +69,7 @@ impl PolicyLayer {
         }
     }
 
-    /// What is longer than any duration that can be read would be lost when the layer is read back.
+    /// A longer duration could not be read back.
     fn check_lengths(&self) -> Result<(), BadField> {
         let plus = match self.jitter {
             Some(Jitter::Plus(most)) => Some(most),
@@ -112,9 +108,8 @@ impl PolicyLayer {
             Some(schedule) if schedule.is_empty() => {
                 Err(BadField::new("schedule", "is empty; use the strategy none for no retries"))
             }
-            Some(schedule) if schedule.len() > MOST_SCHEDULE_ENTRIES => {
-                let reason =
-                    format!("has {} entries; at most {MOST_SCHEDULE_ENTRIES} are taken", schedule.len());
+            Some(schedule) if schedule.len() > MAX_SCHEDULE_ENTRIES => {
+                let reason = format!("has {} entries; the limit is {MAX_SCHEDULE_ENTRIES}", schedule.len());
                 Err(BadField::new("schedule", reason))
             }
             None if self.strategy == Some(Strategy::Schedule) && !self.preset_has_schedule() => {
@@ -126,17 +121,14 @@ impl PolicyLayer {
 
     fn check_budget(&self) -> Result<(), BadField> {
         if let Some(attempts) = self.max_attempts
-            && !(1..=MOST_ATTEMPTS).contains(&attempts)
+            && !(1..=MAX_ATTEMPTS).contains(&attempts)
         {
-            return Err(BadField::new(
-                "maxAttempts",
-                format!("must be 1 to {MOST_ATTEMPTS}, not {attempts}"),
-            ));
+            return Err(BadField::new("maxAttempts", format!("must be 1 to {MAX_ATTEMPTS}, not {attempts}")));
         }
         if let Some(timeout) = self.timeout
-            && !(timeout > Duration::ZERO && timeout <= LONGEST_TIMEOUT)
+            && !(timeout > Duration::ZERO && timeout <= MAX_TIMEOUT)
         {
-            let reason = format!("must be more than 0s and at most {}", show(LONGEST_TIMEOUT));
+            let reason = format!("must be more than 0s and at most {}", show(MAX_TIMEOUT));
             return Err(BadField::new("timeout", format!("{reason}, not {}", show(timeout))));
         }
         if self.max_age == Some(Duration::ZERO) {
@@ -145,7 +137,7 @@ impl PolicyLayer {
         Ok(())
     }
 
-    /// A template's attempts are counted however it sets them: by number, by schedule or by preset.
+    /// A template can set its attempts by number, by schedule or by preset.
     fn check_template(&self) -> Result<(), BadField> {
         let scheduled = match self.own_strategy() {
             Some(Strategy::Schedule) => self.schedule.as_ref().map(|schedule| attempts_of(schedule)),
@@ -158,9 +150,9 @@ impl PolicyLayer {
             (None, None, Some(attempts)) => ("preset", attempts),
             (None, None, None) => return Ok(()),
         };
-        if attempts > MOST_TEMPLATE_ATTEMPTS {
+        if attempts > MAX_TEMPLATE_ATTEMPTS {
             let reason =
-                format!("a template has at most {MOST_TEMPLATE_ATTEMPTS} attempts, this makes {attempts}");
+                format!("a template has at most {MAX_TEMPLATE_ATTEMPTS} attempts, this makes {attempts}");
             return Err(BadField::new(field, reason));
         }
         Ok(())
@@ -173,14 +165,14 @@ impl PolicyLayer {
 
 fn check_quick(quick: &QuickLayer, preset: Option<&Policy>) -> Result<(), BadField> {
     if let Some(tries) = quick.tries
-        && tries > MOST_QUICK_TRIES
+        && tries > MAX_QUICK_TRIES
     {
-        return Err(BadField::new("quick.tries", format!("must be at most {MOST_QUICK_TRIES}, not {tries}")));
+        return Err(BadField::new("quick.tries", format!("must be at most {MAX_QUICK_TRIES}, not {tries}")));
     }
     if let Some(limit) = quick.limit
-        && limit > LONGEST_QUICK_LIMIT
+        && limit > MAX_QUICK_LIMIT
     {
-        let reason = format!("must be at most {}, not {}", show(LONGEST_QUICK_LIMIT), show(limit));
+        let reason = format!("must be at most {}, not {}", show(MAX_QUICK_LIMIT), show(limit));
         return Err(BadField::new("quick.limit", reason));
     }
     check_status_codes(quick.status_codes.as_deref().unwrap_or_default())?;
@@ -188,29 +180,29 @@ fn check_quick(quick: &QuickLayer, preset: Option<&Policy>) -> Result<(), BadFie
 }
 
 fn check_status_codes(codes: &[u16]) -> Result<(), BadField> {
-    if codes.len() > MOST_STATUS_CODES {
-        let reason = format!("has {} entries; at most {MOST_STATUS_CODES} are taken", codes.len());
+    if codes.len() > MAX_STATUS_CODES {
+        let reason = format!("has {} entries; the limit is {MAX_STATUS_CODES}", codes.len());
         return Err(BadField::new("quick.statusCodes", reason));
     }
     for (at, code) in codes.iter().enumerate() {
         if !(300..=599).contains(code) {
-            let reason = format!("{code} is no status of a failure (300 to 599)");
+            let reason = format!("{code} is not a failure status (300 to 599)");
             return Err(BadField::new(format!("quick.statusCodes[{at}]"), reason));
         }
     }
     Ok(())
 }
 
-/// The waits can be added up where tries and delay are known; a backoff that is not given counts as exponential, which
-/// is what every preset has.
+/// The sum of the waits is known if tries and delay are. The default backoff is exponential, as in every
+/// preset.
 fn check_quick_waits(quick: &QuickLayer, preset: Option<&Policy>) -> Result<(), BadField> {
     let preset = preset.map(|policy| &policy.quick);
     let tries = quick.tries.or(preset.map(|preset| preset.tries));
     let delay = quick.delay.or(preset.map(|preset| preset.delay));
     let (Some(tries), Some(delay)) = (tries, delay) else { return Ok(()) };
     let backoff = quick.backoff.unwrap_or(QuickBackoff::Exponential);
-    let limit = quick.limit.unwrap_or(super::quick::USUAL_LIMIT);
-    let waits = backoff.longest(delay, tries);
+    let limit = quick.limit.unwrap_or(super::quick::DEFAULT_LIMIT);
+    let waits = backoff.total_wait(delay, tries);
     if waits > limit {
         let reason = format!(
             "the waits add up to {}, more than {}; raise quick.limit or wait less",
@@ -236,7 +228,7 @@ mod tests {
         let table = [
             (json!({"multiplier": 0.99}), "multiplier: must be 1 or more, not 0.99"),
             (json!({"schedule": []}), "schedule: is empty; use the strategy none for no retries"),
-            (json!({"schedule": vec!["1s"; 101]}), "schedule: has 101 entries; at most 100 are taken"),
+            (json!({"schedule": vec!["1s"; 101]}), "schedule: has 101 entries; the limit is 100"),
             (
                 json!({"strategy": "schedule"}),
                 "schedule: is missing; the strategy schedule needs it in the same scope",
@@ -252,7 +244,7 @@ mod tests {
             (json!({"maxAge": "0s"}), "maxAge: must be more than 0s"),
             (json!({"quick": {"tries": 21}}), "quick.tries: must be at most 20, not 21"),
             (json!({"quick": {"limit": "61s"}}), "quick.limit: must be at most 1m, not 61s"),
-            (json!({"quick": {"statusCodes": [204]}}), "quick.statusCodes[0]: 204 is no status of a failure"),
+            (json!({"quick": {"statusCodes": [204]}}), "quick.statusCodes[0]: 204 is not a failure status"),
             (
                 json!({"quick": {"tries": 5, "delay": "500ms"}}),
                 "quick: the waits add up to 15500ms, more than 8s",

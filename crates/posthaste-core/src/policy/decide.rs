@@ -1,6 +1,6 @@
-//! What happens next, after an attempt and before one.
+//! Decisions before and after an attempt.
 //!
-//! Invariant: every path out of here is an end or a retry with a due time; nothing is left to wait for nothing.
+//! Invariant: every decision is an end or a retry with a due time.
 
 use std::time::Duration;
 
@@ -10,69 +10,57 @@ use crate::reason::Reason;
 use crate::strategy::Strategy;
 use crate::time::Timestamp;
 
-/// How many leases in a row may be taken back before a notification is given up.
-pub const MOST_INTERRUPTIONS: u32 = 20;
+/// Number of reclaimed leases in a row after which a notification is given up.
+pub const MAX_INTERRUPTIONS: u32 = 20;
 
-/// The circumstances of an attempt that has just been made.
+/// The facts after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Situation {
-    /// The attempt's number within its generation, from 1.
+    /// Within its generation, from 1.
     pub attempt: u32,
-    /// The time of the decision.
     pub now: Timestamp,
-    /// When the generation was first due.
+    /// The first due time of the generation.
     pub first_due: Timestamp,
-    /// When the notification loses its worth.
     pub expires_at: Option<Timestamp>,
-    /// Whether someone asked to cancel it while it was in flight.
+    /// Whether it was cancelled during the attempt.
     pub cancel_requested: bool,
-    /// The delay before this attempt; zero for the first.
+    /// Zero for the first attempt.
     pub previous_delay: Duration,
-    /// The draw (0.0..1.0) that picks the next delay.
+    /// Random number in `0.0..1.0` that picks the next delay.
     pub draw: f64,
 }
 
-/// The circumstances of an attempt that is about to be made.
+/// The facts before an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BeforeSend {
-    /// The time of the decision.
     pub now: Timestamp,
-    /// When the generation was first due.
+    /// The first due time of the generation.
     pub first_due: Timestamp,
-    /// When the notification loses its worth.
     pub expires_at: Option<Timestamp>,
-    /// Whether someone asked to cancel it.
     pub cancel_requested: bool,
-    /// How many leases in a row were taken back.
+    /// Number of reclaimed leases in a row.
     pub interruptions: u32,
 }
 
-/// What becomes of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It is delivered.
     Complete,
-    /// It ends as Cancelled.
     Cancel,
-    /// It ends as Expired.
     Expire,
-    /// It is tried again.
     RetryAt {
-        /// The time of the next attempt.
         due: Timestamp,
-        /// How long that is from now.
+        /// The time from now to `due`.
         delay: Duration,
     },
-    /// It becomes a dead letter.
     Bury(Reason),
-    /// It ends as Failed, because the policy keeps no dead letters.
+    /// Ends as Failed, because the policy keeps no dead letters.
     Fail(Reason),
 }
 
 /// Decides after an attempt.
 ///
-/// A success always counts. Then, in this order: a cancellation, the expiry, a failure that is not retried, a budget
-/// that is spent, an age that is passed. Whatever is left is retried.
+/// A success always counts. Otherwise, in this order: cancellation, expiry, a type of failure that is not
+/// retried, no attempts left, maximum age. Everything else is retried.
 pub fn decide(policy: &Policy, situation: &Situation, verdict: &Verdict) -> Decision {
     let failure = match verdict {
         Verdict::Delivered => return Decision::Complete,
@@ -99,7 +87,7 @@ pub fn decide(policy: &Policy, situation: &Situation, verdict: &Verdict) -> Deci
     }
 }
 
-/// Decides before an attempt: an end, or none if it may be sent.
+/// Decides before an attempt: an end, or `None` if it may be sent.
 pub fn decide_before_send(policy: &Policy, facts: &BeforeSend) -> Option<Decision> {
     if facts.cancel_requested {
         return Some(Decision::Cancel);
@@ -107,13 +95,13 @@ pub fn decide_before_send(policy: &Policy, facts: &BeforeSend) -> Option<Decisio
     if is_past(facts.expires_at, facts.now) {
         return Some(Decision::Expire);
     }
-    if facts.interruptions >= MOST_INTERRUPTIONS {
+    if facts.interruptions >= MAX_INTERRUPTIONS {
         return Some(give_up(policy, Reason::Interrupted));
     }
     is_too_old(policy, facts.first_due, facts.now).then(|| give_up(policy, Reason::MaxAgeExceeded))
 }
 
-/// The policy's delay, or what the receiver asked for where that is longer and the policy listens.
+/// The policy's delay, or `Retry-After` if that is longer and the policy honours it.
 fn retry_delay(policy: &Policy, situation: &Situation, failure: &Failure) -> Option<Duration> {
     let drawn = policy.delay_after(situation.attempt, situation.previous_delay, situation.draw)?;
     let asked = failure
@@ -127,13 +115,13 @@ fn give_up(policy: &Policy, reason: Reason) -> Decision {
     if policy.dead_letter { Decision::Bury(reason) } else { Decision::Fail(reason) }
 }
 
-/// Whether a notification with that expiry has lost its worth.
+/// Whether the expiry has passed.
 pub fn is_past(expires_at: Option<Timestamp>, now: Timestamp) -> bool {
     expires_at.is_some_and(|expiry| now >= expiry)
 }
 
 fn is_too_old(policy: &Policy, first_due: Timestamp, now: Timestamp) -> bool {
-    policy.is_outlived_by(now.since(first_due))
+    policy.is_exceeded_by(now.since(first_due))
 }
 
 #[cfg(test)]
@@ -142,7 +130,7 @@ mod tests {
     use super::*;
     use crate::failure::FailureType;
     use crate::jitter::Jitter;
-    use crate::policy::{LEAST_WAIT, PolicyLayer, Preset, resolve};
+    use crate::policy::{MIN_WAIT, PolicyLayer, Preset, resolve};
     use crate::reply::RetryAfter;
     use proptest::prelude::*;
     use serde_json::json;
@@ -291,9 +279,9 @@ mod tests {
             let own = PolicyLayer::from_json(&layer).unwrap();
             let policy = resolve(Preset::Notify, [&own]);
             let shortest = Situation { draw: 0.0, ..after(1) };
-            assert_eq!(decide(&policy, &shortest, &TEMPORARY), retry_in(LEAST_WAIT), "{layer}");
+            assert_eq!(decide(&policy, &shortest, &TEMPORARY), retry_in(MIN_WAIT), "{layer}");
             let asked = asking(RetryAfter::In(Duration::ZERO));
-            assert_eq!(decide(&policy, &shortest, &asked), retry_in(LEAST_WAIT), "{layer}");
+            assert_eq!(decide(&policy, &shortest, &asked), retry_in(MIN_WAIT), "{layer}");
         }
     }
 
@@ -359,9 +347,9 @@ mod tests {
             ][jitter];
             let situation = Situation { previous_delay: micros(previous), draw, ..after(attempt) };
             let Decision::RetryAt { due, delay } = decide(&policy, &situation, &TEMPORARY) else { panic!() };
-            prop_assert!(delay >= LEAST_WAIT && due >= START.later(LEAST_WAIT));
+            prop_assert!(delay >= MIN_WAIT && due >= START.later(MIN_WAIT));
             let (shortest, longest) = policy.delay_range(attempt, micros(previous)).unwrap();
-            prop_assert!(shortest >= LEAST_WAIT && (shortest..=longest).contains(&delay));
+            prop_assert!(shortest >= MIN_WAIT && (shortest..=longest).contains(&delay));
         }
     }
 }

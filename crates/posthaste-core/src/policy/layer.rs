@@ -1,4 +1,4 @@
-//! What one scope says: a policy with every field optional.
+//! The settings of one scope: a policy with every field optional.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,56 +13,51 @@ use crate::failure::FailureType;
 use crate::jitter::{Jitter, Number};
 use crate::strategy::Strategy;
 
-/// The part of a policy that one scope sets; what it leaves out comes from the next scope below.
+/// The part of a policy that one scope sets. Missing fields come from the next wider scope.
 ///
-/// `maxRetries` is read as an alias and written as `maxAttempts`. A preset first fills every field, so that nothing of
-/// the scopes below shows through; the other fields then apply on top of it.
+/// `maxRetries` is accepted as an alias and written as `maxAttempts`. A preset sets every field and so hides
+/// all wider scopes; the other fields of the layer apply on top of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyLayer {
-    /// The named policy to start from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<Preset>,
-    /// How delays grow. A schedule without a strategy implies [`Strategy::Schedule`].
+    /// A schedule without a strategy implies [`Strategy::Schedule`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
     /// The delay after the first failed attempt.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::optional")]
     pub initial_delay: Option<Duration>,
-    /// By how much an exponential delay grows.
+    /// Factor of exponential delays.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "number")]
     pub multiplier: Option<f64>,
     /// The cap of exponential and linear delays.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::optional")]
     pub maximum_delay: Option<Duration>,
-    /// The delays of a schedule.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::list")]
     pub schedule: Option<Vec<Duration>>,
-    /// How many attempts a generation has, the first included.
+    /// Attempts of one generation, including the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
-    /// How chance changes delays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<Jitter>,
-    /// How long one try may take.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::optional")]
     pub timeout: Option<Duration>,
-    /// How old a notification may grow.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::optional")]
     pub max_age: Option<Duration>,
-    /// Whether what is given up becomes a dead letter.
+    /// Whether a notification that is given up becomes a dead letter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<bool>,
-    /// Whether `Retry-After` is a lower bound of scheduled retries.
+    /// Whether `Retry-After` is a lower bound for scheduled retries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub honour_retry_after: Option<bool>,
-    /// The most that `Retry-After` can ask for.
+    /// Upper bound on `Retry-After`.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::optional")]
     pub maximum_retry_after: Option<Duration>,
-    /// The repeats inside one attempt.
+    /// Repeats within one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quick: Option<QuickLayer>,
-    /// Which failures are retried; types that are missing come from the next scope.
+    /// Missing types come from the next wider scope.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub retry_on: BTreeMap<FailureType, bool>,
 }
@@ -71,39 +66,37 @@ pub struct PolicyLayer {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct QuickLayer {
-    /// How often a try is repeated.
+    /// Number of repeats; the first try is not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tries: Option<u32>,
     /// The wait before the first repeat.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::optional")]
     pub delay: Option<Duration>,
-    /// How the waits grow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<QuickBackoff>,
-    /// Whether a wait is drawn between zero and its length.
+    /// Whether a wait is random, between zero and its length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jitter: Option<bool>,
-    /// Whether `Retry-After` is a lower bound of a wait.
+    /// Whether `Retry-After` is a lower bound for a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<bool>,
-    /// Statuses that are repeated besides the usual ones.
+    /// Statuses that are repeated in addition to the defaults.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_codes: Option<Vec<u16>>,
-    /// What may be repeated at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<When>,
-    /// What the waits may add up to.
+    /// Upper bound on the sum of all waits.
     #[serde(skip_serializing_if = "Option::is_none", with = "crate::duration::optional")]
     pub limit: Option<Duration>,
 }
 
 impl PolicyLayer {
-    /// This layer laid over another of the same scope (API over file), as one layer.
+    /// Merges this layer over another one of the same scope (API over file).
     #[must_use]
     pub fn over(&self, below: &Self) -> Self {
-        // A preset fills every field, so nothing of what lies below it is left.
+        // A preset sets every field, so nothing of `below` remains.
         let below = if self.preset.is_some() { Self::default() } else { below.clone() };
-        // A schedule brings its own strategy and must not be switched off by the strategy below.
+        // A schedule implies its strategy, which `below` must not override.
         let strategy = self.strategy.or(if self.schedule.is_some() { None } else { below.strategy });
         let mut retry_on = below.retry_on;
         retry_on.extend(self.retry_on.iter().map(|(failure_type, retried)| (*failure_type, *retried)));
@@ -129,12 +122,12 @@ impl PolicyLayer {
         }
     }
 
-    /// The timeout that this layer sets, by itself or by its preset.
+    /// The timeout of this layer or of its preset.
     pub(super) fn own_timeout(&self) -> Option<Duration> {
         self.timeout.or_else(|| self.preset.map(|preset| preset.policy().timeout))
     }
 
-    /// The same layer with a timeout of at most `longest`, if it sets one.
+    /// Limits the timeout to `longest`, if the layer sets one.
     pub(super) fn with_timeout_up_to(&self, longest: Duration) -> Cow<'_, Self> {
         match self.own_timeout() {
             Some(timeout) if timeout > longest => Cow::Owned(Self { timeout: Some(longest), ..self.clone() }),
@@ -142,7 +135,7 @@ impl PolicyLayer {
         }
     }
 
-    /// The strategy that this layer sets, by name or by bringing a schedule.
+    /// The strategy of this layer, explicit or implied by a schedule.
     pub(super) fn own_strategy(&self) -> Option<Strategy> {
         self.strategy.or(self.schedule.as_ref().map(|_| Strategy::Schedule))
     }

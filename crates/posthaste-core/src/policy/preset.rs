@@ -1,17 +1,17 @@
-//! Policies with a name: those of the sources, and ours.
+//! Named policies: those of S0 to S3, and our own.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::quick::{Quick, QuickBackoff, USUAL_LIMIT, When};
+use super::quick::{DEFAULT_LIMIT, Quick, QuickBackoff, When};
 use super::{Policy, RetryOn};
 use crate::channel::Channel;
 use crate::jitter::Jitter;
 use crate::strategy::{Backoff, Strategy};
 
-/// A named policy that fills every field.
+/// A named policy with every field set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preset {
@@ -23,21 +23,19 @@ pub enum Preset {
     Zgw,
     /// S0's seed for e-mail.
     ShumoulEmail,
-    /// Ours for webhooks: ten attempts over three days.
+    /// The default for webhooks: ten attempts over three days.
     Webhook,
-    /// Ours for everything else.
+    /// The default for all other channels.
     Standard,
 }
 
-/// What `Retry-After` can ask for at most, unless a scope says otherwise.
+/// The default upper bound on `Retry-After`.
 const MAXIMUM_RETRY_AFTER: Duration = hours(1);
 
 impl Preset {
-    /// Every preset.
     pub const ALL: [Self; 6] =
         [Self::Story, Self::Notify, Self::Zgw, Self::ShumoulEmail, Self::Webhook, Self::Standard];
 
-    /// The name in the API and in configuration.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Story => "story",
@@ -49,12 +47,11 @@ impl Preset {
         }
     }
 
-    /// The preset with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name() == name)
     }
 
-    /// The preset that a channel starts from.
+    /// The default preset of a channel.
     pub const fn built_in(channel: Channel) -> Self {
         match channel {
             Channel::Webhook => Self::Webhook,
@@ -70,7 +67,6 @@ impl Preset {
         }
     }
 
-    /// The policy of that name.
     pub fn policy(self) -> Policy {
         match self {
             Self::Story => story(),
@@ -85,7 +81,7 @@ impl Preset {
 
 fn story() -> Policy {
     let schedule = [minutes(1), minutes(5), minutes(15)];
-    // The third delay is waited only where a scope raises the attempts to four or more.
+    // The third delay is used only if a scope raises the attempts to four or more.
     Policy { max_attempts: 3, jitter: Jitter::Plus(secs(30)), ..plain(scheduled(&schedule)) }
 }
 
@@ -123,7 +119,7 @@ fn standard() -> Policy {
     Policy { quick: Quick { tries: 1, jitter: true, when: When::Unsent, ..no_quick_tries() }, ..notify() }
 }
 
-/// What the presets share. The attempts are those of the schedule, one more than its entries.
+/// The common part of the presets. The attempts follow from the schedule.
 fn plain(backoff: Backoff) -> Policy {
     Policy {
         max_attempts: attempts_of(&backoff.schedule),
@@ -139,12 +135,12 @@ fn plain(backoff: Backoff) -> Policy {
     }
 }
 
-/// How many attempts a schedule implies: one before its first delay, and one after each.
+/// The attempts that a schedule implies: one before its first delay, and one after each delay.
 pub(super) fn attempts_of(schedule: &[Duration]) -> u32 {
     u32::try_from(schedule.len()).unwrap_or(u32::MAX).saturating_add(1)
 }
 
-/// A schedule. Its ends also serve a scope that changes only the strategy.
+/// Its first and last delay serve a scope that changes only the strategy.
 fn scheduled(schedule: &[Duration]) -> Backoff {
     Backoff {
         strategy: Strategy::Schedule,
@@ -174,7 +170,7 @@ fn no_quick_tries() -> Quick {
         retry_after: true,
         status_codes: Arc::from([]),
         when: When::Any,
-        limit: USUAL_LIMIT,
+        limit: DEFAULT_LIMIT,
     }
 }
 
@@ -262,8 +258,8 @@ mod tests {
     fn a_policy_is_outlived_past_its_max_age() {
         let named = Policy { named_max_age: Some(secs(60)), ..Preset::Webhook.policy() };
         for policy in [Preset::Webhook.policy(), Preset::Notify.policy(), named] {
-            assert!(!policy.is_outlived_by(policy.max_age()));
-            assert!(policy.is_outlived_by(policy.max_age() + Duration::from_nanos(1)));
+            assert!(!policy.is_exceeded_by(policy.max_age()));
+            assert!(policy.is_exceeded_by(policy.max_age() + Duration::from_nanos(1)));
         }
     }
 

@@ -1,4 +1,4 @@
-//! When the attempts of a policy would be made.
+//! The times of a policy's attempts.
 
 use std::time::Duration;
 
@@ -6,30 +6,28 @@ use serde::Serialize;
 
 use super::Policy;
 
-/// The times of all attempts, as durations from the first one. What `Retry-After` may add is not known here.
+/// Times are relative to the first attempt. `Retry-After` is not known and not included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Preview {
-    /// The attempts of one generation.
     pub attempts: Vec<PreviewedAttempt>,
     /// The latest time of the last attempt.
     #[serde(with = "crate::duration")]
     pub window: Duration,
 }
 
-/// When one attempt would be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct PreviewedAttempt {
-    /// The number of the attempt, from 1.
+    /// From 1.
     pub number: u32,
-    /// The earliest time, if every draw were the shortest.
+    /// The time if every delay is the shortest.
     #[serde(with = "crate::duration")]
     pub earliest: Duration,
-    /// The latest time, if every draw were the longest.
+    /// The time if every delay is the longest.
     #[serde(with = "crate::duration")]
     pub latest: Duration,
 }
 
-/// The times at which every attempt would be made if all before it failed.
+/// The times of all attempts if every attempt fails.
 pub fn preview(policy: &Policy) -> Preview {
     let first = PreviewedAttempt { number: 1, earliest: Duration::ZERO, latest: Duration::ZERO };
     let later = policy.delay_ranges().scan(first, |last, (shortest, longest)| {

@@ -1,68 +1,64 @@
-//! Quick tries: repeats inside one attempt, in memory, seconds apart.
+//! Quick tries: repeats within one attempt, in memory, seconds apart.
 //!
-//! Invariant: the waits of one attempt never add up to more than the limit, whatever the figures say, and each of them is at
-//! least 10 ms.
+//! Invariant: the waits of one attempt never add up to more than the limit, and each of them is at least 10
+//! ms.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::LEAST_WAIT;
+use super::MIN_WAIT;
 use super::layer::QuickLayer;
 use crate::jitter::between;
 use crate::reply::{Fault, Reply, RetryAfter};
 use crate::strategy::scale;
 use crate::time::Timestamp;
 
-/// What the waits may add up to where no scope raises it.
-pub const USUAL_LIMIT: Duration = Duration::from_secs(8);
+/// The default upper bound on the sum of all waits.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(8);
 
-/// The settings of quick tries, every field filled.
+/// The resolved settings of quick tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quick {
-    /// How often a try is repeated; the first try is not counted.
+    /// Number of repeats; the first try is not counted.
     pub tries: u32,
     /// The wait before the first repeat.
     pub delay: Duration,
-    /// How the waits grow.
     pub backoff: QuickBackoff,
-    /// Whether a wait is drawn between zero and its length.
+    /// Whether a wait is random, between zero and its length.
     pub jitter: bool,
-    /// Whether `Retry-After` is a lower bound of a wait.
+    /// Whether `Retry-After` is a lower bound for a wait.
     pub retry_after: bool,
-    /// Statuses that are repeated besides the usual ones.
+    /// Statuses that are repeated in addition to the defaults.
     pub status_codes: Arc<[u16]>,
-    /// What may be repeated at all.
     pub when: When,
-    /// What the waits may add up to.
+    /// Upper bound on the sum of all waits.
     pub limit: Duration,
 }
 
-/// How quick waits grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum QuickBackoff {
     /// The same wait each time.
     Constant,
-    /// A wait that grows by the same amount.
+    /// The wait grows by the same amount each time.
     Linear,
-    /// A wait that doubles.
+    /// The wait doubles each time.
     Exponential,
 }
 
-/// What may be repeated.
+/// Which failed tries may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum When {
-    /// Whatever promises a better end.
+    /// Every failure that may pass.
     Any,
-    /// Only what surely had no effect at the receiver.
+    /// Only failures that cannot have had an effect at the receiver.
     Unsent,
 }
 
 impl QuickBackoff {
-    /// The backoff with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "constant" => Some(Self::Constant),
@@ -72,12 +68,12 @@ impl QuickBackoff {
         }
     }
 
-    /// The longest that the waits of so many repeats add up to, limit or not.
-    pub(crate) fn longest(self, delay: Duration, tries: u32) -> Duration {
+    /// The sum of the waits of `tries` repeats, without jitter and limit.
+    pub(crate) fn total_wait(self, delay: Duration, tries: u32) -> Duration {
         (1..=tries).fold(Duration::ZERO, |sum, n| sum.saturating_add(self.wait(delay, n)))
     }
 
-    /// The wait before repeat `n` (1, 2, ..), before jitter.
+    /// The wait before repeat `n` (1, 2, ..), without jitter.
     pub(crate) fn wait(self, delay: Duration, n: u32) -> Duration {
         match self {
             Self::Constant => delay,
@@ -90,7 +86,6 @@ impl QuickBackoff {
 }
 
 impl When {
-    /// The condition with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "any" => Some(Self::Any),
@@ -101,7 +96,6 @@ impl When {
 }
 
 impl Quick {
-    /// The layer that says everything that these settings say.
     pub(super) fn to_layer(&self) -> QuickLayer {
         QuickLayer {
             tries: Some(self.tries),
@@ -116,11 +110,11 @@ impl Quick {
     }
 }
 
-/// How long to wait before the next quick try, at least [`LEAST_WAIT`], or none if the attempt ends with this reply.
+/// The wait before the next quick try, at least [`MIN_WAIT`], or `None` if the attempt ends with this reply.
 ///
-/// `repeats` counts the quick tries already made, `waited` what they have waited. A delivered reply is never repeated;
-/// one that a rule of the configuration makes a delivery must not be brought here. The `Retry-After` that ends the
-/// quick tries is in the same reply for the scheduled retry.
+/// `repeats` is the number of quick tries so far, `waited` the sum of their waits. The caller must not pass a
+/// reply that the configuration counts as delivered. If `Retry-After` ends the quick tries, the scheduled
+/// retry reads it from the same reply.
 pub fn next(
     quick: &Quick,
     reply: &Reply,
@@ -136,7 +130,7 @@ pub fn next(
     let drawn = if quick.jitter { between(Duration::ZERO, nominal, draw) } else { nominal };
     let asked =
         retry_after(reply).filter(|_| quick.retry_after).map_or(Duration::ZERO, |asked| asked.wait(now));
-    let wait = drawn.max(asked).max(LEAST_WAIT);
+    let wait = drawn.max(asked).max(MIN_WAIT);
     (wait <= quick.limit.saturating_sub(waited)).then_some(wait)
 }
 
@@ -289,8 +283,8 @@ mod tests {
     fn jitter_draws_between_the_least_wait_and_the_whole_one() {
         let quick = Quick { jitter: true, ..zgw() };
         let wait = |draw| next(&quick, &http(500), 1, Duration::ZERO, Timestamp::EPOCH, draw);
-        assert_eq!(wait(0.0), Some(LEAST_WAIT));
-        assert_eq!(wait(0.001), Some(LEAST_WAIT));
+        assert_eq!(wait(0.0), Some(MIN_WAIT));
+        assert_eq!(wait(0.001), Some(MIN_WAIT));
         assert_eq!(wait(0.5), Some(Duration::from_millis(500)));
     }
 
@@ -306,7 +300,7 @@ mod tests {
                 waited += wait;
                 made += 1;
             }
-            assert_eq!((made, waited), (repeats, LEAST_WAIT * repeats), "{limit} ms");
+            assert_eq!((made, waited), (repeats, MIN_WAIT * repeats), "{limit} ms");
         }
     }
 
@@ -323,7 +317,7 @@ mod tests {
             let mut waited = Duration::ZERO;
             for repeats in 0..tries.min(50) {
                 let Some(wait) = next(&quick, &reply, repeats, waited, Timestamp::EPOCH, draw) else { break };
-                prop_assert!(wait >= LEAST_WAIT);
+                prop_assert!(wait >= MIN_WAIT);
                 waited += wait;
             }
             prop_assert!(waited <= limit);

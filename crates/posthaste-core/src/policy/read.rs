@@ -1,4 +1,4 @@
-//! Reads a policy layer from JSON (or TOML that became JSON), naming the path of whatever is wrong.
+//! Reads a policy layer from JSON (or TOML converted to JSON). Errors name the path of the field.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::quick::{QuickBackoff, When};
 use super::{PolicyLayer, Preset, QuickLayer};
 use crate::duration;
 use crate::failure::FailureType;
-use crate::fields::{BadField, Fields, glimpse};
+use crate::fields::{BadField, Fields, excerpt};
 use crate::jitter::Jitter;
 use crate::strategy::Strategy;
 
@@ -17,7 +17,7 @@ const PRESETS: &str = "story, notify, zgw, shumoul-email, webhook, standard";
 const STRATEGIES: &str = "none, fixed, exponential, linear, immediate, schedule";
 
 impl PolicyLayer {
-    /// Reads and checks a layer. Unknown fields are refused; snake_case is read as camelCase.
+    /// Reads and checks a layer. Unknown fields are refused; snake_case is accepted.
     pub fn from_json(value: &Value) -> Result<Self, BadField> {
         let layer = read(value)?;
         layer.check()?;
@@ -48,7 +48,8 @@ fn read(value: &Value) -> Result<PolicyLayer, BadField> {
     Ok(layer)
 }
 
-/// `maxRetries` is one less than `maxAttempts`; whoever gives both could contradict themselves.
+/// `maxRetries` is one less than `maxAttempts`. Giving both is refused, since they could contradict each
+/// other.
 fn max_attempts(fields: &mut Fields<'_>) -> Result<Option<u32>, BadField> {
     match (fields.whole("maxAttempts")?, fields.whole("maxRetries")?) {
         (Some(_), Some(_)) => {
@@ -85,7 +86,7 @@ fn quick(value: &Value) -> Result<QuickLayer, BadField> {
 fn status_codes(list: &[Value]) -> Result<Vec<u16>, BadField> {
     let code = |(at, value): (usize, &Value)| {
         let code = value.as_u64().and_then(|code| u16::try_from(code).ok());
-        let reason = || format!("must be a status code, not {}", glimpse(value));
+        let reason = || format!("must be a status code, not {}", excerpt(value));
         code.ok_or_else(|| BadField::new(format!("quick.statusCodes[{at}]"), reason()))
     };
     list.iter().enumerate().map(code).collect()

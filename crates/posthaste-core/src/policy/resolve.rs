@@ -1,4 +1,4 @@
-//! Lays scopes over each other until every field is filled.
+//! Merges the layers of all scopes into one policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,64 +7,64 @@ use super::preset::attempts_of;
 use super::{Policy, PolicyLayer, Preset, Quick, QuickLayer};
 use crate::strategy::Strategy;
 
-/// The policy that results from a preset and the layers over it, from the widest scope to the narrowest.
+/// Applies layers to a preset, from the widest scope to the narrowest.
 pub fn resolve<'a>(base: Preset, layers: impl IntoIterator<Item = &'a PolicyLayer>) -> Policy {
-    let mut draft = Draft { policy: base.policy(), named_maximum: None };
+    let mut draft = Draft { policy: base.policy(), scope_maximum: None };
     for layer in layers {
-        draft.lay(layer);
+        draft.apply(layer);
     }
     draft.finish()
 }
 
-/// A policy in the making. It remembers whether a scope named the cap, because a cap that only came with a preset
+/// A policy under construction. It remembers whether a scope set the cap, because the cap of a preset only
 /// belongs to the delays of that preset.
 struct Draft {
     policy: Policy,
-    named_maximum: Option<Duration>,
+    scope_maximum: Option<Duration>,
 }
 
 impl Draft {
-    fn lay(&mut self, layer: &PolicyLayer) {
+    fn apply(&mut self, layer: &PolicyLayer) {
         if let Some(preset) = layer.preset {
-            *self = Self { policy: preset.policy(), named_maximum: None };
+            *self = Self { policy: preset.policy(), scope_maximum: None };
         }
-        self.lay_backoff(layer);
-        self.named_maximum = layer.maximum_delay.or(self.named_maximum);
+        self.apply_backoff(layer);
+        self.scope_maximum = layer.maximum_delay.or(self.scope_maximum);
         let policy = &mut self.policy;
-        put(&mut policy.jitter, layer.jitter);
-        put(&mut policy.timeout, layer.timeout);
-        put(&mut policy.dead_letter, layer.dead_letter);
-        put(&mut policy.honour_retry_after, layer.honour_retry_after);
-        put(&mut policy.maximum_retry_after, layer.maximum_retry_after);
+        set_if_some(&mut policy.jitter, layer.jitter);
+        set_if_some(&mut policy.timeout, layer.timeout);
+        set_if_some(&mut policy.dead_letter, layer.dead_letter);
+        set_if_some(&mut policy.honour_retry_after, layer.honour_retry_after);
+        set_if_some(&mut policy.maximum_retry_after, layer.maximum_retry_after);
         policy.named_max_age = layer.max_age.or(policy.named_max_age);
         for (failure_type, retried) in &layer.retry_on {
             policy.retry_on.set(*failure_type, *retried);
         }
         if let Some(quick) = &layer.quick {
-            lay_quick(&mut policy.quick, quick);
+            apply_quick(&mut policy.quick, quick);
         }
     }
 
-    fn lay_backoff(&mut self, layer: &PolicyLayer) {
+    fn apply_backoff(&mut self, layer: &PolicyLayer) {
         let backoff = &mut self.policy.backoff;
-        put(&mut backoff.strategy, layer.own_strategy());
-        put(&mut backoff.initial_delay, layer.initial_delay);
-        put(&mut backoff.multiplier, layer.multiplier);
+        set_if_some(&mut backoff.strategy, layer.own_strategy());
+        set_if_some(&mut backoff.initial_delay, layer.initial_delay);
+        set_if_some(&mut backoff.multiplier, layer.multiplier);
         if let Some(schedule) = &layer.schedule {
             backoff.schedule = Arc::from(schedule.as_slice());
-            // A schedule brings its own number of attempts, whatever the scopes below had.
+            // A schedule also sets the number of attempts.
             if layer.own_strategy() == Some(Strategy::Schedule) {
                 self.policy.max_attempts = attempts_of(schedule);
             }
         }
-        put(&mut self.policy.max_attempts, layer.max_attempts);
+        set_if_some(&mut self.policy.max_attempts, layer.max_attempts);
     }
 
-    /// Settles the cap: one that a scope named always counts. That of a preset is no cap for linear delays, which have
-    /// one only when set, and does not cut an initial delay that a scope named.
+    /// Decides the cap. A cap set by a scope always counts. The cap of a preset does not apply to linear
+    /// delays, and does not cut an initial delay that a scope has set.
     fn finish(mut self) -> Policy {
         let backoff = &mut self.policy.backoff;
-        backoff.maximum_delay = match (self.named_maximum, backoff.strategy) {
+        backoff.maximum_delay = match (self.scope_maximum, backoff.strategy) {
             (Some(named), _) => Some(named),
             (None, Strategy::Linear) => None,
             (
@@ -80,20 +80,20 @@ impl Draft {
     }
 }
 
-fn lay_quick(quick: &mut Quick, layer: &QuickLayer) {
-    put(&mut quick.tries, layer.tries);
-    put(&mut quick.delay, layer.delay);
-    put(&mut quick.backoff, layer.backoff);
-    put(&mut quick.jitter, layer.jitter);
-    put(&mut quick.retry_after, layer.retry_after);
-    put(&mut quick.when, layer.when);
-    put(&mut quick.limit, layer.limit);
+fn apply_quick(quick: &mut Quick, layer: &QuickLayer) {
+    set_if_some(&mut quick.tries, layer.tries);
+    set_if_some(&mut quick.delay, layer.delay);
+    set_if_some(&mut quick.backoff, layer.backoff);
+    set_if_some(&mut quick.jitter, layer.jitter);
+    set_if_some(&mut quick.retry_after, layer.retry_after);
+    set_if_some(&mut quick.when, layer.when);
+    set_if_some(&mut quick.limit, layer.limit);
     if let Some(codes) = &layer.status_codes {
         quick.status_codes = Arc::from(codes.as_slice());
     }
 }
 
-fn put<T>(field: &mut T, value: Option<T>) {
+fn set_if_some<T>(field: &mut T, value: Option<T>) {
     if let Some(value) = value {
         *field = value;
     }

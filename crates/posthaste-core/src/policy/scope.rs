@@ -8,27 +8,22 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::channel::Channel;
 use crate::notification::Tenant;
 
-/// The longest name of a tenant or template in a scope.
-const LONGEST_NAME: usize = 128;
+/// In bytes.
+const MAX_NAME: usize = 128;
 
-/// Why a name cannot be a tenant's, in the words of `Tenant`.
-const NO_TENANT: &str =
+/// The same rule as in `Tenant`.
+const BAD_TENANT: &str =
     "names no tenant: a name is 1 to 64 of the characters a-z, A-Z, 0-9, `.`, `_` and `-`";
 
 /// A scope of policies, from the widest to the narrowest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// Everything.
     Global,
-    /// One channel.
     Channel(Channel),
-    /// One tenant.
     Tenant(String),
-    /// One template.
     Template(String),
 }
 
-/// A text that names no scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("scope: `{given}` {reason}")]
 pub struct BadScope {
@@ -37,7 +32,7 @@ pub struct BadScope {
 }
 
 impl BadScope {
-    /// What is wrong, where the field is already named.
+    /// The error without the name of the field.
     pub fn reason(&self) -> String {
         format!("`{}` {}", self.given, self.reason)
     }
@@ -64,14 +59,14 @@ impl FromStr for Scope {
         }
         let (kind, name) =
             text.split_once(':').ok_or_else(|| bad("is none of global, channel:x, tenant:x, template:x"))?;
-        if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
             return Err(bad("has no name of 1 to 128 printable bytes after the colon"));
         }
         match kind {
             "channel" => name.parse().map(Self::Channel).map_err(|_| bad("names no channel")),
             "tenant" => match name.parse::<Tenant>() {
                 Ok(_) => Ok(Self::Tenant(name.to_owned())),
-                Err(_) => Err(bad(NO_TENANT)),
+                Err(_) => Err(bad(BAD_TENANT)),
             },
             "template" => Ok(Self::Template(name.to_owned())),
             _ => Err(bad("is none of global, channel:x, tenant:x, template:x")),
@@ -110,12 +105,12 @@ mod tests {
 
     #[test]
     fn a_tenant_that_cannot_exist_has_no_scope() {
-        let longest = format!("tenant:{}", "x".repeat(Tenant::LONGEST));
+        let longest = format!("tenant:{}", "x".repeat(Tenant::MAX_LENGTH));
         assert!(longest.parse::<Scope>().is_ok());
         for text in ["tenant:München", "tenant:a b", "tenant:a:b", "tenant:a/b", &format!("{longest}x")] {
             let error = text.parse::<Scope>().unwrap_err().to_string();
             assert!(error.contains("names no tenant: a name is 1 to 64"), "{error}");
         }
-        assert!(NO_TENANT.contains(&format!("1 to {} ", Tenant::LONGEST)));
+        assert!(BAD_TENANT.contains(&format!("1 to {} ", Tenant::MAX_LENGTH)));
     }
 }

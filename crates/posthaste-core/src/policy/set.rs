@@ -1,9 +1,9 @@
-//! All policies in force, as one snapshot in memory.
+//! The snapshot of all policies.
 //!
-//! How long a timeout may be depends on who sets it. The file, and what the API keeps for all tenants (global and channel
-//! scopes), may say up to [`LONGEST_TIMEOUT`](super::LONGEST_TIMEOUT); a message, and what the API keeps for a tenant or
-//! template, up to [`PolicySet::longest_timeout`]. A new one beyond that is refused. One that is kept from before counts as
-//! that limit, and the rest of its layer stays in force.
+//! The upper bound on a timeout depends on its source. The file, and the API at the global and channel
+//! scopes, may set up to [`MAX_TIMEOUT`](super::MAX_TIMEOUT). A message, and the API at a tenant or template
+//! scope, may set up to [`PolicySet::longest_timeout`]. A new layer beyond that is refused. A stored layer
+//! beyond it is limited to it, and the rest of the layer stays in force.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,77 +13,73 @@ use super::{Policy, PolicyLayer, Preset, Scope, resolve};
 use crate::channel::Channel;
 use crate::fields::BadField;
 
-/// Where a layer came from. What the API says goes over what the file says.
+/// The source of a layer. The API overrides the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// The configuration file.
     File,
-    /// A `PUT` through the API.
     Api,
 }
 
-/// The longest timeout that a message, template or tenant may ask for, unless the configuration says otherwise.
-pub const USUAL_LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Default upper bound on the timeout that a message, template or tenant may set.
+pub const DEFAULT_LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The layers of every scope. A new version comes with each change; whoever holds an older one still sees it whole.
+/// The layers of all scopes. Each change makes a new version. A copy of an older one stays consistent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PolicySet {
     version: u64,
     longest_timeout: Duration,
-    file: Layers,
-    api: Layers,
-    /// The API's layers over the file's: what resolving looks at.
-    joined: Layers,
+    file: ScopeLayers,
+    api: ScopeLayers,
+    /// The API's layers merged over the file's, for resolving.
+    joined: ScopeLayers,
 }
 
 impl Default for PolicySet {
     fn default() -> Self {
         Self {
             version: 0,
-            longest_timeout: USUAL_LONGEST_TIMEOUT,
-            file: Layers::default(),
-            api: Layers::default(),
-            joined: Layers::default(),
+            longest_timeout: DEFAULT_LONGEST_TIMEOUT,
+            file: ScopeLayers::default(),
+            api: ScopeLayers::default(),
+            joined: ScopeLayers::default(),
         }
     }
 }
 
 impl PolicySet {
-    /// A set without layers: only the built-in policies.
+    /// Only the built-in policies.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The number of changes so far, or what the store said with [`PolicySet::with_version`].
+    /// The number of changes so far, or the value given to [`PolicySet::with_version`].
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// The same layers under the version that the store keeps for them.
+    /// Sets the version that the store has for these layers.
     #[must_use]
     pub fn with_version(self, version: u64) -> Self {
         Self { version, ..self }
     }
 
-    /// The longest timeout that a message, template or tenant may ask for.
+    /// Upper bound on the timeout that a message, template or tenant may set.
     pub const fn longest_timeout(&self) -> Duration {
         self.longest_timeout
     }
 
-    /// The same layers with another limit on what a message, template or tenant may ask for. Layers are held to the limit
-    /// when they are put, so it is set first.
+    /// Sets [`PolicySet::longest_timeout`]. The limit applies to layers when they are put, so set it first.
     #[must_use]
     pub fn with_longest_timeout(self, longest_timeout: Duration) -> Self {
         Self { longest_timeout, ..self }
     }
 
-    /// Checks the layer of a new message.
     pub fn check_message(&self, layer: &PolicyLayer) -> Result<(), BadField> {
         layer.check()?;
         layer.check_timeout(self.longest_timeout)
     }
 
-    /// Checks a layer that is new to the API at a scope, beyond what [`PolicySet::put`] refuses.
+    /// Checks a new layer of the API, in addition to the checks of [`PolicySet::put`].
     pub fn check_new(&self, scope: &Scope, layer: &PolicyLayer) -> Result<(), BadField> {
         match scope {
             Scope::Global | Scope::Channel(_) => Ok(()),
@@ -91,17 +87,18 @@ impl PolicySet {
         }
     }
 
-    /// What counts of a layer that the API keeps at a scope.
-    fn in_force<'a>(&self, scope: &Scope, kept: &'a PolicyLayer) -> Cow<'a, PolicyLayer> {
+    /// The effective form of a layer that is stored by the API.
+    fn effective<'a>(&self, scope: &Scope, stored: &'a PolicyLayer) -> Cow<'a, PolicyLayer> {
         match scope {
-            Scope::Global | Scope::Channel(_) => Cow::Borrowed(kept),
-            Scope::Tenant(_) | Scope::Template(_) => kept.with_timeout_up_to(self.longest_timeout),
+            Scope::Global | Scope::Channel(_) => Cow::Borrowed(stored),
+            Scope::Tenant(_) | Scope::Template(_) => stored.with_timeout_up_to(self.longest_timeout),
         }
     }
 
-    /// Replaces the layer of a source at a scope. A layer that is refused leaves everything as it was.
+    /// Replaces the layer of a source at a scope. A refused layer changes nothing.
     ///
-    /// A layer must be good by itself, so that it stays so when the other source changes, and good together with it.
+    /// A layer must be valid by itself, because the other source may change, and merged with the other
+    /// source.
     pub fn put(&mut self, source: Source, scope: Scope, layer: PolicyLayer) -> Result<(), BadField> {
         scope.to_string().parse::<Scope>().map_err(|bad| BadField::new("scope", bad.reason()))?;
         layer.check_for(&scope)?;
@@ -109,7 +106,7 @@ impl PolicySet {
             Source::File => (Some(&layer), self.api.get(&scope)),
             Source::Api => (self.file.get(&scope), Some(&layer)),
         };
-        let joined = joined(file, api.map(|api| self.in_force(&scope, api)).as_deref());
+        let joined = joined(file, api.map(|api| self.effective(&scope, api)).as_deref());
         joined.check_for(&scope)?;
         self.joined.put(&scope, joined);
         match source {
@@ -120,7 +117,7 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Removes what the API said at a scope; what the file says is in force again.
+    /// Removes the API's layer at a scope, so that the file's counts again.
     pub fn remove(&mut self, scope: &Scope) {
         if self.api.remove(scope) {
             match self.file.get(scope).cloned() {
@@ -131,12 +128,12 @@ impl PolicySet {
         }
     }
 
-    /// What a scope says, file and API together.
+    /// The layer of a scope, file and API merged.
     pub fn layer(&self, scope: &Scope) -> Option<&PolicyLayer> {
         self.joined.get(scope)
     }
 
-    /// What one source says at a scope.
+    /// The layer of one source at a scope.
     pub fn layer_of(&self, source: Source, scope: &Scope) -> Option<&PolicyLayer> {
         match source {
             Source::File => self.file.get(scope),
@@ -144,7 +141,7 @@ impl PolicySet {
         }
     }
 
-    /// Every scope that has a layer, the widest first.
+    /// All scopes that have a layer, the widest first.
     pub fn scopes(&self) -> Vec<Scope> {
         self.joined.scopes()
     }
@@ -177,16 +174,16 @@ fn joined(file: Option<&PolicyLayer>, api: Option<&PolicyLayer>) -> PolicyLayer 
     }
 }
 
-/// One layer at most for each scope. Names are looked up as they are, without building a `Scope`.
+/// At most one layer per scope. Lookups by name need no `Scope` value.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Layers {
+struct ScopeLayers {
     global: Option<PolicyLayer>,
     channels: BTreeMap<Channel, PolicyLayer>,
     tenants: BTreeMap<String, PolicyLayer>,
     templates: BTreeMap<String, PolicyLayer>,
 }
 
-impl Layers {
+impl ScopeLayers {
     fn get(&self, scope: &Scope) -> Option<&PolicyLayer> {
         match scope {
             Scope::Global => self.global.as_ref(),

@@ -13,7 +13,7 @@ use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
-use posthaste_core::policy::{PolicyLayer, PolicySet, USUAL_LONGEST_TIMEOUT};
+use posthaste_core::policy::{PolicyLayer, PolicySet, DEFAULT_LONGEST_TIMEOUT};
 use posthaste_core::reply::{Reply, RetryAfter};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -161,7 +161,7 @@ impl Rig {
         };
         let model = ModelStore::with_clock(move || clock.now());
         let (settings, ways) = (Settings::default(), vec![ChannelName::Webhook]);
-        let longest_timeout = USUAL_LONGEST_TIMEOUT;
+        let longest_timeout = DEFAULT_LONGEST_TIMEOUT;
         Self { model, channel: Arc::new(channel), clock, settings, ways, seed: 7, longest_timeout }
     }
 

@@ -102,5 +102,5 @@ impl Fields<'_, '_, '_> {
 fn channel(given: &Given) -> Read<Channel> {
     let found = given.value.as_str().and_then(|text| text.parse().ok());
     let names = Channel::ALL.map(Channel::name).join(", ");
-    found.ok_or_else(|| format!("must be one of {names}, not {}", values::glimpse(&given.value)))
+    found.ok_or_else(|| format!("must be one of {names}, not {}", values::excerpt(&given.value)))
 }

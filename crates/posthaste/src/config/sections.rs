@@ -234,7 +234,7 @@ fn server(reader: &mut Reader<'_>) -> Server {
         listen: reader.read("server.listen", |given| {
             let what = "must be an address and a port such as 127.0.0.1:7780, not";
             let address = given.value.as_str().and_then(|text| text.trim().parse().ok());
-            address.ok_or_else(|| format!("{what} {}", values::glimpse(&given.value)))
+            address.ok_or_else(|| format!("{what} {}", values::excerpt(&given.value)))
         }),
         connections: reader.read("server.connections", values::whole(1..=1_000_000)),
         header_timeout: reader.read("server.header_timeout", values::some_length),

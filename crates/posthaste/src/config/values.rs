@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::duration;
 use posthaste_core::fields;
-use posthaste_core::policy::LONGEST_TIMEOUT;
+use posthaste_core::policy::MAX_TIMEOUT;
 use serde_json::Value;
 
 use super::layers::Given;
@@ -18,12 +18,12 @@ pub(super) type Read<T> = Result<T, String>;
 pub(super) const SECTION: &str = "must be a section with keys in it, not a value";
 
 /// The start of a value, for complaints.
-pub(super) fn glimpse(value: &Value) -> String {
-    if value.is_object() { "a section".to_owned() } else { fields::glimpse(value) }
+pub(super) fn excerpt(value: &Value) -> String {
+    if value.is_object() { "a section".to_owned() } else { fields::excerpt(value) }
 }
 
 fn expected(what: &str, given: &Given) -> String {
-    format!("must be {what}, not {}", glimpse(&given.value))
+    format!("must be {what}, not {}", excerpt(&given.value))
 }
 
 /// A text.
@@ -108,7 +108,7 @@ pub(super) fn wait(given: &Given) -> Read<Duration> {
 /// How long a timeout may be that somebody asks for.
 pub(super) fn asked_timeout(given: &Given) -> Read<Duration> {
     let length = length(given)?;
-    if length < Duration::from_secs(1) || length > LONGEST_TIMEOUT {
+    if length < Duration::from_secs(1) || length > MAX_TIMEOUT {
         return Err(expected("from 1s to 10m", given));
     }
     Ok(length)

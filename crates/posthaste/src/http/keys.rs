@@ -31,7 +31,7 @@ pub(super) async fn create(api: &Api, mut ask: Ask) -> Result {
     let text = json_body(api, &mut ask, LARGEST).await?;
     let mut object = Object::read(&text)?;
     let name = object.line("name", 100)?;
-    let tenant = object.text("tenant", Tenant::LONGEST)?;
+    let tenant = object.text("tenant", Tenant::MAX_LENGTH)?;
     let admin = object.typed::<bool>("admin", "true or false")?.unwrap_or(false);
     object.finish()?;
     let name = name.ok_or_else(|| Problem::at("/name", "name is missing: what the key is for"))?;

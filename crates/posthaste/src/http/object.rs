@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use posthaste_core::fields::glimpse;
+use posthaste_core::fields::excerpt;
 use posthaste_core::time::Timestamp;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -96,7 +96,7 @@ impl<'a> Object<'a> {
 fn typed<T: serde::de::DeserializeOwned>(name: &str, value: &RawValue, expected: &str) -> Result<T> {
     serde_json::from_str(value.get()).map_err(|_| {
         let seen = serde_json::from_str::<Value>(value.get())
-            .map_or_else(|_| "this".to_owned(), |value| glimpse(&value));
+            .map_or_else(|_| "this".to_owned(), |value| excerpt(&value));
         Problem::at(at(name), format!("{name} must be {expected}, not {seen}"))
     })
 }

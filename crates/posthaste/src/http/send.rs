@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
-use posthaste_core::fields::glimpse;
+use posthaste_core::fields::excerpt;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
@@ -201,7 +201,7 @@ fn metadata(object: &mut Object<'_>) -> Result<Option<String>> {
 
 fn headers(object: &mut Object<'_>) -> Result<BTreeMap<String, String>> {
     let Some(value) = once(object, "headers")? else { return Ok(BTreeMap::new()) };
-    let seen = glimpse(&value);
+    let seen = excerpt(&value);
     serde_json::from_value(value)
         .map_err(|_| Problem::at("/headers", format!("headers must be an object of texts, not {seen}")))
 }
