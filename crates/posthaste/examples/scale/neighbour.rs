@@ -10,7 +10,7 @@ use posthaste::client::Client;
 use posthaste::clock::SystemClock;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock as _;
-use posthaste_wire::sink::{Arrival, Sink, SinkOptions};
+use posthaste_wire::sink::{ReceivedRequest, Sink, SinkOptions};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -91,7 +91,7 @@ impl Neighbour {
         let sink = sink(KEEP).await?;
         let sent = self.send(pace, &json!({"to": sink.url("/sequence/503,200"), "policy": policy})).await?;
         let _ = timeout(PATIENCE, sink.wait_for(2 * pace.count)).await;
-        let (first, second): (Vec<Arrival>, Vec<Arrival>) =
+        let (first, second): (Vec<ReceivedRequest>, Vec<ReceivedRequest>) =
             sink.arrivals().into_iter().partition(|arrival| arrival.attempt == Some(1));
         let due: HashMap<String, Timestamp> =
             first.iter().filter_map(|arrival| Some((arrival.id.clone()?, arrival.at.later(DELAY)))).collect();
@@ -129,7 +129,7 @@ impl Neighbour {
 }
 
 /// The time from when an id was to come to its arrival. What has not arrived counts with the time until now.
-fn since_send(from: &HashMap<String, Timestamp>, arrivals: &[Arrival]) -> Times {
+fn since_send(from: &HashMap<String, Timestamp>, arrivals: &[ReceivedRequest]) -> Times {
     let mut open = from.clone();
     let mut ended = vec![];
     for arrival in arrivals {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use posthaste::client::Client;
 use posthaste_core::time::Timestamp;
-use posthaste_wire::sink::{Arrival, Sink};
+use posthaste_wire::sink::{ReceivedRequest, Sink};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -88,7 +88,7 @@ fn time(value: &Value) -> Timestamp {
     value.as_str().expect("a time").parse().unwrap()
 }
 
-fn numbers(arrivals: &[Arrival]) -> Vec<u32> {
+fn numbers(arrivals: &[ReceivedRequest]) -> Vec<u32> {
     arrivals.iter().map(|arrival| arrival.attempt.unwrap()).collect()
 }
 
