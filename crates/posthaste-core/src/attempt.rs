@@ -26,6 +26,12 @@ pub struct Attempt {
     pub error: Option<String>,
     /// The tries before the last one.
     pub quick_tries: Vec<QuickTry>,
+    /// The provider that took it, where the channel has providers.
+    pub provider: Option<String>,
+    /// The provider's own id of the message.
+    pub message_id: Option<String>,
+    /// The start of the answer, if the attempt failed.
+    pub response: Option<Response>,
 }
 
 impl Attempt {
@@ -34,8 +40,33 @@ impl Attempt {
 
     /// The text cut to `LONGEST_ERROR` bytes, between two characters.
     pub fn excerpt(text: &str) -> String {
-        text[..text.floor_char_boundary(Self::LONGEST_ERROR)].to_owned()
+        cut(text, Self::LONGEST_ERROR)
     }
+}
+
+/// The start of an answer, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Response {
+    /// The media type, if the answer named one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content_type: Option<String>,
+    /// The start of the body, cut to `Response::LONGEST` bytes.
+    pub excerpt: String,
+}
+
+impl Response {
+    /// The most bytes of a body that are kept.
+    pub const LONGEST: usize = 2 * 1024;
+
+    /// The answer with its body cut to `LONGEST` bytes, between two characters.
+    pub fn new(content_type: Option<String>, body: &str) -> Self {
+        Self { content_type, excerpt: cut(body, Self::LONGEST) }
+    }
+}
+
+fn cut(text: &str, longest: usize) -> String {
+    text[..text.floor_char_boundary(longest)].to_owned()
 }
 
 /// How an attempt came out.
@@ -48,12 +79,17 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The number in the store: none for a delivery.
-    pub fn code(self) -> Option<u8> {
+    /// How it failed; none for a delivery.
+    pub const fn failure_type(self) -> Option<FailureType> {
         match self {
             Self::Delivered => None,
-            Self::Failed(failure) => Some(failure.code()),
+            Self::Failed(failure) => Some(failure),
         }
+    }
+
+    /// The number in the store: none for a delivery.
+    pub fn code(self) -> Option<u8> {
+        self.failure_type().map(FailureType::code)
     }
 }
 
@@ -86,5 +122,6 @@ mod tests {
         assert_eq!(kept.len(), 500);
         assert!(long.starts_with(&kept));
         assert_eq!(Attempt::excerpt("short"), "short");
+        assert_eq!(Response::new(None, &"ü".repeat(1_025)).excerpt, "ü".repeat(1_024));
     }
 }

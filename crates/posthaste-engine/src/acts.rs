@@ -21,6 +21,17 @@ pub struct Actor {
     pub name: String,
     /// Whose notifications it may touch; none for all.
     pub tenant: Option<Tenant>,
+    /// The id of the API key that it used, if it used one.
+    pub key_id: Option<String>,
+    /// The address that it asks from, if it asks over the network.
+    pub address: Option<String>,
+}
+
+impl Actor {
+    /// Whoever asks without a key and not over the network.
+    pub fn local(name: &str, tenant: Option<Tenant>) -> Self {
+        Self { name: name.to_owned(), tenant, key_id: None, address: None }
+    }
 }
 
 /// Why an act was not done.
@@ -227,6 +238,8 @@ impl Engine {
             action: action.to_owned(),
             target: target.to_owned(),
             at: self.now(),
+            key_id: actor.key_id.clone(),
+            address: actor.address.clone(),
         }
     }
 }

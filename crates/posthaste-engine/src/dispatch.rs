@@ -224,6 +224,9 @@ fn record(
         status_code: reply.status_code(),
         error,
         quick_tries,
+        provider: None,
+        message_id: None,
+        response: None,
     }
 }
 

@@ -371,6 +371,9 @@ fn outcome(id: NotificationId, lease: Lease) -> Settlement {
         status_code: Some(200),
         error: None,
         quick_tries: vec![],
+        provider: None,
+        message_id: None,
+        response: None,
     };
     Settlement { id, lease, cancel_seen: true, attempt: Some(attempt), next: Next::End(Ending::Delivered) }
 }

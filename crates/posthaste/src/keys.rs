@@ -37,6 +37,8 @@ pub struct Caller {
     pub name: String,
     /// Whose notifications it may touch; none for an admin, who may touch all.
     pub tenant: Option<Tenant>,
+    /// The id of its key; none for the admin key that the process was given.
+    pub key: Option<KeyId>,
 }
 
 impl Caller {
@@ -57,7 +59,8 @@ impl Caller {
 
     /// The caller as the engine knows it.
     pub fn actor(&self) -> Actor {
-        Actor { name: self.name.clone(), tenant: self.tenant.clone() }
+        let key_id = self.key.map(|id| id.to_string());
+        Actor { key_id, ..Actor::local(&self.name, self.tenant.clone()) }
     }
 }
 
@@ -149,7 +152,7 @@ impl Keys {
     /// The keys of the store, and the admin key that the process was given, if any.
     pub fn new(admin: Option<&str>) -> Result<Self, BadAdminKey> {
         admin.map_or(Ok(()), BadAdminKey::look_for)?;
-        let caller = || Arc::new(Caller { name: "admin".to_owned(), tenant: None });
+        let caller = || Arc::new(Caller { name: "admin".to_owned(), tenant: None, key: None });
         let given = admin.map(|key| (hash(key), caller()));
         Ok(Self { given, known: RwLock::default() })
     }
@@ -189,7 +192,8 @@ impl Known {
             let tenant = key.tenant.as_deref().map(str::parse::<Tenant>).transpose();
             let (Ok(tenant), Some(hash)) = (tenant, crate::http::unhex(&key.hash)) else { continue };
             let Ok(hash) = Hash::try_from(hash.as_slice()) else { continue };
-            callers.insert(hash, Arc::new(Caller { name: format!("{} ({id})", key.name), tenant }));
+            let name = format!("{} ({id})", key.name);
+            callers.insert(hash, Arc::new(Caller { name, tenant, key: Some(id) }));
         }
         Self { version: Some(kept.version), callers }
     }

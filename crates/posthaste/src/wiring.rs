@@ -189,7 +189,7 @@ fn host_name() -> Option<String> {
 
 /// What Posthaste does by itself.
 fn itself() -> Actor {
-    Actor { name: "posthaste".to_owned(), tenant: None }
+    Actor::local("posthaste", None)
 }
 
 async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> {

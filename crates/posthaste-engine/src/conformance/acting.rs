@@ -1,6 +1,7 @@
 //! What each act does, with its event, its dead letter and its audit row.
 
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
 use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
@@ -51,7 +52,15 @@ async fn a_cancelled_one_keeps_the_attempts_it_made(mut scene: Scene) -> Kept {
             let view = scene.view(notification.id).await?;
             same("its state", view.state, ended)?;
             same("its progress", view.progress, Progress { attempt, ..Progress::START })?;
-            let end = End { at: at(70), reason: None, text: None, dead_letter: None };
+            let made = attempt > 0;
+            let end = End {
+                at: at(70),
+                reason: None,
+                text: None,
+                dead_letter: None,
+                failure_type: made.then_some(FailureType::Temporary),
+                status_code: made.then_some(503),
+            };
             same("its end", view.end, Some(end))?;
             let facts = scene.facts(notification.id).await?;
             same("its lane", facts.bucket.lane, Lane::Main)?;
@@ -163,7 +172,8 @@ async fn a_discarded_one_fails_and_keeps_its_dead_letter(mut scene: Scene) -> Ke
     scene.does(&notification, Act::Discard, Some(audit("discard")), at(20)).await?;
     let view = scene.view(notification.id).await?;
     let (reason, text) = (Some(Reason::Discarded), Some("discarded".to_owned()));
-    let end = End { at: at(10), reason, text, dead_letter: Some(dead.id) };
+    let (failure_type, status_code) = (Some(FailureType::Temporary), Some(503));
+    let end = End { at: at(10), reason, text, dead_letter: Some(dead.id), failure_type, status_code };
     same("its state", view.state, State::Failed)?;
     same("its end", view.end, Some(end))?;
     same("its progress", view.progress, Progress::START)?;

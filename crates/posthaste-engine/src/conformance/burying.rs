@@ -1,6 +1,7 @@
 //! Dead letters: they appear in the transaction in which their notification ends, with payload and attempts.
 
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 
@@ -31,6 +32,10 @@ async fn a_dead_letter_has_its_own_payload_and_attempts(mut scene: Scene) -> Kep
         created_at: name.made_at(),
         resolved_at: None,
         resolved_by: None,
+        failure_type: Some(FailureType::Temporary),
+        status_code: Some(503),
+        fingerprint: None,
+        deleted_at: None,
     };
     same("the dead letter", scene.store.dead_letter(name).await?, Some(wanted))?;
     same("its notification", scene.store.notification_of(name).await?, Some(notification.id))?;
@@ -55,6 +60,10 @@ async fn a_waiting_one_is_buried_with_the_attempts_it_had(mut scene: Scene) -> K
             created_at: name.made_at(),
             resolved_at: None,
             resolved_by: None,
+            failure_type: (made > 0).then_some(FailureType::Temporary),
+            status_code: (made > 0).then_some(503),
+            fingerprint: None,
+            deleted_at: None,
         };
         same("the dead letter", scene.store.dead_letter(name).await?, Some(wanted))?;
         let view = scene.view(notification.id).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
+use posthaste_core::attempt::{Attempt, Outcome, QuickTry, Response};
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
@@ -62,6 +62,9 @@ pub(super) fn failed_attempt(generation: u32, number: u32) -> Attempt {
             status_code: None,
             error: Some("no answer".to_owned()),
         }],
+        provider: Some("smtp-a".to_owned()),
+        message_id: Some("<1@smtp-a>".to_owned()),
+        response: Some(Response::new(Some("text/plain".to_owned()), "später: \"5 Minuten\"")),
     }
 }
 
@@ -72,6 +75,7 @@ pub(super) fn good_attempt(generation: u32, number: u32) -> Attempt {
         status_code: Some(200),
         error: None,
         quick_tries: vec![],
+        response: None,
         ..failed_attempt(generation, number)
     }
 }
@@ -95,6 +99,8 @@ pub(super) fn audit(action: &str) -> Audit {
         action: action.to_owned(),
         target: "one".to_owned(),
         at: at(50),
+        key_id: Some("key_1".to_owned()),
+        address: Some("2001:db8::7".to_owned()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posthaste_core::failure::FailureType;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease};
 use posthaste_core::reason::Reason;
@@ -52,7 +53,9 @@ async fn each_ending_is_kept_with_its_attempt(mut scene: Scene) -> Kept {
         same("its progress", view.progress, Progress::START)?;
         same("when it is due", view.due, None)?;
         let text = text.map(str::to_owned);
-        same("its end", view.end, Some(End { at: at(10), reason, text, dead_letter }))?;
+        let (failure_type, status_code) = (Some(FailureType::Temporary), Some(503));
+        let end = End { at: at(10), reason, text, dead_letter, failure_type, status_code };
+        same("its end", view.end, Some(end))?;
         let history = scene.store.history(notification.id).await?;
         same("its attempts", history.attempts, [failed_attempt(1, 1)])?;
         let later = scene.lease().await?;
@@ -105,7 +108,12 @@ async fn attempts_are_read_back_as_they_were_made(mut scene: Scene) -> Kept {
     same("the first attempt", scene.store.history(notification.id).await?.attempts, [failed_attempt(1, 1)])?;
 
     let (notification, lease) = scene.held().await?;
-    let bare = posthaste_core::attempt::Attempt { status_code: None, ..good_attempt(1, 1) };
+    let bare = posthaste_core::attempt::Attempt {
+        status_code: None,
+        provider: None,
+        message_id: None,
+        ..good_attempt(1, 1)
+    };
     let settled = scene.settle(notification.id, lease, Some(bare.clone()), delivered()).await?;
     same("settle", settled, Settled::Applied)?;
     same("an attempt with little", scene.store.history(notification.id).await?.attempts, [bare])

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use posthaste_core::attempt::Attempt;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::{FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
@@ -222,16 +223,23 @@ impl Tables {
             return Err(corrupt(format!("{name} exists already")));
         }
         let made = self.attempts.get(&id).into_iter().flat_map(|made| made.values());
+        let attempts: Vec<Attempt> =
+            made.filter(|attempt| attempt.generation == generation).cloned().collect();
+        let last = attempts.last();
         let dead_letter = DeadLetterView {
             id: name,
             notification: self.notifications[&id].notification.clone(),
             reason,
             text: text.to_owned(),
-            attempts: made.filter(|attempt| attempt.generation == generation).cloned().collect(),
+            failure_type: last.and_then(|attempt| attempt.outcome.failure_type()),
+            status_code: last.and_then(|attempt| attempt.status_code),
+            attempts,
             status: DeadLetterStatus::Pending,
             created_at: name.made_at(),
             resolved_at: None,
             resolved_by: None,
+            fingerprint: None,
+            deleted_at: None,
         };
         self.dead_letters.insert(name, dead_letter);
         Ok(())

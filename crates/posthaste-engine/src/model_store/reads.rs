@@ -28,6 +28,7 @@ impl Tables {
             });
         }
         let ended = self.ended.get(&id)?;
+        let last = self.attempts.get(&id).and_then(|made| made.values().next_back());
         Some(View {
             notification,
             state: ended.state,
@@ -39,6 +40,8 @@ impl Tables {
                 reason: ended.reason,
                 text: ended.text.clone(),
                 dead_letter: ended.dead_letter,
+                failure_type: last.and_then(|attempt| attempt.outcome.failure_type()),
+                status_code: last.and_then(|attempt| attempt.status_code),
             }),
         })
     }

@@ -125,6 +125,10 @@ pub struct Audit {
     pub target: String,
     /// When.
     pub at: Timestamp,
+    /// The id of the API key that was used, if one was.
+    pub key_id: Option<String>,
+    /// The address that the request came from, if it came over the network.
+    pub address: Option<String>,
 }
 
 impl Audit {

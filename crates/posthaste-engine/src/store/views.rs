@@ -51,6 +51,11 @@ pub struct End {
     pub text: Option<String>,
     /// The dead letter that it ended as, also where that was discarded since.
     pub dead_letter: Option<DeadLetterId>,
+    /// How the last attempt failed; none if it delivered or there was none. Not known, and none, where a node of an older
+    /// version recorded the end.
+    pub failure_type: Option<FailureType>,
+    /// The status code of the last attempt, known as `failure_type` is.
+    pub status_code: Option<u16>,
 }
 
 /// The past of a notification.
@@ -144,6 +149,14 @@ pub struct DeadLetterView {
     pub resolved_at: Option<Timestamp>,
     /// Who did.
     pub resolved_by: Option<String>,
+    /// How the last of its attempts failed; none if it delivered or there was none.
+    pub failure_type: Option<FailureType>,
+    /// The status code of the last of its attempts.
+    pub status_code: Option<u16>,
+    /// What groups it with dead letters of the same cause; none where it was not computed.
+    pub fingerprint: Option<[u8; 16]>,
+    /// When it was deleted, if it was: it is kept for a while.
+    pub deleted_at: Option<Timestamp>,
 }
 
 /// The kept counters.

@@ -261,12 +261,12 @@ impl Drop for Rig {
 
 /// A person who may do everything.
 pub(crate) fn ada() -> Actor {
-    Actor { name: "ada".to_owned(), tenant: None }
+    Actor::local("ada", None)
 }
 
 /// A person of one tenant.
 pub(crate) fn someone_of(tenant: &str) -> Actor {
-    Actor { name: "eve".to_owned(), tenant: Some(tenant.parse().unwrap()) }
+    Actor::local("eve", Some(tenant.parse().unwrap()))
 }
 
 /// Holds a measured time to a promised one: not sooner, and at most a few milliseconds of the runtime's timer later.

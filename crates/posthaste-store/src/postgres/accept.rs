@@ -13,7 +13,7 @@ use super::counters::{Deltas, add_sums};
 use super::fault::Result;
 use super::flows::Flows;
 use super::idempotency::{self, Days};
-use super::planted::Planted;
+use super::planted::{Planted, spoiled};
 use super::rows::{Columns, clean, content_text, maybe_clean, maybe_micros, uuid};
 use super::tx::{Mode, Then, Tx, bind, only, step};
 
@@ -113,8 +113,8 @@ const ACCEPT: &str = concat!(
 
 fn sql(tx: &Tx) -> Cow<'static, str> {
     if tx.bug(Planted::GrantsToTheDead) {
-        let dead = ACCEPT.replace("and not dead", "").replace("for key share", "");
-        return dead.replace("from node", "from (select unnest($15) as id) as node").into();
+        let dead = spoiled(&spoiled(ACCEPT, "and not dead", ""), "for key share", "");
+        return spoiled(&dead, "from node", "from (select unnest($15) as id) as node").into();
     }
     ACCEPT.into()
 }

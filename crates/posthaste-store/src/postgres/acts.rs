@@ -80,10 +80,12 @@ pub(super) async fn record(
         audit.at.as_micros() => INT8,
         whole(asked) => INT8,
         whole(count) => INT8,
+        audit.key_id => TEXT,
+        audit.address => TEXT,
     ];
     let sql = "
-        insert into audit (tenant, actor, action, target, at, asked, count)
-        values ($1, $2, $3, $4, $5, $6, $7)";
+        insert into audit (tenant, actor, action, target, at, asked, count, key_id, address)
+        values ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     before.push(step!(sql, bound));
     tx.send(begin, &before, Then::Commit).await?;
     Ok(())

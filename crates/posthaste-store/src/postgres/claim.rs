@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::planted::Planted;
-use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide, wide_columns};
+use super::planted::{Planted, spoiled};
+use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide_columns, wide_of};
 use super::tx::{Mode, Tx, bind};
 
 /// Leases up to each quota's limit of rows that are due. Returns what was leased, and a quota for each place that went to
@@ -116,12 +116,11 @@ const CLAIM: &str = concat!(
 
 fn sql(tx: &Tx) -> Cow<'static, str> {
     if tx.bug(Planted::ClaimIgnoresLease) {
-        return CLAIM.replace("where queue.node is null\n            and", "where").into();
+        return spoiled(CLAIM, "where queue.node is null\n            and", "where").into();
     }
     if tx.bug(Planted::GrantsToTheDead) {
-        let found = CLAIM
-            .replace("from node\n        where id = $6\n        and not dead\n        for key share", "");
-        return found.replace("select id\n", "select $6::bigint as id\n").into();
+        let dead = "from node\n        where id = $6\n        and not dead\n        for key share";
+        return spoiled(&spoiled(CLAIM, dead, ""), "select id\n", "select $6::bigint as id\n").into();
     }
     CLAIM.into()
 }
@@ -131,7 +130,7 @@ fn job(id: NotificationId, row: &Row, keys: &Keys, lease: Lease) -> Result<Job> 
     columns.skip(1);
     let queued = Queued::read(&mut columns)?;
     Ok(Job {
-        notification: wide(id, keys, &mut columns)?,
+        notification: wide_of(id, keys, queued.bucket.flow, &mut columns)?,
         flow: queued.bucket.flow,
         lane: queued.bucket.lane,
         due: queued.due,

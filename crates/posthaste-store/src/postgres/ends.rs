@@ -1,6 +1,7 @@
 //! How a notification ended, and the dead letter that it may have become.
 
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
@@ -14,7 +15,7 @@ use super::rows::{Columns, clean, letter_uuid, number, uuid};
 /// The columns of an ended row `e`, in the order that `Ended::read` takes them.
 macro_rules! ended_columns {
     () => {
-        "e.state, e.at, e.generation, e.base, e.attempt, e.reason, e.text, e.dead_letter"
+        "e.state, e.at, e.generation, e.base, e.attempt, e.reason, e.text, e.dead_letter, e.failure, e.status_code"
     };
 }
 pub(super) use ended_columns;
@@ -28,15 +29,19 @@ pub(super) struct Ended {
     pub(super) reason: Option<Reason>,
     pub(super) text: Option<String>,
     pub(super) dead_letter: Option<DeadLetterId>,
+    /// How the last attempt failed, and its status code; found by the statement that makes the row.
+    pub(super) failure_type: Option<FailureType>,
+    pub(super) status_code: Option<u16>,
 }
 
 impl Ended {
     /// How many columns it has.
-    pub(super) const COLUMNS: usize = 8;
+    pub(super) const COLUMNS: usize = 10;
 
     /// An end without a reason.
     pub(super) const fn plain(state: State, at: Timestamp, progress: Progress) -> Self {
-        Self { state, at, progress, reason: None, text: None, dead_letter: None }
+        let (reason, text, dead_letter) = (None, None, None);
+        Self { state, at, progress, reason, text, dead_letter, failure_type: None, status_code: None }
     }
 
     /// The same end with its reason, and its dead letter if it has one.
@@ -55,6 +60,8 @@ impl Ended {
             reason: columns.maybe_reason()?,
             text: columns.take()?,
             dead_letter: columns.take::<Option<Uuid>>()?.map(|id| DeadLetterId::from_bytes(id.into_bytes())),
+            failure_type: columns.maybe_failure()?,
+            status_code: columns.maybe_status_code()?,
         })
     }
 
@@ -66,7 +73,14 @@ impl Ended {
 
     /// What is shown of the end.
     pub(super) fn shown(self) -> End {
-        End { at: self.at, reason: self.reason, text: self.text, dead_letter: self.dead_letter }
+        End {
+            at: self.at,
+            reason: self.reason,
+            text: self.text,
+            dead_letter: self.dead_letter,
+            failure_type: self.failure_type,
+            status_code: self.status_code,
+        }
     }
 }
 
@@ -111,31 +125,51 @@ impl Ends {
         }
     }
 
-    /// Makes the rows.
+    /// Makes the rows. No attempt was made now, so each names the last one that was made before. Nothing here is delivered,
+    /// so each has its tenant.
     pub(super) const INSERT: &str = "
-        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
-        select *
+        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code, tenant)
+        select u.id, u.state, u.at, u.generation, u.base, u.attempt, u.reason, u.text, u.letter, last.failure,
+            last.status_code, f.tenant
         from unnest($1::uuid[], $2::smallint[], $3::bigint[], $4::integer[], $5::integer[], $6::integer[], $7::text[],
-            $8::text[], $9::uuid[])";
+            $8::text[], $9::uuid[])
+            as u (id, state, at, generation, base, attempt, reason, text, letter)
+        left join notification n on n.id = any(array[u.id])
+        left join flow f on f.id = any(array[n.flow])
+        left join lateral (
+            select a.failure, a.status_code
+            from attempt a
+            where a.notification = u.id
+            order by a.generation desc, a.number desc
+            limit 1) as last on true";
 
     /// Makes the dead letters of what has ended as one, each with its own snapshot of the notification and of the attempts
     /// of the generation; where an end is recorded once more its dead letter is there already. A wide row that is missing
     /// breaks a constraint, and with it the transaction.
     pub(super) const BURY: &str = "
         insert into dead_letter (id, notification, flow, priority, not_before, expires, recipient, template, subject,
-            event_key, correlation_id, content, reason, text, attempts, failure, status, created_at)
+            event_key, correlation_id, content, reason, text, attempts, replies, failure, status_code, status, created_at,
+            tenant)
         select e.dead_letter, e.id, n.flow, n.priority, n.not_before, n.expires, n.recipient, n.template, n.subject,
-            n.event_key, n.correlation_id, n.content, e.reason, e.text, coalesce(made.attempts, '[]'), made.failure, 0,
-            u.died
+            n.event_key, n.correlation_id, n.content, e.reason, e.text, coalesce(made.attempts, '[]'), made.replies,
+            made.failure, made.status_code, 0, u.died, f.tenant
         from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as u (id, letter, died)
         join ended e on e.id = any(array[u.id])
         left join notification n on n.id = any(array[u.id])
+        left join flow f on f.id = any(array[n.flow])
         left join lateral (
             select json_agg(
                     json_build_array(generation, number, started_at, duration, failure, status_code, error,
                         coalesce(quick_tries::json, '[]'::json))
                     order by number)::text as attempts,
-                (array_agg(failure order by number desc))[1] as failure
+                case when count(coalesce(provider, message_id, response)) > 0 then json_agg(
+                    case when coalesce(provider, message_id, response) is not null
+                        then json_build_array(provider, message_id, response_type, response)
+                    end
+                    order by number)::text
+                end as replies,
+                (array_agg(failure order by number desc))[1] as failure,
+                (array_agg(status_code order by number desc))[1] as status_code
             from attempt
             where attempt.notification = u.id
             and attempt.generation = e.generation) as made on true

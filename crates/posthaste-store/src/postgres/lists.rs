@@ -258,7 +258,8 @@ macro_rules! letter_columns {
         concat!(
             "n.id, ",
             wide_columns!(),
-            ", n.notification, n.reason, n.text, n.attempts, n.status, n.created_at, n.resolved_at, n.resolved_by"
+            ", n.notification, n.reason, n.text, n.attempts, n.replies, n.status, n.created_at, n.resolved_at,
+             n.resolved_by, n.failure, n.status_code, n.fingerprint, n.deleted_at"
         )
     };
 }
@@ -346,11 +347,15 @@ fn letter(row: &Row, keys: &Keys) -> Result<DeadLetterView> {
         notification,
         reason: reason.ok_or_else(|| Fault::nonsense("a dead letter without a reason"))?,
         text: columns.take()?,
-        attempts: attempts_from(columns.take()?)?,
+        attempts: attempts_from(columns.take()?, columns.take()?)?,
         status: columns.maybe_status()?.ok_or_else(|| Fault::nonsense("a dead letter without a status"))?,
         created_at: columns.time()?,
         resolved_at: columns.maybe_time()?,
         resolved_by: columns.take()?,
+        failure_type: columns.maybe_failure()?,
+        status_code: columns.maybe_status_code()?,
+        fingerprint: columns.take::<Option<Uuid>>()?.map(Uuid::into_bytes),
+        deleted_at: columns.maybe_time()?,
     })
 }
 
@@ -362,7 +367,7 @@ pub(super) async fn audit(
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
     let sql = "
-        select n.number, n.tenant, n.actor, n.action, n.target, n.at, n.asked, n.count,
+        select n.number, n.tenant, n.actor, n.action, n.target, n.at, n.key_id, n.address, n.asked, n.count,
             exists (select from audit o where o.number < n.number)
         from (
             select *
@@ -390,7 +395,8 @@ pub(super) async fn audit(
         let mut columns = Columns::of(row);
         let (number, tenant) = (columns.take()?, columns.maybe_tenant()?);
         let (actor, action, target) = (columns.take()?, columns.take()?, columns.take()?);
-        let audit = Audit { tenant, actor, action, target, at: columns.time()? };
+        let (at, key_id, address) = (columns.time()?, columns.take()?, columns.take()?);
+        let audit = Audit { tenant, actor, action, target, at, key_id, address };
         let (asked, count) = (columns.take::<i64>()?.unsigned_abs(), columns.take::<i64>()?.unsigned_abs());
         Ok(AuditRow { number, audit, asked, count })
     })

@@ -28,3 +28,9 @@ impl Planted {
         Self::GrantsToTheDead,
     ];
 }
+
+/// The statement with a bug in it. A text that is not there would be a bug that no test switches on.
+pub(super) fn spoiled(sql: &str, right: &str, wrong: &str) -> String {
+    assert!(sql.contains(right), "no planted bug finds `{right}` in:\n{sql}");
+    sql.replace(right, wrong)
+}

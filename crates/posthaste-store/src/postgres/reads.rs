@@ -169,7 +169,8 @@ pub(super) async fn notification_of(tx: &Tx, letter: DeadLetterId) -> Result<Opt
 /// The attempts and events of a notification, oldest first.
 pub(super) async fn history(tx: &Tx, id: NotificationId) -> Result<History> {
     let attempts = "
-        select generation, number, started_at, duration, failure, status_code, error, quick_tries
+        select generation, number, started_at, duration, failure, status_code, error, quick_tries, provider, message_id,
+            response_type, response
         from attempt
         where notification = $1
         order by generation, number";

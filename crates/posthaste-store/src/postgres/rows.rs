@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
+use posthaste_core::attempt::{Attempt, Outcome, QuickTry, Response};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
@@ -21,6 +21,7 @@ use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 use super::fault::{Fault, Result};
+use crate::kept::replies;
 
 /// The columns of a queue row `q`, in the order that `Queued::read` takes them.
 macro_rules! queue_columns {
@@ -128,6 +129,16 @@ impl<'r> Columns<'r> {
         Reason::from_code(code).map(Some).ok_or_else(|| Fault::nonsense(format!("reason {code}")))
     }
 
+    /// How an attempt failed, or none.
+    pub(super) fn maybe_failure(&mut self) -> Result<Option<FailureType>> {
+        self.maybe_code()?.map(failure).transpose()
+    }
+
+    /// A status code, or none.
+    pub(super) fn maybe_status_code(&mut self) -> Result<Option<u16>> {
+        Ok(self.take::<Option<i32>>()?.and_then(|code| u16::try_from(code).ok()))
+    }
+
     /// The status of a dead letter, or none.
     pub(super) fn maybe_status(&mut self) -> Result<Option<DeadLetterStatus>> {
         let Some(code) = self.maybe_code()? else { return Ok(None) };
@@ -186,7 +197,27 @@ impl Queued {
 pub(super) fn wide(id: NotificationId, keys: &Keys, columns: &mut Columns<'_>) -> Result<Arc<Notification>> {
     let flow: Option<i64> = columns.take()?;
     let flow = flow.map(FlowId).ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    wide_in(id, known(keys, flow)?, columns)
+}
+
+/// Takes the columns of `wide_columns`: the notification as it is sent in that flow, which a claim knows from the queue.
+pub(super) fn wide_of(
+    id: NotificationId,
+    keys: &Keys,
+    flow: FlowId,
+    columns: &mut Columns<'_>,
+) -> Result<Arc<Notification>> {
+    let accepted_in: Option<i64> = columns.take()?;
+    accepted_in.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    wide_in(id, known(keys, flow)?, columns)
+}
+
+fn known(keys: &Keys, flow: FlowId) -> Result<&FlowKey> {
     let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
+    Ok(key)
+}
+
+fn wide_in(id: NotificationId, key: &FlowKey, columns: &mut Columns<'_>) -> Result<Arc<Notification>> {
     Ok(Arc::new(Notification {
         id,
         tenant: key.tenant.clone(),
@@ -275,6 +306,19 @@ pub(super) fn quick_text(tries: &[QuickTry]) -> Result<Option<String>> {
     text.map(Some).map_err(|error| Fault::nonsense(format!("quick tries cannot be written: {error}")))
 }
 
+/// What an attempt says of its provider and its answer, as `attempt` and `dead_letter` take it; none if it says nothing.
+pub(super) fn reply_text(attempt: &Attempt) -> Result<Option<String>> {
+    let cleaned = |text: &String| clean(text).into_owned();
+    let response = attempt.response.as_ref().map(|response| Response {
+        content_type: response.content_type.as_ref().map(cleaned),
+        excerpt: cleaned(&response.excerpt),
+    });
+    let (provider, message_id) =
+        (attempt.provider.as_ref().map(cleaned), attempt.message_id.as_ref().map(cleaned));
+    let text = replies::one(provider, message_id, response);
+    text.map_err(|error| Fault::nonsense(format!("a reply cannot be written: {error}")))
+}
+
 fn quick_tries(tuples: Vec<QuickTuple>) -> Result<Vec<QuickTry>> {
     let quick = |(started, duration_ms, code, status_code, error): QuickTuple| {
         Ok(QuickTry {
@@ -297,7 +341,8 @@ fn failure(code: u8) -> Result<FailureType> {
     FailureType::from_code(code).ok_or_else(|| Fault::nonsense(format!("failure type {code}")))
 }
 
-/// Takes generation, number, start, duration, failure, status code, error and quick tries.
+/// Takes generation, number, start, duration, failure, status code, error, quick tries, provider, message id, content type and
+/// excerpt.
 pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
     Ok(Attempt {
         generation: columns.small()?,
@@ -305,11 +350,17 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
         started_at: columns.time()?,
         duration: micros_duration(columns.take()?),
         outcome: outcome(columns.maybe_code()?)?,
-        status_code: columns.take::<Option<i32>>()?.and_then(|code| u16::try_from(code).ok()),
+        status_code: columns.maybe_status_code()?,
         error: columns.take()?,
         quick_tries: {
             let tuples = columns.take::<Option<&str>>()?.map_or(Ok(vec![]), serde_json::from_str);
             quick_tries(tuples.map_err(|error| Fault::nonsense(format!("the quick tries: {error}")))?)?
+        },
+        provider: columns.take()?,
+        message_id: columns.take()?,
+        response: {
+            let (content_type, excerpt): (_, Option<String>) = (columns.take()?, columns.take()?);
+            excerpt.map(|excerpt| Response { content_type, excerpt })
         },
     })
 }
@@ -317,8 +368,8 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
 /// An attempt as a dead letter keeps it.
 type AttemptTuple = (u32, u32, i64, i64, Option<u8>, Option<u16>, Option<String>, Vec<QuickTuple>);
 
-/// The attempts of a dead letter from what is kept.
-pub(super) fn attempts_from(text: &str) -> Result<Vec<Attempt>> {
+/// The attempts of a dead letter from what is kept of them and of their replies.
+pub(super) fn attempts_from(text: &str, replies: Option<&str>) -> Result<Vec<Attempt>> {
     let tuples: Vec<AttemptTuple> = serde_json::from_str(text)
         .map_err(|error| Fault::nonsense(format!("the attempts of a dead letter: {error}")))?;
     let attempt = |(generation, number, started, took, code, status_code, error, quick): AttemptTuple| {
@@ -331,7 +382,13 @@ pub(super) fn attempts_from(text: &str) -> Result<Vec<Attempt>> {
             status_code,
             error,
             quick_tries: quick_tries(quick)?,
+            provider: None,
+            message_id: None,
+            response: None,
         })
     };
-    tuples.into_iter().map(attempt).collect()
+    let mut attempts = tuples.into_iter().map(attempt).collect::<Result<Vec<_>>>()?;
+    replies::add(&mut attempts, replies)
+        .map_err(|error| Fault::nonsense(format!("the replies of a dead letter: {error}")))?;
+    Ok(attempts)
 }

@@ -10,11 +10,10 @@ use posthaste_core::time::{Timestamp, micros};
 use posthaste_engine::store::{Ending, Next, Settled, Settlement};
 use uuid::Uuid;
 
-use super::counters::or_add;
 use super::ends::{Ends, Letters, bind_letters};
 use super::fault::Result;
-use super::planted::Planted;
-use super::rows::{Columns, clean, letter_uuid, number, quick_text, uuid};
+use super::planted::{Planted, spoiled};
+use super::rows::{Columns, clean, letter_uuid, number, quick_text, reply_text, uuid};
 use super::tx::{Bound, Mode, Then, Tx, bind, step};
 
 /// Records each outcome whose lease is still held: one statement, and one more where there are dead letters. Each answer by
@@ -101,179 +100,21 @@ async fn record(
     answers.iter().flatten().map(|row| Columns::of(row).take()).collect()
 }
 
-/// The outcomes `u` in columns, from the lease to the attempt, which is null where none was made.
-macro_rules! outcomes {
-    ($values:literal, $more:literal) => {
-        concat!(
-            "unnest(",
-            $values,
-            ")
-            as u (id, node, fence, cancel_seen, made, number, started_at, duration, failure, status_code, error,
-                quick_tries, ",
-            $more,
-            ")"
-        )
-    };
-}
-
-/// Whether the outcome `u` may be recorded of the row `q`.
-macro_rules! stands {
-    () => {
-        "q.id = any(array[u.id])
-        and q.node is not distinct from u.node
-        and q.fence is not distinct from u.fence
-        and (not q.cancel or u.cancel_seen)"
-    };
-}
-
-/// What of an outcome goes to its attempt.
-macro_rules! attempt {
-    () => {
-        "u.made, u.number, u.started_at, u.duration, u.failure, u.status_code, u.error, u.quick_tries"
-    };
-}
-
-/// What ends leaves the queue.
-macro_rules! gone {
-    () => {
-        concat!(
-            "gone as (
-        delete from queue q
-        using ",
-            outcomes!(
-                "$1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::integer[], $6::integer[], $7::bigint[],
-            $8::bigint[], $9::smallint[], $10::integer[], $11::text[], $12::text[], $13::smallint[], $14::text[],
-            $15::text[], $16::uuid[]",
-                "state, reason, text, letter"
-            ),
-            "
-        where ",
-            stands!(),
-            "
-        returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation, ",
-            attempt!(),
-            ", u.state, u.reason, u.text, u.letter)"
-        )
-    };
-}
-
-/// What is to be tried again waits for that. `old` is the row as it was: what is counted changes with its lane.
-macro_rules! put_off {
-    () => {
-        concat!(
-            "put_off as (
-        update queue q
-        set lane = 1, due = u.due, delay = u.delay, node = null, fence = null, attempt = q.attempt + 1,
-            interruptions = 0, cancel = false
-        from ",
-            outcomes!(
-                "$20::uuid[], $21::bigint[], $22::bigint[], $23::boolean[], $24::integer[], $25::integer[],
-            $26::bigint[], $27::bigint[], $28::smallint[], $29::integer[], $30::text[], $31::text[], $32::bigint[],
-            $33::bigint[]",
-                "due, delay"
-            ),
-            "
-        join queue old on old.id = any(array[u.id])
-        where ",
-            stands!(),
-            "
-        returning q.id, q.flow, old.lane, ",
-            attempt!(),
-            ")"
-        )
-    };
-}
-
-/// Keeps the attempts, the ends and the sums of what was recorded. In the sums, of each flow `n` have left that lane for that
-/// state, or for the retry lane where there is none; the numbers of the kinds are those of `counters::Kind`.
-macro_rules! keep {
-    ($recorded:literal, $moved:literal) => {
-        concat!(
-            "made as (
-        insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error,
-            quick_tries)
-        select u.id, ",
-            attempt!(),
-            "
-        from (",
-            $recorded,
-            ") as u
-        where u.number is not null),
-    over as (
-        insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter)
-        select id, state, $17::bigint, generation, base, coalesce(number, attempt - 1), reason, text, letter
-        from gone),
-    counted as (
-        insert into counter (tenant, hour, kind, channel, writer, n)
-        select whose.tenant, what.hour, what.kind, f.channel, $19::smallint, sum(what.n)
-        from (",
-            $moved,
-            ") as c
-        join flow f on f.id = any(array[c.flow])
-        cross join lateral (values (''), (f.tenant)) as whose (tenant)
-        cross join lateral (values
-            (0::bigint, c.lane, -c.n),
-            (0, 1::smallint, case when c.state is null then c.n else 0 end),
-            (0, 2::smallint, case when c.state = 6 then c.n else 0 end),
-            ($18::bigint, 3::smallint, case when c.state = 2 then c.n else 0 end),
-            ($18::bigint, 4::smallint, case when c.state is null then 0 else c.n end)) as what (hour, kind, n)
-        group by whose.tenant, what.hour, what.kind, f.channel
-        having sum(what.n) <> 0
-        order by whose.tenant, what.hour, what.kind, f.channel
-        ",
-            or_add!(),
-            ")"
-        )
-    };
-}
-
 /// Every outcome is an end.
-const END: &str = concat!(
-    "with ",
-    gone!(),
-    ",
-    ",
-    keep!(
-        "select * from gone",
-        "select flow, lane, state, count(*) as n from gone group by flow, lane, state"
-    ),
-    "
-    select id from gone"
-);
+const END: &str = include_str!("settle_ends.sql");
 
-/// Some are tried again. One statement for both, so that every transaction comes to the sums in the same order.
-const SETTLE: &str = concat!(
-    "with ",
-    gone!(),
-    ",
-    ",
-    put_off!(),
-    ",
-    ",
-    keep!(
-        "select id, made, number, started_at, duration, failure, status_code, error, quick_tries from gone
-            union all
-            select id, made, number, started_at, duration, failure, status_code, error, quick_tries from put_off",
-        "select flow, lane, state, count(*) as n from gone group by flow, lane, state
-            union all
-            select flow, lane, null, count(*) from put_off group by flow, lane"
-    ),
-    "
-    select id from gone
-    union all
-    select id from put_off"
-);
+/// Some are tried again.
+const SETTLE: &str = include_str!("settle.sql");
 
 fn planted(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
     if tx.bug(Planted::SettleWithoutFence) {
         let fence = "and q.node is not distinct from u.node
-        and q.fence is not distinct from u.fence";
-        return sql.replace(fence, "and q.node is not null").into();
+    and q.fence is not distinct from u.fence";
+        return spoiled(sql, fence, "and q.node is not null").into();
     }
     if tx.bug(Planted::CounterDrift) {
-        return sql
-            .replace("c.lane, -c.n)", "c.lane, case when c.state is null then -c.n else 0 end)")
-            .into();
+        let drift = "c.lane, case when c.state is null then -c.n else 0 end)";
+        return spoiled(sql, "c.lane, -c.n)", drift).into();
     }
     sql.into()
 }
@@ -324,6 +165,7 @@ struct Outcomes {
     status_codes: Vec<Option<i32>>,
     errors: Vec<Option<String>>,
     quick_tries: Vec<Option<String>>,
+    replies: Vec<Option<String>>,
 }
 
 impl Outcomes {
@@ -342,10 +184,11 @@ impl Outcomes {
         let error = attempt.and_then(|made| made.error.as_ref());
         self.errors.push(error.map(|text| clean(text).into_owned()));
         self.quick_tries.push(attempt.map_or(Ok(None), |made: &Attempt| quick_text(&made.quick_tries))?);
+        self.replies.push(attempt.map_or(Ok(None), reply_text)?);
         Ok(())
     }
 
-    /// The values of `outcomes!`.
+    /// The values of $1 to $13 in settle_ends.sql.
     fn bound(&self) -> Vec<Bound<'_>> {
         let bound: &[Bound<'_>] = bind![
             self.ids => UUID_ARRAY,
@@ -360,6 +203,7 @@ impl Outcomes {
             self.status_codes => INT4_ARRAY,
             self.errors => TEXT_ARRAY,
             self.quick_tries => TEXT_ARRAY,
+            self.replies => TEXT_ARRAY,
         ];
         bound.to_vec()
     }

@@ -41,8 +41,8 @@ pub(super) fn transition(
 /// Writes an audit row of so many changes asked for and made.
 pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -> Result<()> {
     let mut insert = conn.prepare_cached(
-        "insert into audit (tenant, actor, action, target, at, asked, count)
-         values (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "insert into audit (tenant, actor, action, target, at, asked, count, key_id, address)
+         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     )?;
     insert.execute(params![
         audit.tenant.as_ref().map(posthaste_core::notification::Tenant::as_str),
@@ -52,6 +52,8 @@ pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -
         audit.at.as_micros(),
         asked,
         count,
+        audit.key_id,
+        audit.address,
     ])?;
     Ok(())
 }
@@ -98,6 +100,8 @@ fn waiting(
         reason: None,
         text: None,
         dead_letter: None,
+        failure_type: None,
+        status_code: None,
     };
     match act {
         Act::Cancel | Act::Expire => {}
@@ -117,7 +121,8 @@ fn waiting(
         }
     }
     tx.conn.prepare_cached("delete from queue where id = ?1")?.execute([id.to_bytes()])?;
-    ended.insert(&mut tx.conn.prepare_cached(Ended::INSERT)?, id)?;
+    let ended = ended.with_last_attempt(tx.conn, id)?;
+    ended.insert(tx, &mut tx.conn.prepare_cached(Ended::INSERT)?, id, row.bucket.flow)?;
     tx.deltas.live(row.bucket.flow, row.bucket.lane, -1);
     tx.deltas.ended(row.bucket.flow, ended.state, now, 1);
     Ok(true)
@@ -201,7 +206,7 @@ fn reopen(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended, base: u32, now: Ti
 fn replace(tx: &mut Tx<'_>, id: NotificationId, before: &Ended, after: Ended) -> Result<()> {
     let flow = flow_of(tx.conn, id)?;
     Ended::delete(tx.conn, id)?;
-    after.insert(&mut tx.conn.prepare_cached(Ended::INSERT)?, id)?;
+    after.insert(tx, &mut tx.conn.prepare_cached(Ended::INSERT)?, id, flow)?;
     tx.deltas.ended(flow, before.state, before.at, -1);
     tx.deltas.ended(flow, after.state, after.at, 1);
     Ok(())

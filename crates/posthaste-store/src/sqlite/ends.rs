@@ -1,6 +1,8 @@
 //! How a notification ended, and the dead letter that it may have become.
 
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::failure::FailureType;
+use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
@@ -10,14 +12,15 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::fault::{Fault, Result};
 use super::planted::Planted;
-use super::rows::{attempts_text, maybe_dead_letter_id, maybe_reason, state, status, time};
+use super::rows::{attempts_text, maybe_dead_letter_id, maybe_failure, maybe_reason, state, status, time};
 use super::settle::attempts;
 use super::writer::Tx;
+use crate::kept::replies;
 
 /// The columns of an ended row, in the order that `Ended::read` takes them.
 macro_rules! ended_columns {
     () => {
-        "state, at, generation, base, attempt, reason, text, dead_letter"
+        "state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code"
     };
 }
 
@@ -30,12 +33,18 @@ pub(super) struct Ended {
     pub(super) reason: Option<Reason>,
     pub(super) text: Option<String>,
     pub(super) dead_letter: Option<DeadLetterId>,
+    /// How the last attempt failed, and its status code.
+    pub(super) failure_type: Option<FailureType>,
+    pub(super) status_code: Option<u16>,
 }
 
 impl Ended {
-    /// Makes the row.
-    pub(super) const INSERT: &'static str =
-        concat!("insert into ended (id, ", ended_columns!(), ") values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)");
+    /// Makes the row by what is known of the last attempt, and with the tenant.
+    pub(super) const INSERT: &'static str = concat!(
+        "insert into ended (id, ",
+        ended_columns!(),
+        ", tenant) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+    );
 
     /// Reads the columns of `ended_columns` from `start` on.
     pub(super) fn read(row: &Row<'_>, start: usize) -> Result<Self> {
@@ -50,6 +59,8 @@ impl Ended {
             reason: maybe_reason(row, start + 5)?,
             text: row.get(start + 6)?,
             dead_letter: maybe_dead_letter_id(row, start + 7)?,
+            failure_type: maybe_failure(row, start + 8)?,
+            status_code: row.get(start + 9)?,
         })
     }
 
@@ -61,8 +72,31 @@ impl Ended {
         found.transpose()
     }
 
-    /// Writes the row with the statement of `Ended::INSERT`.
-    pub(super) fn insert(&self, statement: &mut CachedStatement<'_>, id: NotificationId) -> Result<()> {
+    /// The same end with what the last attempt made says.
+    pub(super) fn with_last_attempt(self, conn: &Connection, id: NotificationId) -> Result<Self> {
+        let mut select = conn.prepare_cached(
+            "select failure, status_code
+             from attempt
+             where notification = ?1
+             order by generation desc, number desc
+             limit 1",
+        )?;
+        let mut rows = select.query([id.to_bytes()])?;
+        let Some(row) = rows.next()? else { return Ok(self) };
+        Ok(Self { failure_type: maybe_failure(row, 0)?, status_code: row.get(1)?, ..self })
+    }
+
+    /// Writes the row with the statement of `Ended::INSERT`. The tenant of its flow is left out of deliveries: it leads the
+    /// lists of failures.
+    pub(super) fn insert(
+        &self,
+        tx: &mut Tx<'_>,
+        statement: &mut CachedStatement<'_>,
+        id: NotificationId,
+        flow: FlowId,
+    ) -> Result<()> {
+        let failed = self.state != State::Succeeded;
+        let key = failed.then(|| tx.flows.need(tx.conn, flow)).transpose()?;
         statement.execute(params![
             id.to_bytes(),
             self.state.code(),
@@ -73,6 +107,9 @@ impl Ended {
             self.reason.map(Reason::code),
             self.text,
             self.dead_letter.map(DeadLetterId::to_bytes),
+            self.failure_type.map(FailureType::code),
+            self.status_code,
+            key.as_ref().map(|key| key.tenant.as_str()),
         ])?;
         Ok(())
     }
@@ -92,7 +129,14 @@ impl Ended {
 
     /// What is shown of the end.
     pub(super) fn shown(self) -> End {
-        End { at: self.at, reason: self.reason, text: self.text, dead_letter: self.dead_letter }
+        End {
+            at: self.at,
+            reason: self.reason,
+            text: self.text,
+            dead_letter: self.dead_letter,
+            failure_type: self.failure_type,
+            status_code: self.status_code,
+        }
     }
 }
 
@@ -104,12 +148,17 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
     let attempts = attempts(tx.conn, id, Some(ended.progress.generation))?;
     let mut insert = tx.conn.prepare_cached(
         "insert into dead_letter (id, notification, flow, recipient, priority, template, subject, event_key,
-             correlation_id, not_before, expires, content, reason, text, attempts, status, created_at)
-         select ?1, id, flow, recipient, priority, template, subject, event_key, correlation_id, not_before, expires,
-             content, ?3, ?4, ?5, ?6, ?7
-         from notification
-         where id = ?2",
+             correlation_id, not_before, expires, content, reason, text, attempts, status, created_at, failure,
+             status_code, replies, tenant)
+         select ?1, n.id, flow, recipient, priority, template, subject, event_key, correlation_id, not_before, expires,
+             content, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, f.tenant
+         from notification n
+         join flow f on f.id = n.flow
+         where n.id = ?2",
     )?;
+    let last = attempts.last();
+    let replies = replies::all(&attempts)
+        .map_err(|error| Fault::nonsense(format!("replies cannot be written: {error}")))?;
     let made = insert.execute(params![
         ended.dead_letter.map(DeadLetterId::to_bytes),
         id.to_bytes(),
@@ -118,8 +167,11 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
         attempts_text(&attempts)?,
         DeadLetterStatus::Pending.code(),
         ended.dead_letter.map(|name| name.made_at().as_micros()),
+        last.and_then(|attempt| attempt.outcome.code()),
+        last.and_then(|attempt| attempt.status_code),
+        replies,
     ])?;
-    if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row"))) }
+    if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row or no flow"))) }
 }
 
 /// Where a dead letter stands, and why it died.

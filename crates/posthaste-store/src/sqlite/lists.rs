@@ -15,8 +15,8 @@ use super::fault::{Fault, Result, unless_damaged};
 use super::readers::Reader;
 use super::reads::{Standing, last_outcome};
 use super::rows::{
-    Queued, Wide, attempts_from, dead_letter_id, maybe_reason, maybe_tenant, maybe_time, notification_id,
-    queue_columns, status, time, wide_columns,
+    Queued, Wide, attempts_from, dead_letter_id, maybe_failure, maybe_reason, maybe_tenant, maybe_time,
+    notification_id, queue_columns, status, time, wide_columns,
 };
 
 /// The most rows that are looked at for one page.
@@ -231,7 +231,8 @@ macro_rules! letter_columns {
     () => {
         concat!(
             wide_columns!(),
-            ", id, notification, reason, text, attempts, status, created_at, resolved_at, resolved_by"
+            ", id, notification, reason, text, attempts, status, created_at, resolved_at, resolved_by, failure,
+             status_code, fingerprint, deleted_at, replies"
         )
     };
 }
@@ -282,7 +283,7 @@ pub(super) fn dead_letters(
             }
             // Asked before the content is read, which most letters may be passed over for.
             if let Some(wanted) = filter.failure_type {
-                let attempts = attempts_from(text(row, 14)?.unwrap_or("[]"))?;
+                let attempts = attempts_from(text(row, 14)?.unwrap_or("[]"), None)?;
                 if attempts.last().map(|attempt| attempt.outcome) != Some(Outcome::Failed(wanted)) {
                     return Ok(None);
                 }
@@ -299,11 +300,15 @@ fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
         notification: wide.notification()?,
         reason: reason.ok_or_else(|| Fault::nonsense("a dead letter without a reason"))?,
         text: row.get(13)?,
-        attempts: attempts_from(text(row, 14)?.unwrap_or("[]"))?,
+        attempts: attempts_from(text(row, 14)?.unwrap_or("[]"), text(row, 23)?)?,
         status: status(row, 15)?,
         created_at: time(row, 16)?,
         resolved_at: maybe_time(row, 17)?,
         resolved_by: row.get(18)?,
+        failure_type: maybe_failure(row, 19)?,
+        status_code: row.get(20)?,
+        fingerprint: row.get(21)?,
+        deleted_at: maybe_time(row, 22)?,
     })
 }
 
@@ -315,7 +320,7 @@ pub(super) fn audit(
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
     let mut select = reader.conn.prepare_cached(
-        "select number, tenant, actor, action, target, at, asked, count
+        "select number, tenant, actor, action, target, at, asked, count, key_id, address
          from audit
          where number < ?1
          order by number desc",
@@ -331,7 +336,8 @@ pub(super) fn audit(
                 return Ok(None);
             }
             let (actor, action, target) = (row.get(2)?, row.get(3)?, row.get(4)?);
-            let audit = Audit { tenant: of, actor, action, target, at: time(row, 5)? };
+            let (key_id, address) = (row.get(8)?, row.get(9)?);
+            let audit = Audit { tenant: of, actor, action, target, at: time(row, 5)?, key_id, address };
             let (asked, count) = (row.get::<_, i64>(6)?.unsigned_abs(), row.get::<_, i64>(7)?.unsigned_abs());
             Ok(Some(AuditRow { number: row.get(0)?, audit, asked, count }))
         },

@@ -18,6 +18,7 @@ use rusqlite::{Connection, Row};
 
 use super::fault::{Fault, Result};
 use super::flows::Flows;
+use crate::kept::replies;
 
 /// The columns of a queue row, in the order that `Queued::read` takes them.
 macro_rules! queue_columns {
@@ -272,6 +273,11 @@ pub(super) fn outcome(code: Option<u8>) -> Result<Outcome> {
     code.map_or(Ok(Outcome::Delivered), |code| Ok(Outcome::Failed(failure(code)?)))
 }
 
+/// How an attempt failed, or none.
+pub(super) fn maybe_failure(row: &Row<'_>, column: usize) -> Result<Option<FailureType>> {
+    row.get::<_, Option<u8>>(column)?.map(failure).transpose()
+}
+
 fn failure(code: u8) -> Result<FailureType> {
     FailureType::from_code(code).ok_or_else(|| Fault::nonsense(format!("failure type {code}")))
 }
@@ -291,8 +297,8 @@ pub(super) fn attempts_text(attempts: &[Attempt]) -> Result<String> {
         .map_err(|error| Fault::nonsense(format!("attempts cannot be written: {error}")))
 }
 
-/// The attempts of a dead letter from what is kept.
-pub(super) fn attempts_from(text: &str) -> Result<Vec<Attempt>> {
+/// The attempts of a dead letter from what is kept of them and of their replies.
+pub(super) fn attempts_from(text: &str, replies: Option<&str>) -> Result<Vec<Attempt>> {
     let tuples: Vec<AttemptTuple> = serde_json::from_str(text)
         .map_err(|error| Fault::nonsense(format!("the attempts of a dead letter: {error}")))?;
     let attempt = |(generation, number, started, took, code, status_code, error, quick): AttemptTuple| {
@@ -305,7 +311,13 @@ pub(super) fn attempts_from(text: &str) -> Result<Vec<Attempt>> {
             status_code,
             error,
             quick_tries: quick_tries(quick)?,
+            provider: None,
+            message_id: None,
+            response: None,
         })
     };
-    tuples.into_iter().map(attempt).collect()
+    let mut attempts = tuples.into_iter().map(attempt).collect::<Result<Vec<_>>>()?;
+    replies::add(&mut attempts, replies)
+        .map_err(|error| Fault::nonsense(format!("the replies of a dead letter: {error}")))?;
+    Ok(attempts)
 }

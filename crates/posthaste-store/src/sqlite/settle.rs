@@ -1,6 +1,6 @@
 //! Recording outcomes, each where its lease still stands.
 
-use posthaste_core::attempt::Attempt;
+use posthaste_core::attempt::{Attempt, Response};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::state::Lane;
@@ -46,8 +46,8 @@ impl<'c> Statements<'c> {
             )?,
             attempt: conn.prepare_cached(
                 "insert into attempt (notification, generation, number, started_at, duration, failure, status_code,
-                     error, quick_tries)
-                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                     error, quick_tries, provider, message_id, response_type, response)
+                 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
             )?,
             retry: conn.prepare_cached(
                 "update queue
@@ -105,6 +105,7 @@ impl<'c> Statements<'c> {
             .then(|| serde_json::to_string(&quick_tuples(&attempt.quick_tries)))
             .transpose()
             .map_err(|error| Fault::nonsense(format!("quick tries cannot be written: {error}")))?;
+        let response = attempt.response.as_ref();
         self.attempt.execute(params![
             id.to_bytes(),
             attempt.generation,
@@ -115,6 +116,10 @@ impl<'c> Statements<'c> {
             attempt.status_code,
             attempt.error,
             quick,
+            attempt.provider,
+            attempt.message_id,
+            response.and_then(|response| response.content_type.as_ref()),
+            response.map(|response| &response.excerpt),
         ])?;
         Ok(())
     }
@@ -136,7 +141,12 @@ impl<'c> Statements<'c> {
             reason: None,
             text: None,
             dead_letter: None,
+            failure_type: item.attempt.as_ref().and_then(|made| made.outcome.failure_type()),
+            status_code: item.attempt.as_ref().and_then(|made| made.status_code),
         };
+        if item.attempt.is_none() {
+            ended = ended.with_last_attempt(tx.conn, item.id)?;
+        }
         match ending {
             Ending::Delivered | Ending::Cancelled | Ending::Expired => {}
             Ending::Failed { reason, text } => {
@@ -150,7 +160,7 @@ impl<'c> Statements<'c> {
                 bury(tx, item.id, &ended)?;
             }
         }
-        ended.insert(&mut self.ended, item.id)?;
+        ended.insert(tx, &mut self.ended, item.id, held.bucket.flow)?;
         tx.deltas.ended(held.bucket.flow, ended.state, now, 1);
         if !(tx.bug(Planted::CounterDrift) && matches!(ending, Ending::Delivered)) {
             tx.deltas.live(held.bucket.flow, held.bucket.lane, -1);
@@ -166,7 +176,8 @@ pub(super) fn attempts(
     generation: Option<u32>,
 ) -> Result<Vec<Attempt>> {
     let mut select = conn.prepare_cached(
-        "select generation, number, started_at, duration, failure, status_code, error, quick_tries
+        "select generation, number, started_at, duration, failure, status_code, error, quick_tries, provider,
+             message_id, response_type, response
          from attempt
          where notification = ?1
          and (?2 is null or generation = ?2)
@@ -194,6 +205,12 @@ fn read_attempt(row: &rusqlite::Row<'_>) -> Result<Attempt> {
         status_code: row.get(5)?,
         error: row.get(6)?,
         quick_tries: super::rows::quick_tries(tuples)?,
+        provider: row.get(8)?,
+        message_id: row.get(9)?,
+        response: {
+            let (content_type, excerpt): (_, Option<String>) = (row.get(10)?, row.get(11)?);
+            excerpt.map(|excerpt| Response { content_type, excerpt })
+        },
     })
 }
 

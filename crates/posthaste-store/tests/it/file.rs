@@ -36,6 +36,8 @@ async fn everything_acknowledged_is_there_after_reopening() {
     let outcomes = vec![delivered(&jobs[0]), retried(&jobs[1], at(60)), buried(&jobs[2], name)];
     store.settle(outcomes, at(2)).await.unwrap();
     let audit = Audit {
+        key_id: None,
+        address: None,
         tenant: None,
         actor: "ann".to_owned(),
         action: "set".to_owned(),

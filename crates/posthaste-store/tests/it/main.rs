@@ -12,6 +12,7 @@ mod file;
 mod kept;
 mod keys;
 mod lists;
+mod older;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod readers;

@@ -8,6 +8,7 @@ mod engine;
 mod figures;
 mod many;
 mod news;
+mod older;
 mod own;
 mod plans;
 pub(crate) mod server;

@@ -176,6 +176,9 @@ pub(crate) fn settlement(job: &Job, outcome: Outcome, next: Next) -> Settlement 
         status_code: Some(200),
         error: None,
         quick_tries: vec![],
+        provider: None,
+        message_id: None,
+        response: None,
     };
     Settlement { id: job.notification.id, lease: job.lease, cancel_seen: true, attempt: Some(attempt), next }
 }

@@ -170,6 +170,9 @@ fn settlement(kind: Kind, arrival: &Arrival, lease: Lease) -> Settlement {
         status_code: Some(if is_dead { 400 } else { 200 }),
         error: is_dead.then(|| refused.to_owned()),
         quick_tries: vec![],
+        provider: None,
+        message_id: None,
+        response: None,
     };
     let ending = if is_dead {
         Ending::Buried {

@@ -33,6 +33,8 @@ pub(super) async fn claim(path: &Path) -> anyhow::Result<bool> {
     }
     if !is_own {
         let audit = Audit {
+            key_id: None,
+            address: None,
             tenant: None,
             actor: Audit::ITSELF.to_owned(),
             action: "bench".to_owned(),

@@ -23,6 +23,8 @@ pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
             "action": row.audit.action,
             "target": row.audit.target,
             "tenant": row.audit.tenant,
+            "keyId": row.audit.key_id,
+            "address": row.audit.address,
             "asked": row.asked,
             "count": row.count,
             "outcome": row.outcome(),

@@ -64,7 +64,7 @@ async fn a_setting_is_known_on_every_node_at_once() {
     let rig = Rig::new();
     let (one, other) = (rig.start().await, rig.start().await);
     pass(secs(4) + ms(300)).await;
-    let actor = Actor { name: "ada".to_owned(), tenant: None };
+    let actor = Actor::local("ada", None);
     one.put_setting("colour", Some("red".to_owned()), "paint", "colour", &actor).await.unwrap();
     pass(ms(1)).await;
     assert_eq!(other.settings().values.get("colour").map(String::as_str), Some("red"));

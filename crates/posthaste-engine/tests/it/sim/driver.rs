@@ -436,7 +436,7 @@ fn told(
 }
 
 async fn act(world: &World, engine: &Engine, id: NotificationId, what: usize) {
-    let actor = Actor { name: "simulation".to_owned(), tenant: None };
+    let actor = Actor::local("simulation", None);
     let letter = world.model.inspect(|tables| {
         let mut letters = tables.dead_letters.iter().filter(|(_, view)| view.notification.id == id);
         letters.next_back().map(|(letter, _)| *letter)

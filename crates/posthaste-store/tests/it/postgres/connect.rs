@@ -184,6 +184,8 @@ async fn sessions_have_their_time_limits() {
         let holding = tokio::task::spawn_blocking(move || server.sql(&database, lock));
         tokio::time::sleep(Duration::from_millis(500)).await;
         let audit = posthaste_engine::store::Audit {
+            key_id: None,
+            address: None,
             tenant: None,
             actor: "ada".to_owned(),
             action: "set".to_owned(),

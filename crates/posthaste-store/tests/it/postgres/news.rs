@@ -24,6 +24,8 @@ fn due(from: i64, buckets: Vec<Bucket>) -> News {
 
 async fn put(store: &PostgresStore) {
     let audit = Audit {
+        key_id: None,
+        address: None,
         tenant: None,
         actor: "ada".to_owned(),
         action: "paint".to_owned(),

@@ -133,7 +133,10 @@ async fn a_step_can_be_taken_back_as_the_page_says_and_is_taken_again_beside_a_l
     assert_eq!(migrate("up", &url).await.0, Some(0));
     shared().sql(&name, &back()[0]).unwrap();
     let (code, status) = migrate("status", &url).await;
-    assert!(status["problem"].as_str().unwrap().contains("lacks step 0003_room_to_grow"), "{code:?} {status}");
+    assert!(
+        status["problem"].as_str().unwrap().contains("lacks step 0003_room_to_grow"),
+        "{code:?} {status}"
+    );
     // As pg_dump does, somebody reads the table in a transaction that lasts.
     let reading = "begin; lock table node in access share mode; select pg_sleep(12); commit";
     let reader = std::thread::spawn({

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::attempt::{Attempt, Outcome};
+use posthaste_core::attempt::{Attempt, Outcome, Response};
 use posthaste_core::failure::FailureType;
 use posthaste_core::lease::{Fence, Lease};
 use posthaste_core::reason::Reason;
@@ -66,7 +66,15 @@ impl Generator {
             status_code: self.rng.bool().then(|| self.rng.u16(100..600)),
             error: self.rng.bool().then(|| format!("error {}", self.rng.u32(..))),
             quick_tries: vec![],
+            provider: self.rng.bool().then(|| format!("provider {}", self.rng.u32(0..3))),
+            message_id: self.rng.bool().then(|| format!("<{}@provider>", self.rng.u32(..))),
+            response: self.rng.bool().then(|| self.response()),
         }
+    }
+
+    fn response(&mut self) -> Response {
+        let content_type = self.rng.bool().then(|| "text/plain".to_owned());
+        Response::new(content_type, &format!("answer {}", self.rng.u32(..)))
     }
 
     pub(super) async fn transition(&mut self, store: &dyn Store) -> Operation {
@@ -129,6 +137,8 @@ impl Generator {
             action: action.to_owned(),
             target: "random".to_owned(),
             at: self.now,
+            key_id: self.rng.bool().then(|| format!("key_{}", self.rng.u32(0..3))),
+            address: self.rng.bool().then(|| "192.0.2.7".to_owned()),
         }
     }
 

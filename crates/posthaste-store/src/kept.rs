@@ -1,0 +1,3 @@
+//! What both stores share: forms in which values are kept that are no dialect of SQL.
+
+pub(crate) mod replies;

@@ -1,0 +1,42 @@
+//! What an attempt says of its provider and its answer, as JSON. A dead letter keeps it beside its attempts, whose form is
+//! read by nodes of an older version too.
+
+use posthaste_core::attempt::{Attempt, Response};
+use serde_json::Error;
+
+/// Provider, message id, content type and excerpt.
+type Reply = (Option<String>, Option<String>, Option<String>, Option<String>);
+
+fn reply(provider: Option<String>, message_id: Option<String>, response: Option<Response>) -> Option<Reply> {
+    let is_empty = provider.is_none() && message_id.is_none() && response.is_none();
+    let (content_type, excerpt) = response.map(|response| (response.content_type, response.excerpt)).unzip();
+    (!is_empty).then(|| (provider, message_id, content_type.flatten(), excerpt))
+}
+
+/// The reply of one attempt; none where it says nothing.
+pub(crate) fn one(
+    provider: Option<String>,
+    message_id: Option<String>,
+    response: Option<Response>,
+) -> Result<Option<String>, Error> {
+    reply(provider, message_id, response).map(|reply| serde_json::to_string(&reply)).transpose()
+}
+
+/// The replies of all attempts of a dead letter, in their order; none where no attempt says anything.
+pub(crate) fn all(attempts: &[Attempt]) -> Result<Option<String>, Error> {
+    let of = |one: &Attempt| reply(one.provider.clone(), one.message_id.clone(), one.response.clone());
+    let replies: Vec<Option<Reply>> = attempts.iter().map(of).collect();
+    let says = replies.iter().any(Option::is_some);
+    says.then(|| serde_json::to_string(&replies)).transpose()
+}
+
+/// Adds the replies to the attempts of a dead letter.
+pub(crate) fn add(attempts: &mut [Attempt], text: Option<&str>) -> Result<(), Error> {
+    let replies: Vec<Option<Reply>> = text.map_or(Ok(vec![]), serde_json::from_str)?;
+    for (attempt, reply) in attempts.iter_mut().zip(replies) {
+        let (provider, message_id, content_type, excerpt) = reply.unwrap_or_default();
+        (attempt.provider, attempt.message_id) = (provider, message_id);
+        attempt.response = excerpt.map(|excerpt| Response { content_type, excerpt });
+    }
+    Ok(())
+}

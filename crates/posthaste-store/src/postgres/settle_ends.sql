@@ -1,0 +1,68 @@
+-- Records outcomes that all end their notification, where the lease stands and no request to cancel was overlooked. Returns
+-- the ids that were recorded.
+--
+-- $1 .. $13 are the outcomes in columns: id, lease (node, fence), whether a request to cancel was seen, and the attempt, which
+-- is null where none was made. `reply` is JSON: provider, message id, content type and excerpt of the response.
+-- $14 .. $17 are their ends: state, reason, text, dead letter.
+-- $18: now. $19: the hour of now. $20: the writer whose counter rows are used.
+with gone as (
+    delete from queue q
+    using unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::integer[], $6::integer[], $7::bigint[],
+        $8::bigint[], $9::smallint[], $10::integer[], $11::text[], $12::text[], $13::text[], $14::smallint[], $15::text[],
+        $16::text[], $17::uuid[])
+        as u (id, node, fence, cancel_seen, made_in, number, started_at, duration, failure, status_code, error,
+            quick_tries, reply, state, reason, text, letter)
+    where q.id = any(array[u.id])
+    and q.node is not distinct from u.node
+    and q.fence is not distinct from u.fence
+    and (not q.cancel or u.cancel_seen)
+    returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation, u.made_in, u.number, u.started_at, u.duration,
+        u.failure, u.status_code, u.error, u.quick_tries, u.reply, u.state, u.reason, u.text, u.letter),
+made as (
+    insert into attempt (notification, generation, number, started_at, duration, failure, status_code, error, quick_tries,
+        provider, message_id, response_type, response)
+    select id, made_in, number, started_at, duration, failure, status_code, error, quick_tries,
+        reply::json ->> 0, reply::json ->> 1, reply::json ->> 2, reply::json ->> 3
+    from gone
+    where number is not null),
+-- Where no attempt was made now, the end names the last one that was made before. The tenant is left out of deliveries (2).
+over as (
+    insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code, tenant)
+    select id, state, $18::bigint, generation, base, coalesce(number, attempt - 1), reason, text, letter,
+        case when number is null then (
+            select a.failure
+            from attempt a
+            where a.notification = gone.id
+            order by a.generation desc, a.number desc
+            limit 1) else failure end,
+        case when number is null then (
+            select a.status_code
+            from attempt a
+            where a.notification = gone.id
+            order by a.generation desc, a.number desc
+            limit 1) else status_code end,
+        case when state <> 2 then (select f.tenant from flow f where f.id = gone.flow) end
+    from gone),
+-- Of each flow `n` have left that lane for that state.
+-- The kinds are those of `counters::Kind`: out of the lane, dead letters, delivered, ended.
+counted as (
+    insert into counter (tenant, hour, kind, channel, writer, n)
+    select whose.tenant, what.hour, what.kind, f.channel, $20::smallint, sum(what.n)
+    from (
+        select flow, lane, state, count(*) as n
+        from gone
+        group by flow, lane, state) as c
+    join flow f on f.id = any(array[c.flow])
+    cross join lateral (values (''), (f.tenant)) as whose (tenant)
+    cross join lateral (values
+        (0::bigint, c.lane, -c.n),
+        (0, 2::smallint, case when c.state = 6 then c.n else 0 end),
+        ($19::bigint, 3::smallint, case when c.state = 2 then c.n else 0 end),
+        ($19::bigint, 4::smallint, c.n)) as what (hour, kind, n)
+    group by whose.tenant, what.hour, what.kind, f.channel
+    having sum(what.n) <> 0
+    order by whose.tenant, what.hour, what.kind, f.channel
+    on conflict (tenant, hour, kind, channel, writer) do update
+    set n = counter.n + excluded.n)
+select id
+from gone
