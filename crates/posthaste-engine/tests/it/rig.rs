@@ -13,7 +13,7 @@ use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
-use posthaste_core::policy::{PolicyLayer, PolicySet, DEFAULT_LONGEST_TIMEOUT};
+use posthaste_core::policy::{DEFAULT_LONGEST_TIMEOUT, PolicyLayer, PolicySet};
 use posthaste_core::reply::{Reply, RetryAfter};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
