@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::engine::{Engine, Shared};
+use crate::gather::{More, gather};
 use crate::journal;
 use crate::planted::Planted;
 use crate::settle::Report;
@@ -87,20 +88,17 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
     while let Some(first) = arrivals.recv().await {
         assert!(!shared.has(Planted::PanicAtAccept), "a test wants this loop to end");
         let wait = if gathers { last.wait() } else { None };
-        let mut rows = first.notifications.len();
-        let mut batch = vec![first];
-        while rows < shared.settings.batch {
-            let more = match (arrivals.try_recv(), wait) {
-                (Ok(more), _) => more,
-                (Err(_), Some((callers, until))) if rows < COMPANY && batch.len() < callers => {
-                    let Ok(Some(more)) = tokio::time::timeout_at(until, arrivals.recv()).await else { break };
-                    more
-                }
-                (Err(_), _) => break,
-            };
-            rows += more.notifications.len();
-            batch.push(more);
-        }
+        let (mut rows, mut callers) = (0, 0);
+        let batch = gather(&mut arrivals, first, |incoming| {
+            rows += incoming.notifications.len();
+            callers += 1;
+            match wait {
+                _ if rows >= shared.settings.batch => More::No,
+                Some((crowd, until)) if rows < COMPANY && callers < crowd => More::Until(until),
+                Some(_) | None => More::IfThere,
+            }
+        })
+        .await;
         let (answered, begun) = (batch.len(), Instant::now());
         take(&shared, batch).await;
         last = Last { answered, waiting: arrivals.len(), took: begun.elapsed() };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
 use posthaste_core::classify::{Overrides, Verdict, classify};
-use posthaste_core::policy::{Decision, Policy, is_past, quick};
+use posthaste_core::policy::{Decision, Policy, quick};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -18,7 +18,7 @@ use crate::node::LeaseGone;
 use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::settle::{Report, Unsent};
-use crate::slots::InSlot;
+use crate::slots::{Held, InSlot};
 use crate::store::Job;
 
 /// The longest wait for a channel to become ready. After it the try is made all the same.
@@ -47,31 +47,32 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<I
 /// next comparison of leases gives it back.
 async fn work(shared: Arc<Shared>, InSlot { job, slot }: InSlot) {
     let (bytes, lease, id) = (job.bytes(), job.lease, job.notification.id);
-    match Caught(Box::pin(report(&shared, job))).await {
+    let mut held = Held::Slot(slot);
+    match Caught(Box::pin(report(&shared, job, &mut held))).await {
         Ok(Some(report)) => {
             match &report {
-                Report::Finished(_) => shared.slots.sent(&slot, bytes),
-                Report::Release { .. } | Report::Unclear(_) => shared.slots.free(&slot),
+                Report::Finished(_) => shared.slots.sent(&held, bytes),
+                Report::Release { .. } | Report::Unclear(_) => shared.slots.free(&held),
             }
             let _ = shared.reports.send(report);
         }
         Ok(None) => {
             tracing::info!(%id, "lease lost before the send");
-            shared.slots.free(&slot);
+            shared.slots.free(&held);
             shared.leases.done(lease, id);
         }
         Err(Panicked) => {
             tracing::error!(%id, "the work on a notification broke down; it is given back");
-            shared.slots.free(&slot);
+            shared.slots.free(&held);
             shared.leases.done(lease, id);
         }
     }
 }
 
 /// What to record; none if the lease is gone.
-async fn report(shared: &Shared, job: Job) -> Option<Report> {
+async fn report(shared: &Shared, job: Job, held: &mut Held) -> Option<Report> {
     let policy = shared.policies.of(&job.notification);
-    let step = match Caught(Box::pin(attempt(shared, &job, &policy))).await {
+    let step = match Caught(Box::pin(attempt(shared, &job, &policy, held))).await {
         Ok(step) => step,
         Err(Panicked) => Ok(broken_down(shared, &job)),
     };
@@ -100,48 +101,108 @@ enum Step {
     GiveBack,
 }
 
-async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, LeaseGone> {
-    let mut tries: Vec<QuickTry> = Vec::new();
-    let mut waited = Duration::ZERO;
-    let mut began = None;
-    loop {
-        let ready = ready(shared, job).await;
-        shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
-        if !shared.has(Planted::SendWithoutLease) {
-            shared.node.hold(job.lease, policy.timeout.min(shared.settings.surely())).await?;
-        }
-        if began.is_none() {
-            if shared.is_draining() {
-                return Ok(Step::GiveBack);
-            }
-            if let Some(decision) = Finished::before_send(shared, job, policy) {
-                return Ok(Step::End(decision));
-            }
-        }
-        let started_at = shared.node.now();
-        let began_at = *began.get_or_insert_with(|| {
-            shared.counts.began(job.lane, started_at.since(job.due));
-            started_at
-        });
-        let reply = match ready {
-            Ok(()) => send(shared, job, policy.timeout).await,
-            Err(unsent) => unsent,
-        };
-        let now = shared.node.now();
-        let verdict = shared.judge(job, &reply);
-        let made = u32::try_from(tries.len()).unwrap_or(u32::MAX);
-        let wait = match verdict {
-            Verdict::Delivered => None,
-            Verdict::Failed(_) => quick::next(&policy.quick, &reply, made, waited, now, shared.draw()),
-        };
-        let in_time = |wait: &Duration| !is_past(job.notification.expires_at, now.later(*wait));
-        let Some(wait) = wait.filter(in_time) else {
-            return Ok(Step::Send(verdict, record(job, began_at, now, verdict, &reply, tries)));
-        };
-        tries.extend(quick_try(started_at, now, verdict, &reply));
-        waited = waited.saturating_add(wait);
-        tokio::time::sleep(wait).await;
+/// One try, and what came of it.
+struct Try {
+    started_at: Timestamp,
+    ended_at: Timestamp,
+    reply: Reply,
+    verdict: Verdict,
+}
+
+async fn attempt(shared: &Shared, job: &Job, policy: &Policy, held: &mut Held) -> Result<Step, LeaseGone> {
+    let ready = may_start(shared, job, policy).await?;
+    let began_at = shared.node.now();
+    if shared.is_draining() {
+        return Ok(Step::GiveBack);
     }
+    if let Some(decision) = Finished::before_send(job, policy, began_at) {
+        return Ok(Step::End(decision));
+    }
+    shared.counts.began(job.lane, began_at.since(job.due));
+    let mut quick_tries: Vec<QuickTry> = Vec::new();
+    let mut waited = Duration::ZERO;
+    let mut last = make_try(shared, job, policy, ready, began_at).await;
+    while let Some(wait) = quick_wait(shared, job, policy, &last, &quick_tries, waited) {
+        if !pause(shared, job, held, wait).await {
+            break;
+        }
+        quick_tries.extend(quick_try(&last));
+        waited = waited.saturating_add(wait);
+        let ready = may_start(shared, job, policy).await?;
+        last = make_try(shared, job, policy, ready, shared.node.now()).await;
+    }
+    Ok(Step::Send(last.verdict, record(job, began_at, &last, quick_tries)))
+}
+
+/// Waits until a try may start: the channel is ready for it, outcomes can be recorded, and the lease outlasts it. Returns the
+/// reply of the channel where it was waited for in vain.
+async fn may_start(shared: &Shared, job: &Job, policy: &Policy) -> Result<Result<(), Reply>, LeaseGone> {
+    let ready = ready(shared, job).await;
+    shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
+    if !shared.has(Planted::SendWithoutLease) {
+        shared.node.hold(job.lease, policy.timeout.min(shared.settings.surely())).await?;
+    }
+    Ok(ready)
+}
+
+async fn make_try(
+    shared: &Shared,
+    job: &Job,
+    policy: &Policy,
+    ready: Result<(), Reply>,
+    started_at: Timestamp,
+) -> Try {
+    let reply = match ready {
+        Ok(()) => send(shared, job, policy.timeout, started_at).await,
+        Err(unsent) => unsent,
+    };
+    let verdict = shared.judge(job, &reply);
+    Try { started_at, ended_at: shared.node.now(), reply, verdict }
+}
+
+/// The wait before the next quick try, if there is one.
+fn quick_wait(
+    shared: &Shared,
+    job: &Job,
+    policy: &Policy,
+    last: &Try,
+    made: &[QuickTry],
+    waited: Duration,
+) -> Option<Duration> {
+    if last.verdict == Verdict::Delivered {
+        return None;
+    }
+    let so_far = quick::SoFar {
+        repeats: u32::try_from(made.len()).unwrap_or(u32::MAX),
+        waited,
+        now: last.ended_at,
+        expires_at: job.notification.expires_at,
+    };
+    quick::next(&policy.quick, &last.reply, &so_far, shared.draw())
+}
+
+/// Waits for the next quick try, without a slot. Returns false if none was free when the wait was over: then the attempt ends as
+/// it stands. A drain does not wait for a slot.
+async fn pause(shared: &Shared, job: &Job, held: &mut Held, wait: Duration) -> bool {
+    if !shared.has(Planted::KeepSlotBetweenTries) {
+        shared.slots.pause(held);
+    }
+    tokio::time::sleep(wait).await;
+    if shared.has(Planted::TryWithoutSlot) {
+        return true;
+    }
+    let now = shared.node.now();
+    let Some(mut asked) = shared.slots.resume(held, job.bucket(), now) else { return true };
+    let longest = quick::max_wait_for_slot(now, job.notification.expires_at);
+    let slot = tokio::select! {
+        biased;
+        slot = &mut asked => slot.ok(),
+        () = tokio::time::sleep(longest) => shared.slots.stop_asking(job.bucket(), asked),
+        () = shared.draining() => shared.slots.stop_asking(job.bucket(), asked),
+    };
+    let Some(slot) = slot else { return false };
+    *held = Held::Slot(slot);
+    true
 }
 
 /// A channel that panics is a bug of ours and says nothing about the recipient: the attempt counts as failed without a
@@ -149,7 +210,8 @@ async fn attempt(shared: &Shared, job: &Job, policy: &Policy) -> Result<Step, Le
 fn broken_down(shared: &Shared, job: &Job) -> Step {
     let reply = Reply::Fault { fault: Fault::Broken, text: "the delivery broke down".to_owned() };
     let (now, verdict) = (shared.node.now(), shared.judge(job, &reply));
-    Step::Send(verdict, record(job, now, now, verdict, &reply, Vec::new()))
+    let broken = Try { started_at: now, ended_at: now, reply, verdict };
+    Step::Send(verdict, record(job, now, &broken, Vec::new()))
 }
 
 impl Shared {
@@ -166,23 +228,19 @@ async fn ready(shared: &Shared, job: &Job) -> Result<(), Reply> {
     tokio::select! {
         biased;
         ready = ready => ready.unwrap_or(Ok(())),
-        () = shared.recording.wait(|_| shared.is_draining().then_some(())) => Ok(()),
+        () = shared.draining() => Ok(()),
     }
 }
 
 /// One try, ended by our own deadline if the channel does not keep it. A long one may begin under a lease that does not
 /// outlast it, for heartbeats make the lease last; if they fail, the try ends with the lease, for then another node may send it.
-async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
+async fn send(shared: &Shared, job: &Job, timeout: Duration, at: Timestamp) -> Reply {
     let Some(channel) = shared.channels.get(&job.notification.channel) else {
         let text = format!("no provider is configured for {}", job.notification.channel);
         return Reply::Fault { fault: Fault::Unsendable, text };
     };
-    let delivery = Delivery {
-        notification: job.notification.clone(),
-        attempt: job.progress.attempt,
-        at: shared.node.now(),
-        timeout,
-    };
+    let delivery =
+        Delivery { notification: job.notification.clone(), attempt: job.progress.attempt, at, timeout };
     let ended = async {
         if timeout <= shared.settings.surely() {
             std::future::pending().await
@@ -201,27 +259,20 @@ async fn send(shared: &Shared, job: &Job, timeout: Duration) -> Reply {
     Reply::Fault { fault: Fault::Timeout, text }
 }
 
-fn record(
-    job: &Job,
-    started_at: Timestamp,
-    now: Timestamp,
-    verdict: Verdict,
-    reply: &Reply,
-    quick_tries: Vec<QuickTry>,
-) -> Attempt {
-    let (outcome, error) = match verdict {
+fn record(job: &Job, began_at: Timestamp, last: &Try, quick_tries: Vec<QuickTry>) -> Attempt {
+    let (outcome, error) = match last.verdict {
         Verdict::Delivered => (Outcome::Delivered, None),
         Verdict::Failed(failure) => {
-            (Outcome::Failed(failure.failure_type), Some(Attempt::excerpt(&reply.words())))
+            (Outcome::Failed(failure.failure_type), Some(Attempt::excerpt(&last.reply.words())))
         }
     };
     Attempt {
         generation: job.progress.generation,
         number: job.progress.attempt,
-        started_at,
-        duration: now.since(started_at),
+        started_at: began_at,
+        duration: last.ended_at.since(began_at),
         outcome,
-        status_code: reply.status_code(),
+        status_code: last.reply.status_code(),
         error,
         quick_tries,
         provider: None,
@@ -230,13 +281,13 @@ fn record(
     }
 }
 
-fn quick_try(started_at: Timestamp, now: Timestamp, verdict: Verdict, reply: &Reply) -> Option<QuickTry> {
-    let Verdict::Failed(failure) = verdict else { return None };
+fn quick_try(made: &Try) -> Option<QuickTry> {
+    let Verdict::Failed(failure) = made.verdict else { return None };
     Some(QuickTry {
-        started_at,
-        duration_ms: u64::try_from(now.since(started_at).as_millis()).unwrap_or(u64::MAX),
+        started_at: made.started_at,
+        duration_ms: u64::try_from(made.ended_at.since(made.started_at).as_millis()).unwrap_or(u64::MAX),
         failure_type: failure.failure_type,
-        status_code: reply.status_code(),
-        error: Some(Attempt::excerpt(&reply.words())),
+        status_code: made.reply.status_code(),
+        error: Some(Attempt::excerpt(&made.reply.words())),
     })
 }

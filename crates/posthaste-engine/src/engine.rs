@@ -1,4 +1,25 @@
 //! The engine as a whole: what it is started with, its loops, and how it stops.
+//!
+//! Which signal wakes which loop:
+//!
+//! | signal | given when | wakes |
+//! |---|---|---|
+//! | `inbox` | a caller hands in notifications | accept |
+//! | `slots.deal_now` | a slot is free, a bucket is due, a quick try asks for a slot, outcomes can be recorded again, a heartbeat was answered | claim |
+//! | `jobs` | accept or claim has a notification with a slot | dispatch |
+//! | `reports` | a notification was sent or goes back unsent, a call was answered as an error | settle |
+//! | `due` (alarm) | a row waits for a later time; settling failed | wake |
+//! | `expiry` (alarm) | a row that expires waits | expire |
+//! | `sweep` | rows may be due that nobody announced | sweep |
+//! | `herald` | rows are due that this node has no slot for | tell |
+//! | `store.listen` | another node told something | listen |
+//! | `node.beat_now` | a try needs a longer lease | heart |
+//! | `fallen` | a heartbeat was answered | reclaim |
+//! | `recording` | outcomes can be recorded again, or a drain begins | claim, tries that wait to start |
+//! | `slots.freed` | a notification is no longer in hand | `drain` |
+//! | `ended` | a loop broke down | `broken` |
+//!
+//! Wake, expire, sweep and heart also look at fixed times; age and the comparison of leases look only then.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,6 +41,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::accept::Incoming;
+use crate::alarm::Alarm;
 use crate::caught::Caught;
 use crate::channel::Channel;
 use crate::clock::Clock;
@@ -37,7 +59,6 @@ use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Job, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
 use crate::tally::Counts;
-use crate::wake::Alarm;
 use crate::{accept, age, claim, dispatch, expire, heart, leases, news, node, reclaim, settle, sweep, wake};
 
 /// What an engine needs from outside.
@@ -62,7 +83,8 @@ pub struct Parts {
 pub struct Settings {
     /// The node's name, for people.
     pub name: String,
-    /// The most notifications that a node sends at once. As many more may wait for their outcome to be recorded.
+    /// The most notifications that a node sends at once. As many more may wait for their outcome to be recorded, and as many
+    /// again for their next quick try.
     pub concurrency: u32,
     /// How long a heartbeat holds the node's leases. Another node takes them over this long after the last one.
     pub hold: Duration,
@@ -352,6 +374,11 @@ async fn watch(shared: Arc<Shared>, all: Weak<Mutex<JoinSet<()>>>, name: &'stati
 impl Shared {
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the engine stops. `drain` notifies whoever waits for the recording.
+    pub(crate) async fn draining(&self) {
+        self.recording.wait(|_| self.is_draining().then_some(())).await;
     }
 
     /// Whether a lease taken now could be worked on.

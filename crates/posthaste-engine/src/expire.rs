@@ -19,7 +19,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         shared.expiry.clear();
         match expire(&shared).await {
-            Ok(next) => shared.expiry.sleep(&shared, next, shared.settings.sweep).await,
+            Ok(next) => shared.expiry.sleep(shared.node.now(), next, shared.settings.sweep).await,
             Err(error) => {
                 shared.store_failed("end what expired", &error);
                 tokio::time::sleep(PAUSE).await;

@@ -5,6 +5,7 @@
 pub mod accept;
 pub mod acts;
 mod age;
+mod alarm;
 mod caught;
 #[warn(missing_docs)]
 pub mod channel;
@@ -17,6 +18,7 @@ mod dispatch;
 pub mod engine;
 mod expire;
 mod flow_names;
+mod gather;
 mod heart;
 mod journal;
 mod leases;

@@ -56,8 +56,8 @@ impl Finished {
     }
 
     /// What to do with a job instead of sending it, if it must not be sent.
-    pub(crate) fn before_send(shared: &Shared, job: &Job, policy: &Policy) -> Option<Decision> {
-        decide_before_send(policy, &before_send(job, shared.node.now()))
+    pub(crate) fn before_send(job: &Job, policy: &Policy, now: Timestamp) -> Option<Decision> {
+        decide_before_send(policy, &before_send(job, now))
     }
 
     /// What the store is told.

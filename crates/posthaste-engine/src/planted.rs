@@ -15,6 +15,10 @@ pub enum Planted {
     NeverCompares,
     /// A node that stops gives back what is still being sent, as if it had not been.
     LeaveWhileSending,
+    /// An attempt keeps its slot between two quick tries.
+    KeepSlotBetweenTries,
+    /// A quick try starts without a slot.
+    TryWithoutSlot,
     /// The loop that accepts panics at the first arrival.
     PanicAtAccept,
 }

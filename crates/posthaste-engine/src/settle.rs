@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
+use crate::gather::{More, gather};
 use crate::journal;
 use crate::outcome::Finished;
 use crate::planted::Planted;
@@ -55,29 +56,32 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The loop: what was reported while the last batch was recorded makes the next one.
 pub(crate) async fn run(shared: Arc<Shared>, mut reports: mpsc::UnboundedReceiver<Report>) {
-    // Fewer than the places, or those would wait for the record.
+    // Fewer than the slots, or those would wait for the record.
     let many = if shared.store.is_shared() { MANY.min(shared.settings.concurrency as usize / 2) } else { 0 };
     let mut recorded_at = None;
     while let Some(first) = reports.recv().await {
-        let mut finished = Vec::new();
+        let (mut count, mut is_waiting) = (0, true);
+        let batch = gather(&mut reports, first, |report| {
+            count += 1;
+            // What goes back unsent is wanted by others.
+            is_waiting &= matches!(report, Report::Finished(_)) && count < many;
+            match recorded_at {
+                _ if count >= shared.settings.batch => More::No,
+                Some(last) if is_waiting => More::Until(last + GATHER),
+                Some(_) | None => More::IfThere,
+            }
+        })
+        .await;
+        recorded_at = Some(Instant::now());
+        let mut finished = Vec::with_capacity(batch.len());
         let mut releases = Vec::new();
-        let mut report = Some(first);
-        while let Some(next) = report {
-            match next {
+        for report in batch {
+            match report {
                 Report::Finished(done) => finished.push(*done),
                 Report::Release { lease, rows } => releases.push((lease, Some(rows))),
                 Report::Unclear(lease) => releases.push((lease, None)),
             }
-            let room = finished.len() + releases.len() < shared.settings.batch;
-            report = if room { reports.try_recv().ok() } else { None };
-            if let (None, Some(last)) = (&report, recorded_at)
-                && finished.len() < many
-                && releases.is_empty()
-            {
-                report = tokio::time::timeout_at(last + GATHER, reports.recv()).await.ok().flatten();
-            }
         }
-        recorded_at = Some(Instant::now());
         record(&shared, finished).await;
         for (lease, rows) in releases {
             release(&shared, lease, rows).await;

@@ -1,7 +1,10 @@
 //! The slots of this node, shared by the loops: which notification is sent, waits in memory, or is claimed next.
 //!
 //! A notification takes a slot from its lease to the end of its send. Its outcome then waits to be recorded, without a
-//! slot: else a slow disk would keep senders waiting. As many outcomes may wait as there are slots.
+//! slot: else a slow disk would keep senders waiting. As many outcomes may wait as there are slots. Between two quick tries
+//! an attempt has no slot either.
+
+mod paused;
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -13,6 +16,8 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+pub(crate) use self::paused::Held;
+use self::paused::Paused;
 use crate::prefetched::Prefetched;
 use crate::store::Job;
 
@@ -32,6 +37,7 @@ struct Inner {
     /// Buckets that may hold due rows in the store: what comes to them now has to wait behind those.
     in_store: HashMap<Bucket, Backlog>,
     prefetched: Prefetched,
+    paused: Paused,
     /// Outcomes that are not recorded yet.
     unrecorded: u32,
 }
@@ -120,6 +126,7 @@ impl NodeSlots {
             slots: Slots::new(slots),
             in_store: HashMap::new(),
             prefetched: Prefetched::new(slots, Instant::now()),
+            paused: Paused::new(slots),
             unrecorded: 0,
         };
         Self { inner: Mutex::new(inner), deal_now: Notify::new(), freed: Notify::new() }
@@ -156,7 +163,7 @@ impl NodeSlots {
     pub(crate) fn let_go(&self, hold: &Hold) {
         match hold {
             Hold::No => {}
-            Hold::Slot(slot) => self.free(slot),
+            Hold::Slot(slot) => self.free(&Held::Slot(slot.clone())),
             Hold::Prefetched { flow, bytes } => {
                 self.lock().prefetched.cancel(*flow, *bytes);
                 self.freed.notify_one();
@@ -189,16 +196,17 @@ impl NodeSlots {
     }
 
     /// Gives a slot back.
-    pub(crate) fn free(&self, slot: &Slot) {
-        self.lock().slots.give_back(slot, 1);
+    pub(crate) fn free(&self, held: &Held) {
+        self.lock().give_back(held);
         self.freed.notify_one();
         self.deal_now.notify_one();
     }
 
     /// Gives a slot back whose outcome is still to be recorded.
-    pub(crate) fn sent(&self, slot: &Slot, bytes: usize) {
+    pub(crate) fn sent(&self, held: &Held, bytes: usize) {
         let mut inner = self.lock();
-        inner.slots.give_back(slot, 1);
+        inner.give_back(held);
+        let (Held::Slot(slot) | Held::Paused(slot)) = held;
         inner.prefetched.sent(slot.flow, bytes, Instant::now());
         inner.unrecorded += 1;
         drop(inner);
@@ -257,8 +265,12 @@ impl NodeSlots {
         let mut deal = Deal::default();
         let mut most_ahead = most;
         for Dealt { slot, quota: Quota { bucket, limit } } in inner.slots.deal(most, now) {
-            let jobs = inner.prefetched.pop(bucket, limit);
-            let slots = limit - u32::try_from(jobs.len()).expect("no more than the limit");
+            let mut slots = limit;
+            while slots > 0 && inner.paused.answer(bucket, &slot) {
+                slots -= 1;
+            }
+            let jobs = inner.prefetched.pop(bucket, slots);
+            slots -= u32::try_from(jobs.len()).expect("no more than the limit");
             let in_store = inner.in_store.contains_key(&bucket);
             let ahead =
                 if in_store { inner.prefetched.reserve_ahead(bucket.flow, most_ahead, instant) } else { 0 };
@@ -268,7 +280,7 @@ impl NodeSlots {
                 inner.slots.give_back(&slot, slots);
             }
             // What is still in memory does not wait for the claim.
-            if inner.prefetched.has(bucket) || (in_store && !claims) {
+            if inner.prefetched.has(bucket) || inner.paused.asks(bucket) || (in_store && !claims) {
                 inner.slots.turns_mut().push(&slot.tenant, bucket);
             }
             deal.to_send.extend(jobs.into_iter().map(|job| InSlot { job, slot: slot.clone() }));
@@ -312,11 +324,11 @@ impl NodeSlots {
         Taken { to_send, too_large }
     }
 
-    /// How many notifications this node has in hand: waiting in memory, on their way out, or with an outcome that is not
-    /// recorded yet.
+    /// How many notifications this node has in hand: waiting in memory, on their way out, between two quick tries, or with an
+    /// outcome that is not recorded yet.
     pub(crate) fn busy(&self) -> u32 {
         let inner = self.lock();
-        inner.slots.taken() + inner.unrecorded + inner.prefetched.len()
+        inner.slots.taken() + inner.unrecorded + inner.prefetched.len() + inner.paused.len()
     }
 }
 
@@ -334,6 +346,13 @@ impl Inner {
             }
         }
         in_line
+    }
+
+    fn give_back(&mut self, held: &Held) {
+        match held {
+            Held::Slot(slot) => self.slots.give_back(slot, 1),
+            Held::Paused(slot) => self.paused.remove(&slot.tenant),
+        }
     }
 
     /// Whether so many outcomes wait to be recorded that no new send may start.

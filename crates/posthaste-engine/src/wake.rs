@@ -1,12 +1,11 @@
 //! Waking: due work is announced at its time. The next due time is known, so the loop sleeps until then.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::id::NotificationId;
 use posthaste_core::time::Timestamp;
-use tokio::sync::Notify;
 
 use crate::engine::Shared;
 use crate::store::{Result, Wakes};
@@ -21,46 +20,6 @@ const MOST_BEHIND: usize = 16;
 /// Everything up to this row was seen.
 type Cursor = (Timestamp, NotificationId);
 
-/// The time at which a loop has to look next.
-#[derive(Debug, Default)]
-pub(crate) struct Alarm {
-    at: Mutex<Option<Timestamp>>,
-    bell: Notify,
-}
-
-impl Alarm {
-    /// Something happens then.
-    pub(crate) fn set(&self, time: Timestamp) {
-        let mut at = self.at.lock().expect("no code panics while it sets the alarm");
-        if at.is_none_or(|known| time < known) {
-            *at = Some(time);
-            self.bell.notify_one();
-        }
-    }
-
-    /// Something may happen at a time that nobody knows: the loop has to look.
-    pub(crate) fn ring(&self) {
-        self.bell.notify_one();
-    }
-
-    /// A look begins. What was set before is seen by it; what is set during it rings again.
-    pub(crate) fn clear(&self) {
-        *self.at.lock().expect("no code panics while it sets the alarm") = None;
-    }
-
-    /// Sleeps until `next`, until the earliest time that is set, or for `longest`. A later time that is set meanwhile does
-    /// not ring.
-    pub(crate) async fn sleep(&self, shared: &Shared, next: Option<Timestamp>, longest: Duration) {
-        let earliest = {
-            let mut at = self.at.lock().expect("no code panics while it sets the alarm");
-            *at = [*at, next].into_iter().flatten().min();
-            *at
-        };
-        let wait = earliest.map_or(longest, |time| longest.min(time.since(shared.node.now())));
-        let _ = tokio::time::timeout(wait, self.bell.notified()).await;
-    }
-}
-
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut rounds = Rounds::new(shared.node.now());
@@ -68,7 +27,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         shared.due.clear();
         match rounds.look(&shared).await {
             Ok(_) if !rounds.behind.is_empty() => {}
-            Ok(next) => shared.due.sleep(&shared, next, shared.settings.sweep).await,
+            Ok(next) => shared.due.sleep(shared.node.now(), next, shared.settings.sweep).await,
             Err(error) => {
                 shared.store_failed("look for due work", &error);
                 tokio::time::sleep(PAUSE).await;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::MIN_WAIT;
 use super::layer::QuickLayer;
+use super::{MIN_WAIT, is_past};
 use crate::jitter::between;
 use crate::reply::{Fault, Reply, RetryAfter};
 use crate::strategy::scale;
@@ -110,29 +110,44 @@ impl Quick {
     }
 }
 
+/// What has happened in an attempt when one of its tries has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoFar {
+    /// The quick tries made; the first try is not counted.
+    pub repeats: u32,
+    /// What they have waited.
+    pub waited: Duration,
+    pub now: Timestamp,
+    /// When the notification expires.
+    pub expires_at: Option<Timestamp>,
+}
+
 /// The wait before the next quick try, at least [`MIN_WAIT`], or `None` if the attempt ends with this reply.
 ///
-/// `repeats` is the number of quick tries so far, `waited` the sum of their waits. The caller must not pass a
-/// reply that the configuration counts as delivered. If `Retry-After` ends the quick tries, the scheduled
-/// retry reads it from the same reply.
-pub fn next(
-    quick: &Quick,
-    reply: &Reply,
-    repeats: u32,
-    waited: Duration,
-    now: Timestamp,
-    draw: f64,
-) -> Option<Duration> {
-    if repeats >= quick.tries || !may_repeat(quick, reply) {
+/// No quick try starts at or past the expiry. The caller must not pass a reply that the configuration counts as
+/// delivered. If `Retry-After` ends the quick tries, the scheduled retry reads it from the same reply.
+pub fn next(quick: &Quick, reply: &Reply, so_far: &SoFar, draw: f64) -> Option<Duration> {
+    if so_far.repeats >= quick.tries || !may_repeat(quick, reply) {
         return None;
     }
-    let nominal = quick.backoff.wait(quick.delay, repeats.saturating_add(1));
+    let nominal = quick.backoff.wait(quick.delay, so_far.repeats.saturating_add(1));
     let drawn = if quick.jitter { between(Duration::ZERO, nominal, draw) } else { nominal };
-    let asked =
-        retry_after(reply).filter(|_| quick.retry_after).map_or(Duration::ZERO, |asked| asked.wait(now));
+    let asked = retry_after(reply)
+        .filter(|_| quick.retry_after)
+        .map_or(Duration::ZERO, |asked| asked.wait(so_far.now));
     let wait = drawn.max(asked).max(MIN_WAIT);
-    (wait <= quick.limit.saturating_sub(waited)).then_some(wait)
+    let in_limit = wait <= quick.limit.saturating_sub(so_far.waited);
+    let in_time = !is_past(so_far.expires_at, so_far.now.later(wait));
+    (in_limit && in_time).then_some(wait)
 }
+
+/// How long a quick try whose time has come may wait for a slot of the node, at most to the expiry. After that the attempt
+/// ends as it stands: a scheduled retry can be had by other nodes, and costs nobody a slot meanwhile.
+pub fn max_wait_for_slot(now: Timestamp, expires_at: Option<Timestamp>) -> Duration {
+    expires_at.map_or(MAX_WAIT_FOR_SLOT, |expiry| expiry.since(now).min(MAX_WAIT_FOR_SLOT))
+}
+
+const MAX_WAIT_FOR_SLOT: Duration = Duration::from_secs(2);
 
 fn may_repeat(quick: &Quick, reply: &Reply) -> bool {
     match (reply, quick.when) {
@@ -184,7 +199,11 @@ mod tests {
     }
 
     fn first(quick: &Quick, reply: &Reply) -> Option<Duration> {
-        next(quick, reply, 0, Duration::ZERO, Timestamp::EPOCH, 0.5)
+        after(quick, reply, 0, Duration::ZERO, 0.5)
+    }
+
+    fn after(quick: &Quick, reply: &Reply, repeats: u32, waited: Duration, draw: f64) -> Option<Duration> {
+        next(quick, reply, &SoFar { repeats, waited, now: Timestamp::EPOCH, expires_at: None }, draw)
     }
 
     const FAULTS: [Fault; 9] = [
@@ -203,7 +222,7 @@ mod tests {
     fn the_zgw_tries_come_after_half_a_second_one_two_and_four() {
         let mut waited = Duration::ZERO;
         let mut waits = Vec::new();
-        while let Some(wait) = next(&zgw(), &http(503), waits.len() as u32, waited, Timestamp::EPOCH, 0.9) {
+        while let Some(wait) = after(&zgw(), &http(503), waits.len() as u32, waited, 0.9) {
             waits.push(wait.as_millis());
             waited += wait;
         }
@@ -213,8 +232,7 @@ mod tests {
     #[test]
     fn there_are_as_many_repeats_as_tries_are_set() {
         let quick = Quick { delay: Duration::ZERO, ..zgw() };
-        let repeated =
-            |repeats| next(&quick, &http(500), repeats, Duration::ZERO, Timestamp::EPOCH, 0.5).is_some();
+        let repeated = |repeats| after(&quick, &http(500), repeats, Duration::ZERO, 0.5).is_some();
         assert_eq!([0, 3, 4, 5].map(repeated), [true, true, false, false]);
         assert_eq!(first(&Quick { tries: 0, ..quick }, &http(500)), None);
     }
@@ -273,16 +291,50 @@ mod tests {
         assert_eq!(first(&zgw(), &asking(503, 0)), Some(Duration::from_millis(500)));
         assert_eq!(first(&zgw(), &asking(503, 8)), Some(Duration::from_secs(8)));
         assert_eq!(first(&zgw(), &asking(503, 9)), None);
-        let late = next(&zgw(), &asking(503, 3), 1, Duration::from_secs(6), Timestamp::EPOCH, 0.0);
+        let late = after(&zgw(), &asking(503, 3), 1, Duration::from_secs(6), 0.0);
         assert_eq!(late, None);
         let deaf = Quick { retry_after: false, ..zgw() };
         assert_eq!(first(&deaf, &asking(503, 9)), Some(Duration::from_millis(500)));
     }
 
     #[test]
+    fn no_quick_try_starts_at_or_past_the_expiry() {
+        let now = Timestamp::from_millis(10_000);
+        let half = Duration::from_millis(500);
+        for (expires_at, reply, wait) in [
+            (None, http(503), Some(half)),
+            (Some(10_501), http(503), Some(half)),
+            (Some(10_500), http(503), None),
+            (Some(10_000), http(503), None),
+            (Some(9_000), http(503), None),
+            (Some(13_001), asking(503, 3), Some(Duration::from_secs(3))),
+            (Some(13_000), asking(503, 3), None),
+        ] {
+            let so_far = SoFar {
+                repeats: 0,
+                waited: Duration::ZERO,
+                now,
+                expires_at: expires_at.map(Timestamp::from_millis),
+            };
+            assert_eq!(next(&zgw(), &reply, &so_far, 0.5), wait, "{expires_at:?} {reply:?}");
+        }
+    }
+
+    #[test]
+    fn a_try_waits_two_seconds_for_a_slot_and_not_past_the_expiry() {
+        let now = Timestamp::from_millis(10_000);
+        for (expires_at, millis) in
+            [(None, 2_000), (Some(60_000), 2_000), (Some(11_000), 1_000), (Some(10_000), 0), (Some(1), 0)]
+        {
+            let longest = max_wait_for_slot(now, expires_at.map(Timestamp::from_millis));
+            assert_eq!(longest, Duration::from_millis(millis), "{expires_at:?}");
+        }
+    }
+
+    #[test]
     fn jitter_draws_between_the_least_wait_and_the_whole_one() {
         let quick = Quick { jitter: true, ..zgw() };
-        let wait = |draw| next(&quick, &http(500), 1, Duration::ZERO, Timestamp::EPOCH, draw);
+        let wait = |draw| after(&quick, &http(500), 1, Duration::ZERO, draw);
         assert_eq!(wait(0.0), Some(MIN_WAIT));
         assert_eq!(wait(0.001), Some(MIN_WAIT));
         assert_eq!(wait(0.5), Some(Duration::from_millis(500)));
@@ -296,7 +348,7 @@ mod tests {
         for (limit, repeats) in [(0, 0), (9, 0), (10, 1), (39, 3), (8_000, 20)] {
             let quick = Quick { tries: 20, limit: Duration::from_millis(limit), ..none.clone() };
             let (mut waited, mut made) = (Duration::ZERO, 0);
-            while let Some(wait) = next(&quick, &http(503), made, waited, Timestamp::EPOCH, 0.0) {
+            while let Some(wait) = after(&quick, &http(503), made, waited, 0.0) {
                 waited += wait;
                 made += 1;
             }
@@ -316,12 +368,12 @@ mod tests {
             let reply = asked.map_or(http(500), |secs| asking(500, secs));
             let mut waited = Duration::ZERO;
             for repeats in 0..tries.min(50) {
-                let Some(wait) = next(&quick, &reply, repeats, waited, Timestamp::EPOCH, draw) else { break };
+                let Some(wait) = after(&quick, &reply, repeats, waited, draw) else { break };
                 prop_assert!(wait >= MIN_WAIT);
                 waited += wait;
             }
             prop_assert!(waited <= limit);
-            prop_assert_eq!(next(&quick, &reply, tries, Duration::ZERO, Timestamp::EPOCH, draw), None);
+            prop_assert_eq!(after(&quick, &reply, tries, Duration::ZERO, draw), None);
         }
     }
 }

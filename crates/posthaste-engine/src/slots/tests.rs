@@ -33,7 +33,7 @@ fn node() -> NodeSlots {
     let node = NodeSlots::new(16);
     for _ in 0..100 {
         let slot = node.lock().slots.arrive(&acme(), BUCKET, NOW).unwrap();
-        node.sent(&slot, 1);
+        node.sent(&Held::Slot(slot), 1);
         node.recorded();
     }
     node.ready([(&acme(), BUCKET)]);

@@ -1,6 +1,7 @@
 //! The tries of one attempt: quick repeats, the deadline, and channels that break.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::attempt::Outcome;
 use posthaste_core::channel::Channel;
@@ -8,11 +9,12 @@ use posthaste_core::failure::FailureType;
 use posthaste_core::reason::Reason;
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::state::State;
+use posthaste_engine::planted::Planted;
 
 use super::PLAIN;
 use crate::rig::{
-    FaultyStore, Rig, Script, assert_arrived, assert_at, http, http_asking, ms, notification, pass, secs,
-    send,
+    BEGIN, FaultyStore, Rig, Script, assert_arrived, assert_at, http, http_asking, ms, notification, pass,
+    secs, send,
 };
 
 /// Two quick tries after half a second and one second.
@@ -111,6 +113,114 @@ async fn quick_waits_add_up_to_no_more_than_their_limit() {
     pass(secs(30)).await;
     assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (1, secs(3)), (1, secs(6))]);
     assert_eq!(rig.state(id).await, State::RetryScheduled);
+}
+
+/// One quick try after five seconds.
+const SLOW_QUICK: &str = r#"{"strategy": "fixed", "initialDelay": "60s", "maxAttempts": 3, "jitter": "none",
+    "timeout": "60s", "quick": {"tries": 1, "delay": "5s", "backoff": "constant", "jitter": false}}"#;
+
+/// When the second of two notifications arrives on a node with one slot, while the first waits for its quick try; and when
+/// the tries of the first arrive.
+async fn between_tries(planted: Option<Planted>) -> (Vec<Duration>, Vec<Duration>) {
+    let mut rig = Rig::new();
+    (rig.settings.concurrency, rig.settings.planted) = (1, planted);
+    rig.script("a", [Script::Answer(http(503))]);
+    // The second one is still being sent when the wait of the first is over.
+    rig.always("b", Script::Slowly(secs(5), http(200)));
+    let engine = rig.start().await;
+    let first = send(&engine, notification(&engine, "a", SLOW_QUICK)).await;
+    pass(secs(1)).await;
+    let second = send(&engine, notification(&engine, "b", SLOW_QUICK)).await;
+    pass(secs(30)).await;
+    assert_eq!((rig.state(first).await, rig.state(second).await), (State::Succeeded, State::Succeeded));
+    assert_eq!((rig.outcomes(first).await.len(), engine.busy()), (1, 0));
+    let times = |id| rig.arrivals(id).into_iter().map(|(_, at)| at).collect();
+    (times(second), times(first))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_quick_try_has_no_slot_and_takes_one_again_before_it_is_made() {
+    let (second, first) = between_tries(None).await;
+    assert_at(second[0], secs(1));
+    assert_at(first[1], secs(6));
+    let (second, _) = between_tries(Some(Planted::KeepSlotBetweenTries)).await;
+    assert!(second[0] >= secs(5), "the bug is seen: {second:?}");
+    let (_, first) = between_tries(Some(Planted::TryWithoutSlot)).await;
+    assert!(first[1] < secs(6), "the bug is seen: two are sent at once in one slot: {first:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quick_try_that_finds_no_slot_for_two_seconds_becomes_a_scheduled_retry() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 1;
+    rig.script("a", [Script::Answer(http(503))]);
+    rig.script("b", [Script::Slowly(secs(40), http(200))]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", SLOW_QUICK)).await;
+    pass(secs(1)).await;
+    send(&engine, notification(&engine, "b", SLOW_QUICK)).await;
+    pass(ms(5_900)).await;
+    assert_eq!((rig.state(id).await, engine.busy()), (State::Processing, 2));
+    pass(ms(200)).await;
+    assert_eq!((rig.state(id).await, engine.busy()), (State::RetryScheduled, 1));
+    let attempts = rig.attempts(id).await;
+    assert_eq!((attempts.len(), attempts[0].quick_tries.len(), attempts[0].status_code), (1, 0, Some(503)));
+    assert_at(attempts[0].duration, secs(0));
+    pass(secs(70)).await;
+    assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(67))]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quick_try_has_its_turn_although_new_ones_keep_coming() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 2;
+    rig.script("a", [Script::Answer(http(503))]);
+    rig.always("b", Script::Slowly(ms(100), http(200)));
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", SLOW_QUICK)).await;
+    for _ in 0..400 {
+        send(&engine, notification(&engine, "b", SLOW_QUICK)).await;
+        pass(ms(20)).await;
+    }
+    let arrivals = rig.arrivals(id);
+    assert_eq!(arrivals.len(), 2);
+    assert!(arrivals[1].1 < ms(5_300), "{arrivals:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quick_try_that_waits_for_a_slot_does_not_outlive_its_expiry() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 1;
+    rig.script("a", [Script::Answer(http(503))]);
+    rig.script("b", [Script::Slowly(secs(6), http(200))]);
+    let engine = rig.start().await;
+    let mut new = notification(&engine, "a", SLOW_QUICK);
+    new.expires_at = Some(BEGIN.later(ms(5_500)));
+    let id = send(&engine, new).await;
+    pass(secs(1)).await;
+    send(&engine, notification(&engine, "b", SLOW_QUICK)).await;
+    pass(secs(9)).await;
+    assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Expired, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_does_not_wait_for_a_quick_try_that_finds_no_slot() {
+    let mut rig = Rig::new();
+    rig.settings.concurrency = 1;
+    rig.script("a", [Script::Answer(http(503))]);
+    rig.script("b", [Script::Slowly(secs(8), http(200))]);
+    let engine = rig.start().await;
+    let id = send(&engine, notification(&engine, "a", SLOW_QUICK)).await;
+    pass(secs(1)).await;
+    send(&engine, notification(&engine, "b", SLOW_QUICK)).await;
+    pass(ms(4_500)).await;
+    assert_eq!(engine.busy(), 2);
+    let (left, ()) = tokio::join!(engine.drain(secs(30)), async {
+        pass(ms(10)).await;
+        assert_eq!((rig.state(id).await, engine.busy()), (State::RetryScheduled, 1));
+    });
+    assert_eq!(left.unwrap(), 0);
+    assert_at(rig.elapsed(), secs(9));
 }
 
 #[tokio::test(start_paused = true)]

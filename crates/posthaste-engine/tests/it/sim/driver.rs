@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use super::checks::at_rest;
 use super::late::PATIENCE;
 use super::life::Life;
-use super::sink::{Mood, SINKS, SimChannel, Sinks};
+use super::sink::{Mood, SINKS, SLOTS, SimChannel, Sinks};
 use super::store::SimStore;
 use super::world::{Faults, World};
 
@@ -205,7 +205,7 @@ impl Driver {
         let skew = self.world.draw(|chance| chance.i64(-60_000..60_000));
         let store = Arc::new(SimStore { world: self.world.clone(), life: life.clone() });
         let channel: Arc<dyn Channel> =
-            Arc::new(SimChannel { world: self.world.clone(), life: life.clone(), sinks: self.sinks.clone() });
+            Arc::new(SimChannel::new(self.world.clone(), life.clone(), self.sinks.clone()));
         let parts = Parts {
             store,
             channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
@@ -215,7 +215,7 @@ impl Driver {
             seed: self.world.draw(|chance| chance.u64(..)),
         };
         let settings =
-            Settings { concurrency: 8, batch: 7, planted: self.plan.in_engine, ..Settings::default() };
+            Settings { concurrency: SLOTS, batch: 7, planted: self.plan.in_engine, ..Settings::default() };
         let started = tokio::select! {
             biased;
             () = life.ends() => None,

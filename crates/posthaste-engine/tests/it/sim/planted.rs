@@ -22,11 +22,12 @@ const WITHIN: [(Planted, u64); 12] = [
 ];
 
 /// The same for bugs in the engine.
-const WITHIN_ENGINE: [(InEngine, u64); 4] = [
+const WITHIN_ENGINE: [(InEngine, u64); 5] = [
     (InEngine::SendWithoutLease, 200),
     (InEngine::DropOutcome, 20),
     (InEngine::NeverCompares, 600),
     (InEngine::LeaveWhileSending, 300),
+    (InEngine::TryWithoutSlot, 300),
 ];
 
 fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {

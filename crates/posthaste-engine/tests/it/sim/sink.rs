@@ -1,5 +1,6 @@
 //! The other side: sinks that take, refuse, fail, throttle, hang and lie, and the promises about what reaches them.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -65,6 +66,17 @@ pub(super) struct SimChannel {
     pub(super) world: Arc<World>,
     pub(super) life: Arc<Life>,
     pub(super) sinks: Arc<Sinks>,
+    /// The tries that it is making.
+    under_way: AtomicU32,
+}
+
+/// How many notifications a process may send at once.
+pub(super) const SLOTS: u32 = 8;
+
+impl SimChannel {
+    pub(super) fn new(world: Arc<World>, life: Arc<Life>, sinks: Arc<Sinks>) -> Self {
+        Self { world, life, sinks, under_way: AtomicU32::new(0) }
+    }
 }
 
 #[async_trait]
@@ -213,6 +225,9 @@ struct Underway<'a> {
 
 impl<'a> Underway<'a> {
     fn new(channel: &'a SimChannel, id: NotificationId, number: Number) -> Self {
+        if channel.under_way.fetch_add(1, Ordering::Relaxed) >= SLOTS {
+            channel.world.break_promise(format!("process {} sends {id} without a slot", channel.life.number));
+        }
         let mut ledger = channel.world.ledger.lock().unwrap();
         let tries = ledger.tries.entry(id).or_default();
         tries.push(Try {
@@ -251,6 +266,7 @@ impl<'a> Underway<'a> {
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
+        self.channel.under_way.fetch_sub(1, Ordering::Relaxed);
         self.change(|one| {
             one.active = false;
             one.unclear |= !one.answered;
