@@ -20,6 +20,8 @@ use super::program::{KEY, LOOK, Program};
 
 /// The most attempts of a notification; no flaky answer lasts for so long.
 pub(crate) const MOST_ATTEMPTS: u32 = 40;
+/// Stands for the path of what was cancelled.
+pub(crate) const CANCELLED: &str = "cancelled";
 /// How many clients send at a time.
 pub(crate) const CLIENTS: usize = 4;
 

@@ -21,4 +21,5 @@ mod power_cut;
 mod program;
 mod story;
 mod tidy;
+mod upgrade;
 mod walk;

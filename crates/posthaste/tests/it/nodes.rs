@@ -6,6 +6,7 @@ mod chaos;
 mod clock;
 mod failover;
 mod leases;
+mod mixed;
 mod pause;
 mod pooler;
 mod rolling;
@@ -49,13 +50,17 @@ impl Cluster {
     fn on(server: OwnServer, url: &str, nodes: usize, concurrency: u32) -> Self {
         block_in_place(|| server.sql("postgres", &format!("create database {DATABASE}"))).unwrap();
         let doors = free_doors(nodes);
+        Self { server, homes: Self::homes(url, &doors, concurrency), doors }
+    }
+
+    /// The homes of nodes at these addresses.
+    fn homes(url: &str, doors: &[SocketAddr], concurrency: u32) -> Vec<Home> {
         let home = |(place, door): (usize, &SocketAddr)| {
             let settings = [format!("engine.concurrency={concurrency}"), format!("engine.name=node-{place}")];
             let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
             Home::new(&settings).with_database(url.to_owned(), *door)
         };
-        let homes = doors.iter().enumerate().map(home).collect();
-        Self { server, homes, doors }
+        doors.iter().enumerate().map(home).collect()
     }
 
     /// Starts every node, one after the other.

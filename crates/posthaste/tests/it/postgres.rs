@@ -20,7 +20,7 @@ pub(crate) fn shared() -> &'static OwnServer {
 }
 
 /// A new database on the shared server, without anything.
-fn database() -> String {
+pub(crate) fn database() -> String {
     made_of("template0")
 }
 

@@ -31,6 +31,7 @@ const TAIL: usize = 40;
 pub(crate) struct Home {
     directory: TempDir,
     file: PathBuf,
+    binary: PathBuf,
     /// The database that is used instead of the file.
     database: Option<String>,
     listen: SocketAddr,
@@ -45,7 +46,8 @@ impl Home {
         let file = directory.path().join("posthaste.db");
         let settings = settings.iter().map(ToString::to_string).collect();
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        Self { directory, file, database: None, listen, settings, variables: vec![] }
+        let binary = env!("CARGO_BIN_EXE_posthaste").into();
+        Self { directory, file, binary, database: None, listen, settings, variables: vec![] }
     }
 
     /// The same home with its store in a database, and the same address at every start.
@@ -61,6 +63,11 @@ impl Home {
     /// The same home with its file elsewhere.
     pub(crate) fn with_file(self, file: PathBuf) -> Self {
         Self { file, ..self }
+    }
+
+    /// The same home with another program, such as an older one.
+    pub(crate) fn with_binary(self, binary: PathBuf) -> Self {
+        Self { binary, ..self }
     }
 
     /// The file of the store.
@@ -87,7 +94,7 @@ impl Home {
 
     /// Starts the program and does not wait for it.
     pub(crate) fn spawn(&self) -> Program {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_posthaste"));
+        let mut command = Command::new(&self.binary);
         command.args(self.arguments());
         self.run(command)
     }
@@ -102,7 +109,7 @@ impl Home {
     /// Starts the program behind a shell that first does `before`, and waits until it is ready.
     pub(crate) async fn start_after(&self, before: &str) -> Program {
         let mut command = Command::new("sh");
-        command.args(["-c", &format!("{before}; exec \"$@\""), "sh", env!("CARGO_BIN_EXE_posthaste")]);
+        command.args(["-c", &format!("{before}; exec \"$@\""), "sh"]).arg(&self.binary);
         command.args(self.arguments());
         let mut program = self.run(command);
         program.ready().await;
