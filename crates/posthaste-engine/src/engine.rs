@@ -245,6 +245,12 @@ impl Engine {
         Ok((self.shared.node.id(), all))
     }
 
+    /// The lowest level (`store::LEVEL`) among the nodes that lived at the last heartbeat; 0 before the first. A feature that an
+    /// older node would do wrong starts once this has reached its level.
+    pub fn cluster_level(&self) -> u32 {
+        self.shared.node.cluster_level()
+    }
+
     /// How many notifications the node has in its hands.
     pub fn busy(&self) -> u32 {
         self.shared.slots.busy()

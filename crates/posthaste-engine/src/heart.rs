@@ -53,8 +53,9 @@ impl Heart {
         let asked = shared.node.instant();
         let hold = shared.node.take_wanted(shared.settings.hold);
         let dead = match shared.store.heartbeat(shared.node.id(), hold, shared.node.now()).await? {
-            Pulse::Alive { now, dead } => {
+            Pulse::Alive { now, dead, level } => {
                 shared.node.beaten(now, asked, hold);
+                shared.node.set_cluster_level(level);
                 dead
             }
             Pulse::Lost => {

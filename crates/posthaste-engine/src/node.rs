@@ -1,7 +1,7 @@
 //! This process as a node of the cluster: its name there, its time, and how long its leases surely last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::Duration;
 
 use posthaste_core::lease::{Fence, Lease, NodeId};
@@ -73,6 +73,7 @@ pub(crate) struct Node {
     fences: AtomicI64,
     /// The longest hold that a try waits for.
     wanted: Signal<Duration>,
+    cluster_level: AtomicU32,
     pub(crate) beat_now: Notify,
 }
 
@@ -101,6 +102,8 @@ impl Node {
             standing: Signal::new(standing),
             fences: AtomicI64::new(0),
             wanted: Signal::new(Duration::ZERO),
+            // Not known before the first heartbeat.
+            cluster_level: AtomicU32::new(0),
             beat_now: Notify::new(),
         }
     }
@@ -128,6 +131,15 @@ impl Node {
 
     pub(crate) fn id(&self) -> NodeId {
         self.standing.get().id
+    }
+
+    /// The lowest level among the nodes that lived at the last heartbeat.
+    pub(crate) fn cluster_level(&self) -> u32 {
+        self.cluster_level.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_cluster_level(&self, level: u32) {
+        self.cluster_level.store(level, Ordering::Relaxed);
     }
 
     /// How long the leases surely last from now.

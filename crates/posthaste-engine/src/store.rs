@@ -16,7 +16,7 @@ use posthaste_core::time::Timestamp;
 
 pub use self::acts::{Act, Audit, AuditRow, Change, Facts, Seen};
 pub use self::durability::{Durability, DurabilityLevel};
-pub use self::nodes::{Alone, Listener, News, NodeView, Pulse};
+pub use self::nodes::{Alone, LEVEL, Listener, News, NodeView, Pulse};
 pub use self::queue::{
     Acceptance, Accepted, Arrival, Claimed, Ending, Expiring, Idempotency, Job, Next, Overdue, Progress,
     Request, Settled, Settlement, Waiting, Wakes,

@@ -8,7 +8,7 @@ use posthaste_core::state::{Lane, State};
 
 use super::scene::{Scene, TICK, at, failed_attempt, retry_at};
 use super::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, HistoryEvent, NodeView, Pulse, Settled};
+use crate::store::{Act, HistoryEvent, LEVEL, NodeView, Pulse, Settled};
 
 pub(super) const PROMISES: &[Promise] = list![
     every_node_has_a_number_of_its_own,
@@ -64,12 +64,12 @@ async fn every_node_has_a_number_of_its_own(scene: Scene) -> Kept {
 
 async fn a_heartbeat_tells_the_time_and_who_is_dead(scene: Scene) -> Kept {
     let (one, two, three) = (scene.node().await?, scene.node().await?, scene.node().await?);
-    let all_alive = Pulse::Alive { now: at(10), dead: vec![] };
+    let all_alive = Pulse::Alive { now: at(10), dead: vec![], level: LEVEL };
     same("at second 10", scene.store.heartbeat(two, HOLD, at(10)).await?, all_alive)?;
     let last = at(30).earlier(TICK);
-    let alive = Pulse::Alive { now: last, dead: vec![] };
+    let alive = Pulse::Alive { now: last, dead: vec![], level: LEVEL };
     same("a tick before the end", scene.store.heartbeat(two, HOLD, last).await?, alive)?;
-    let dead = Pulse::Alive { now: at(30), dead: vec![one, three] };
+    let dead = Pulse::Alive { now: at(30), dead: vec![one, three], level: LEVEL };
     same("when the hold is over", scene.store.heartbeat(two, HOLD, at(30)).await?, dead)?;
     same("an unknown node", scene.store.heartbeat(NodeId(1 << 40), HOLD, at(30)).await?, Pulse::Lost)
 }
@@ -79,9 +79,9 @@ async fn a_heartbeat_never_shortens_a_hold(scene: Scene) -> Kept {
     scene.store.heartbeat(long, HOLD * 10, at(1)).await?;
     scene.store.heartbeat(long, TICK, at(2)).await?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(300)).await?;
-    same("still held", pulse, Pulse::Alive { now: at(300), dead: vec![] })?;
+    same("still held", pulse, Pulse::Alive { now: at(300), dead: vec![], level: LEVEL })?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(301)).await?;
-    same("over in the end", pulse, Pulse::Alive { now: at(301), dead: vec![long] })
+    same("over in the end", pulse, Pulse::Alive { now: at(301), dead: vec![long], level: LEVEL })
 }
 
 async fn the_nodes_are_told_with_what_each_holds(mut scene: Scene) -> Kept {
@@ -98,6 +98,7 @@ async fn the_nodes_are_told_with_what_each_holds(mut scene: Scene) -> Kept {
         expires_at: at(times[2]),
         alive,
         held,
+        level: LEVEL,
     };
     let told = |first_lives| {
         let ours =
@@ -147,10 +148,10 @@ async fn a_late_node_that_nobody_touched_lives_on(mut scene: Scene) -> Kept {
     let node = scene.node().await?;
     let all = scene.held_by(node, 1, 1).await?;
     let pulse = scene.store.heartbeat(node, HOLD, at(100)).await?;
-    same("its own heartbeat", pulse, Pulse::Alive { now: at(100), dead: vec![] })?;
+    same("its own heartbeat", pulse, Pulse::Alive { now: at(100), dead: vec![], level: LEVEL })?;
     same("taken back", scene.store.reclaim(node, 10, at(101)).await?, 0)?;
     let pulse = scene.store.heartbeat(node, Duration::ZERO, at(200)).await?;
-    same("a node never hears of itself", pulse, Pulse::Alive { now: at(200), dead: vec![] })?;
+    same("a node never hears of itself", pulse, Pulse::Alive { now: at(200), dead: vec![], level: LEVEL })?;
     same("its row", scene.state(&all[0]).await?, State::Processing)
 }
 
@@ -163,7 +164,7 @@ async fn a_living_node_loses_nothing(mut scene: Scene) -> Kept {
     }
     same("what is shown", scene.all_of(all[0].id).await?, before)?;
     let pulse = scene.store.heartbeat(node, HOLD, at(29)).await?;
-    same("its heartbeat", pulse, Pulse::Alive { now: at(29), dead: vec![] })?;
+    same("its heartbeat", pulse, Pulse::Alive { now: at(29), dead: vec![], level: LEVEL })?;
     same("an unknown node", scene.store.reclaim(NodeId(1 << 40), 10, at(99)).await?, 0)
 }
 
@@ -198,13 +199,13 @@ async fn a_dead_node_stays_dead(mut scene: Scene) -> Kept {
     same("taken back", scene.store.reclaim(node, 1, at(30)).await?, 1)?;
     same("its heartbeat", scene.store.heartbeat(node, HOLD, at(31)).await?, Pulse::Lost)?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(31)).await?;
-    same("what others hear", pulse, Pulse::Alive { now: at(31), dead: vec![node] })?;
+    same("what others hear", pulse, Pulse::Alive { now: at(31), dead: vec![node], level: LEVEL })?;
     // Even by a clock that says it should be alive.
     let pulse = scene.store.heartbeat(watcher, HOLD, at(29)).await?;
-    same("what others hear then", pulse, Pulse::Alive { now: at(29), dead: vec![node] })?;
+    same("what others hear then", pulse, Pulse::Alive { now: at(29), dead: vec![node], level: LEVEL })?;
     same("the rest is taken back", scene.store.reclaim(node, 5, at(29)).await?, 1)?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(32)).await?;
-    same("it is forgotten", pulse, Pulse::Alive { now: at(32), dead: vec![] })?;
+    same("it is forgotten", pulse, Pulse::Alive { now: at(32), dead: vec![], level: LEVEL })?;
     same("its heartbeat", scene.store.heartbeat(node, HOLD, at(33)).await?, Pulse::Lost)?;
     let idle = scene.node().await?;
     same("a node that held nothing", scene.store.reclaim(idle, 5, at(30)).await?, 0)?;
@@ -342,7 +343,7 @@ async fn whoever_leaves_interrupts_nothing(mut scene: Scene) -> Kept {
     same("what another node holds", scene.state(&theirs[0]).await?, State::Processing)?;
     same("its heartbeat", scene.store.heartbeat(node, HOLD, at(1)).await?, Pulse::Lost)?;
     let pulse = scene.store.heartbeat(other, HOLD, at(29)).await?;
-    same("it is not dead, it is gone", pulse, Pulse::Alive { now: at(29), dead: vec![] })?;
+    same("it is not dead, it is gone", pulse, Pulse::Alive { now: at(29), dead: vec![], level: LEVEL })?;
     scene.store.leave(node).await?;
     Ok(())
 }

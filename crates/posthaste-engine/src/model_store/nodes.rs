@@ -9,14 +9,15 @@ use posthaste_core::time::Timestamp;
 
 use super::planted::Planted;
 use super::tables::{Node, Tables};
-use crate::store::{HistoryEvent, NodeView, Pulse, Result};
+use crate::store::{HistoryEvent, LEVEL, NodeView, Pulse, Result};
 
 impl Tables {
     pub(super) fn join(&mut self, name: &str, hold: Duration, now: Timestamp) -> NodeId {
         self.last_node += 1;
         let node = NodeId(self.last_node);
         let name = name.to_owned();
-        self.nodes.insert(node, Node { name, joined: now, beat: now, expires: now.later(hold), dead: false });
+        let expires = now.later(hold);
+        self.nodes.insert(node, Node { name, joined: now, beat: now, expires, dead: false, level: LEVEL });
         node
     }
 
@@ -29,6 +30,7 @@ impl Tables {
             expires_at: node.expires,
             alive: !node.dead && node.expires > now,
             held: self.held_by(*id).len() as u64,
+            level: node.level,
         };
         self.nodes.iter().map(view).collect()
     }
@@ -42,7 +44,10 @@ impl Tables {
         node.beat = now;
         let is_dead = |node: &Node| node.dead || node.expires <= now;
         let others = self.nodes.iter().filter(|(other, node)| **other != id && is_dead(node));
-        Pulse::Alive { now, dead: others.map(|(other, _)| *other).collect() }
+        let dead: Vec<NodeId> = others.map(|(other, _)| *other).collect();
+        let living = self.nodes.iter().filter(|(other, _)| !dead.contains(other));
+        let level = living.map(|(_, node)| node.level).min().unwrap_or(0);
+        Pulse::Alive { now, dead, level }
     }
 
     pub(super) fn leave(&mut self, node: NodeId) -> Result<()> {

@@ -170,6 +170,8 @@ pub struct Node {
     pub expires: Timestamp,
     /// Whether its leases are being taken back, so that it cannot come back to life.
     pub dead: bool,
+    /// What it understands.
+    pub level: u32,
 }
 
 /// An idempotency key with what its first request was answered.

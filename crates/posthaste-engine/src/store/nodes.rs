@@ -7,6 +7,10 @@ use posthaste_core::time::Timestamp;
 
 use super::Result;
 
+/// What this program understands of what other nodes and the store may ask of it: raised by one where a node of the version before
+/// would do something wrong. What needs a level starts once no live node is below it. Nodes from before have level 0.
+pub const LEVEL: u32 = 1;
+
 /// What a heartbeat says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pulse {
@@ -16,6 +20,8 @@ pub enum Pulse {
         now: Timestamp,
         /// Nodes whose time is up and whose leases can be taken back.
         dead: Vec<NodeId>,
+        /// The lowest level among the nodes that live, this one included.
+        level: u32,
     },
     /// The node was declared dead; its leases are gone and it has to join again.
     Lost,
@@ -38,6 +44,8 @@ pub struct NodeView {
     pub alive: bool,
     /// How many notifications are leased to it.
     pub held: u64,
+    /// What it understands; see `LEVEL`.
+    pub level: u32,
 }
 
 /// What one node tells the others.

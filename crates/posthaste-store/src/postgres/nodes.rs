@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
 use posthaste_core::time::{Timestamp, micros};
-use posthaste_engine::store::{NodeView, Pulse};
+use posthaste_engine::store::{LEVEL, NodeView, Pulse};
 use tokio_postgres::Row;
 
 use super::fault::Result;
-use super::rows::{Columns, whole};
+use super::rows::{Columns, number, whole};
 use super::tx::{Mode, Then, Tx, bind, only, step};
 
 /// The time that is asked for: the caller's where one is given, else the server's own, which is the one clock of a cluster.
@@ -39,12 +39,13 @@ pub(super) async fn join(
         "with clock as materialized (select ",
         clock!("$3"),
         " as now)
-         insert into node (name, joined, beat, expires, dead)
-         select $1, clock.now, clock.now, clock.now + $2, false
+         insert into node (name, joined, beat, expires, dead, level)
+         select $1, clock.now, clock.now, clock.now + $2, false, $4
          from clock
          returning id, expires - $2"
     );
-    let bound = bind![name => TEXT, held(hold) => INT8, now.map(Timestamp::as_micros) => INT8];
+    let bound =
+        bind![name => TEXT, held(hold) => INT8, now.map(Timestamp::as_micros) => INT8, number(LEVEL) => INT4];
     let row = only(tx.alone(Mode::Write, sql, bound).await?)?;
     let mut columns = Columns::of(&row);
     Ok((NodeId(columns.take()?), columns.time()?))
@@ -73,7 +74,11 @@ pub(super) async fn heartbeat(
              from node
              where id <> $1
              and (dead or expires <= beat.now)
-             order by id)
+             order by id), (
+             select min(level)
+             from node
+             where id = $1
+             or not dead and expires > beat.now)
          from beat"
     );
     let bound = bind![node.0 => INT8, held(hold) => INT8, now.map(Timestamp::as_micros) => INT8];
@@ -81,7 +86,7 @@ pub(super) async fn heartbeat(
     let Some(row) = rows.first() else { return Ok(Pulse::Lost) };
     let mut columns = Columns::of(row);
     let (now, dead) = (columns.time()?, columns.take::<Vec<i64>>()?);
-    Ok(Pulse::Alive { now, dead: dead.into_iter().map(NodeId).collect() })
+    Ok(Pulse::Alive { now, dead: dead.into_iter().map(NodeId).collect(), level: columns.small()? })
 }
 
 /// Every node, with what each holds.
@@ -92,7 +97,7 @@ pub(super) async fn nodes(tx: &Tx, now: Option<Timestamp>) -> Result<Vec<NodeVie
         ", (
              select count(*)
              from queue
-             where queue.node = node.id)
+             where queue.node = node.id), level
          from node
          order by id"
     );
@@ -107,6 +112,7 @@ pub(super) async fn nodes(tx: &Tx, now: Option<Timestamp>) -> Result<Vec<NodeVie
             expires_at: columns.time()?,
             alive: columns.take()?,
             held: columns.take::<i64>()?.unsigned_abs(),
+            level: columns.small()?,
         })
     };
     rows.iter().map(view).collect()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{NodeView, Pulse};
+use posthaste_engine::store::{LEVEL, NodeView, Pulse};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::claim::release_node;
@@ -22,10 +22,10 @@ struct Node {
 /// A new node.
 pub(super) fn join(tx: &mut Tx<'_>, name: &str, hold: Duration, now: Timestamp) -> Result<NodeId> {
     let mut insert = tx.conn.prepare_cached(
-        "insert into node (name, joined, beat, expires, dead)
-         values (?1, ?2, ?2, ?3, 0)",
+        "insert into node (name, joined, beat, expires, dead, level)
+         values (?1, ?2, ?2, ?3, 0, ?4)",
     )?;
-    Ok(NodeId(insert.insert(params![name, now.as_micros(), now.later(hold).as_micros()])?))
+    Ok(NodeId(insert.insert(params![name, now.as_micros(), now.later(hold).as_micros(), LEVEL])?))
 }
 
 /// Keeps a node alive, unless it was declared dead.
@@ -49,7 +49,15 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Time
          order by id",
     )?;
     let dead = select.query_map(params![node.0, now.as_micros()], |row| row.get(0).map(NodeId))?;
-    Ok(Pulse::Alive { now, dead: dead.collect::<rusqlite::Result<_>>()? })
+    let dead = dead.collect::<rusqlite::Result<_>>()?;
+    let mut lowest = tx.conn.prepare_cached(
+        "select min(level)
+         from node
+         where id = ?1
+         or dead = 0 and expires > ?2",
+    )?;
+    let level = lowest.query_row(params![node.0, now.as_micros()], |row| row.get(0))?;
+    Ok(Pulse::Alive { now, dead, level })
 }
 
 /// Every node, with what each holds.
@@ -58,7 +66,8 @@ pub(super) fn nodes(conn: &Connection, now: Timestamp) -> Result<Vec<NodeView>> 
         "select id, name, joined, beat, expires, dead,
              (select count(*)
               from queue indexed by queue_held
-              where node = node.id)
+              where node = node.id),
+             level
          from node
          order by id",
     )?;
@@ -72,6 +81,7 @@ pub(super) fn nodes(conn: &Connection, now: Timestamp) -> Result<Vec<NodeView>> 
             expires_at,
             alive: !row.get::<_, bool>(5)? && expires_at > now,
             held: row.get::<_, i64>(6)?.unsigned_abs(),
+            level: row.get(7)?,
         })
     };
     let nodes = select.query_map([], read)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
-use posthaste_engine::store::{Audit, Pulse, Store};
+use posthaste_engine::store::{Audit, LEVEL, Pulse, Store};
 use posthaste_store::sqlite::{OpenError, Options, Planted, SqliteStore, Synchronous};
 
 use crate::scene::{
@@ -265,7 +265,7 @@ async fn leases_of_an_earlier_process_are_taken_back_at_once() {
     assert!(next > node);
     assert_eq!(store.heartbeat(node, HOLD, at(1)).await.unwrap(), Pulse::Lost);
     let pulse = store.heartbeat(next, HOLD, at(1)).await.unwrap();
-    assert_eq!(pulse, Pulse::Alive { now: at(1), dead: vec![node] });
+    assert_eq!(pulse, Pulse::Alive { now: at(1), dead: vec![node], level: LEVEL });
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 3);
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 2);
     let jobs = store.claim(vec![quota(flow, Lane::Main, 9)], lease(next, 1), at(1)).await.unwrap().jobs;

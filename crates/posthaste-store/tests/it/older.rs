@@ -4,7 +4,7 @@ use posthaste_core::failure::FailureType;
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{DeadLetterView, End, Store};
+use posthaste_engine::store::{DeadLetterView, End, LEVEL, Pulse, Store};
 
 use crate::scene::{HOLD, Scene, at, beside, buried, fill, id, key, lease, notification, quota};
 
@@ -127,4 +127,31 @@ async fn a_claimed_row_has_the_destination_of_the_flow_that_it_waits_in() {
         assert_eq!(conn.execute("update queue set flow = ?1", [other.0]).unwrap(), 1);
     });
     is_sent_where_it_waits(&scene.store, other).await;
+}
+
+/// A node as the version before makes it, alive until ten seconds from the start.
+pub(crate) fn node(dead: &str) -> String {
+    let (expires, begin) = (at(10).as_micros(), at(0).as_micros());
+    format!(
+        "insert into node (name, joined, beat, expires, dead) values ('old', {begin}, {begin}, {expires}, {dead})"
+    )
+}
+
+/// A cluster understands what its lowest node does, while that lives.
+pub(crate) async fn level_is_the_lowest(store: &dyn Store) {
+    let (node, _) = store.join("new", HOLD, at(0)).await.unwrap();
+    for (second, wanted) in [(9, 0), (10, LEVEL)] {
+        let pulse = store.heartbeat(node, HOLD, at(second)).await.unwrap();
+        assert!(matches!(pulse, Pulse::Alive { level, .. } if level == wanted), "{pulse:?}");
+    }
+    let levels: Vec<u32> = store.nodes(at(10)).await.unwrap().iter().map(|node| node.level).collect();
+    assert_eq!(levels, [0, LEVEL]);
+}
+
+#[tokio::test]
+async fn a_cluster_has_the_level_of_its_lowest_node() {
+    let scene = Scene::new();
+    // While the file is open: at its opening all nodes of earlier processes are dead.
+    beside(&scene.path(), |conn| conn.execute_batch(&node("0")).unwrap());
+    level_is_the_lowest(&scene.store).await;
 }

@@ -21,6 +21,7 @@ pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
             "alive": node.alive,
             "thisNode": node.id == this,
             "held": node.held,
+            "level": node.level,
             "joinedAt": node.joined_at,
             "lastHeartbeatAt": node.beat_at,
             "expiresAt": node.expires_at,

@@ -7,6 +7,7 @@ use posthaste_core::attempt::Outcome;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_engine::clock::Clock;
+use posthaste_engine::store::LEVEL;
 
 use super::PLAIN;
 use crate::rig::{FaultyStore, Rig, Script, Trouble, http, ms, notification, pass, secs, send};
@@ -38,6 +39,14 @@ async fn the_work_of_a_node_that_crashed_is_taken_over_without_spending_an_attem
     assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Delivered)]);
     assert_eq!(rig.model.inspect(|tables| tables.nodes.len()), 1);
     drop(other);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_knows_the_level_of_the_cluster_by_its_heartbeat() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    pass(secs(2)).await;
+    assert_eq!(engine.cluster_level(), LEVEL);
 }
 
 #[tokio::test(start_paused = true)]

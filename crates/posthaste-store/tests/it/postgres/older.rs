@@ -4,7 +4,9 @@ use posthaste_engine::store::Store;
 use posthaste_store::postgres::{PostgresStore, migrate};
 
 use super::server::{Server, callers_time};
-use crate::older::{ATTEMPTS, LETTER, dies, is_read_before, is_sent_where_it_waits, is_shown, rows};
+use crate::older::{
+    ATTEMPTS, LETTER, dies, is_read_before, is_sent_where_it_waits, is_shown, level_is_the_lowest, node, rows,
+};
 use crate::scene::{fill, id, key};
 
 fn quoted(bytes: [u8; 16]) -> String {
@@ -98,4 +100,12 @@ async fn a_claimed_row_has_the_destination_of_the_flow_that_it_waits_in() {
     let other = store.intern(vec![key("acme", "other")]).await.unwrap()[0];
     server.sql(&database, &format!("update queue set flow = {}", other.0));
     is_sent_where_it_waits(&store, other).await;
+}
+
+#[tokio::test]
+async fn a_cluster_has_the_level_of_its_lowest_node() {
+    let server = Server::shared();
+    let database = server.database();
+    server.sql(&database, &node("false"));
+    level_is_the_lowest(&PostgresStore::connect(&server.url(&database), callers_time()).await.unwrap()).await;
 }
