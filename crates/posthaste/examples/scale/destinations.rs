@@ -43,8 +43,8 @@ struct Way {
 }
 
 const WAYS: [Way; 2] = [
-    Way { name: "single sends", connections: 64, batch: 1 },
     Way { name: "batches of 100", connections: 8, batch: 100 },
+    Way { name: "single sends", connections: 64, batch: 1 },
 ];
 
 /// Measures both ways of sending, with each number of destinations in turn.
