@@ -1,7 +1,8 @@
-//! The command line: one file a command, and what they share.
+//! The command line: one file per command, and what they share.
 //!
-//! The commands of operators speak the HTTP API (`reach.rs`); `dev`, `serve`, `sink` and `bench` run something; `migrate`,
-//! `backup` and `doctor` look at the store itself (`settings.rs`). Exit codes: 0 done, 1 failed, 2 wrong use.
+//! The commands of operators use the HTTP API (`reach.rs`). `dev`, `serve`, `sink` and `bench` run something.
+//! `migrate`, `backup` and `doctor` open the store itself (`settings.rs`). Exit codes: 0 done, 1 failed, 2
+//! wrong use.
 
 mod acts;
 mod audit;
@@ -35,7 +36,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use self::output::note;
-use self::reach::Reach;
+use self::reach::ServerArgs;
 use crate::config::ConfigError;
 
 const EXAMPLES: &str = "\
@@ -47,12 +48,12 @@ Examples:
 
 Exit codes: 0 done, 1 failed, 2 wrong use";
 
-/// Delivers notifications: accepts them, retries what failed for a passing reason, keeps what cannot be delivered.
+/// Delivers notifications: accepts them, retries temporary failures, keeps what cannot be delivered.
 #[derive(Parser)]
 #[command(name = "posthaste", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
-    reach: Reach,
+    reach: ServerArgs,
     #[command(subcommand)]
     command: Command,
 }
@@ -78,38 +79,36 @@ enum Command {
     Completions(completions::CompletionsArgs),
 }
 
-/// How a command ended that was not hindered.
+/// The result of a command that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// What was asked for is so.
+pub(crate) enum Exit {
     Done,
-    /// It is not, and the command has said why.
+    /// The command has printed why.
     Failed,
 }
 
-/// The program was called in a way that cannot be meant.
+/// A usage error.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct WrongUse(pub(crate) String);
 
-/// Every command with its flags, as `--help` and the completions know them.
+/// All commands with their flags.
 pub fn command() -> clap::Command {
     Cli::command()
 }
 
-/// Runs the command that the program was started with.
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Where the screen is gone there is nobody to tell.
+            // Printing fails only if the terminal is gone.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
     match run(cli) {
-        Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::Failed) => ExitCode::from(1),
+        Ok(Exit::Done) => ExitCode::SUCCESS,
+        Ok(Exit::Failed) => ExitCode::from(1),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             note(&format!("error: {error:#}"));
@@ -118,7 +117,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> anyhow::Result<Outcome> {
+fn run(cli: Cli) -> anyhow::Result<Exit> {
     let reach = cli.reach;
     match cli.command {
         Command::Dev(args) => dev::run(args),
@@ -141,21 +140,21 @@ fn run(cli: Cli) -> anyhow::Result<Outcome> {
     }
 }
 
-/// Runs a command that only waits for others, on this thread alone.
-fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
+/// Runs a command that only waits for others, on this thread.
+fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(command);
-    // A name that nobody resolves may still be waited for by a thread of its own.
+    // A DNS lookup may still block a thread.
     runtime.shutdown_background();
     outcome
 }
 
-/// Whether the command line is at fault, not what it named or found.
+/// Whether the command line is wrong.
 fn is_wrong_use(error: &anyhow::Error) -> bool {
     error.is::<WrongUse>() || error.downcast_ref::<ConfigError>().is_some_and(ConfigError::is_wrong_use)
 }
 
-/// Whether the reader of our output is gone, as `head` is once it has its lines: that is no failure.
+/// Whether the reader of our output is gone, as `head` is once it has its lines. That is no failure.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }

@@ -1,16 +1,15 @@
-//! The clocks of the machine, read in one place.
+//! The clocks of the machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 
-/// The clock of the machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock that the others are handed")]
+    #[expect(clippy::disallowed_methods, reason = "this is the clock that is passed to all others")]
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_micros(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
@@ -22,8 +21,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// Linux has two monotonic clocks: one goes on while the machine sleeps, the other does not. On other systems a node that
-/// slept relies on the store, which refuses outcomes under leases that are gone.
+/// Linux has two monotonic clocks: one includes the time that the machine sleeps, the other does not. On
+/// other systems a node that slept relies on the store, which refuses settlements under lost leases.
 #[cfg(target_os = "linux")]
 mod linux {
     use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,24 +31,25 @@ mod linux {
 
     use super::Duration;
 
-    /// The time slept, in nanoseconds, as it was last told.
-    static TOLD: AtomicU64 = AtomicU64::new(0);
+    /// The time slept, in nanoseconds, as last returned.
+    static RETURNED: AtomicU64 = AtomicU64::new(0);
 
     pub(super) fn slept() -> Duration {
-        // In this order: a pause of this thread between the two makes the difference smaller, never larger.
+        // In this order, a pause of this thread between the two readings makes the difference smaller, never
+        // larger.
         let all = clock_gettime(ClockId::Boottime);
         let awake = clock_gettime(ClockId::Monotonic);
         let seen = nanos(all).saturating_sub(nanos(awake));
-        let told = TOLD.load(Ordering::Relaxed);
-        if !is_sleep(told, seen) {
-            return Duration::from_nanos(told);
+        let returned = RETURNED.load(Ordering::Relaxed);
+        if !is_sleep(returned, seen) {
+            return Duration::from_nanos(returned);
         }
-        Duration::from_nanos(TOLD.fetch_max(seen, Ordering::Relaxed).max(seen))
+        Duration::from_nanos(RETURNED.fetch_max(seen, Ordering::Relaxed).max(seen))
     }
 
-    /// Whether the difference has grown by more than the two readings are apart.
-    pub(super) fn is_sleep(told: u64, seen: u64) -> bool {
-        seen > told.saturating_add(20_000_000)
+    /// Whether the difference has grown by more than the two readings can be apart.
+    pub(super) fn is_sleep(returned: u64, seen: u64) -> bool {
+        seen > returned.saturating_add(20_000_000)
     }
 
     fn nanos(time: Timespec) -> u64 {

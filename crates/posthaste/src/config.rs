@@ -1,8 +1,8 @@
-//! Settings: flags over variables over a file over what is built in.
+//! Configuration: flags override variables, which override the file, which overrides the defaults.
 //!
-//! Everything that is given is merged into one table of keys, each with its origin (`layers`); one pass reads the
-//! table into the checked [`Config`] (`read`) and complains about what it does not know. What is built in is the
-//! embedded `config.default.toml`, which is reference and sample as well.
+//! All sources are merged into one table of keys, each with its origin (`layers`). One pass reads the table
+//! into the checked [`Config`] (`read`) and reports unknown keys. The defaults are the embedded
+//! `config.default.toml`, which is reference and sample as well.
 
 mod layers;
 mod named;
@@ -23,78 +23,66 @@ use posthaste_core::classify::Overrides;
 use posthaste_core::policy::PolicySet;
 
 pub use named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
-pub use problem::{ConfigError, Problem};
+pub use problem::{ConfigError, ConfigProblem};
 pub use sections::{
     Alerts, Breaker, EngineSettings, Job, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention,
-    Security, Server, Store,
+    Security, ServerSettings, StoreSettings,
 };
 
 use layers::Layers;
 
-/// What is built in, with a comment on every key.
+/// The defaults, with a comment on every key.
 pub const DEFAULTS: &str = include_str!("../config.default.toml");
 
-/// The file that is looked for when none is named.
+/// The default name of the configuration file.
 pub const FILE_NAME: &str = "posthaste.toml";
 
-/// Every setting, checked.
+/// All settings, checked.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// How the HTTP server listens.
-    pub server: Server,
-    /// Where notifications are kept.
-    pub store: Store,
-    /// How the engine works.
+    pub server: ServerSettings,
+    pub store: StoreSettings,
     pub engine: EngineSettings,
-    /// What the server may reach.
     pub security: Security,
-    /// When a destination is left alone.
     pub breaker: Breaker,
-    /// How much a caller may hand in.
     pub rate_limit: RateLimit,
-    /// How much may wait.
     pub queue: Queue,
-    /// How long things are kept.
     pub retention: Retention,
-    /// When the regular work is done.
     pub jobs: Jobs,
-    /// Who is told when something goes wrong.
     pub alerts: Alerts,
-    /// Whether figures are for everyone.
     pub metrics: Metrics,
-    /// What is logged, and how.
     pub log: Log,
-    /// The policies of the configuration.
     pub policies: PolicySet,
-    /// What single status codes mean on a channel, where that differs from the table.
+    /// Status codes whose meaning on a channel differs from the default.
     pub overrides: BTreeMap<Channel, Overrides>,
-    /// Who carries what leaves, by the name that the configuration gives them.
+    /// By the names that the configuration gives them.
     pub providers: BTreeMap<String, Provider>,
-    /// What was set and has no effect, in words.
+    /// One text for each setting that has no effect.
     pub warnings: Vec<String>,
 }
 
-/// Where settings are looked for.
+/// The sources of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Sources {
-    /// The file that was named; it must exist.
+    /// An explicit file. It must exist.
     pub file: Option<PathBuf>,
-    /// Where [`FILE_NAME`] is looked for when no file is named; it may be missing. Empty means the working directory.
+    /// The directory of [`FILE_NAME`], which may be missing, if `file` is not set. Empty means the working
+    /// directory.
     pub directory: PathBuf,
-    /// What the command does where nobody says otherwise: a dotted key and its value, over what is built in.
+    /// Defaults of the command, as dotted keys and values. They override the built-in defaults.
     pub own: Vec<(String, String)>,
-    /// The environment. Names that do not begin with `POSTHASTE__` are not settings.
+    /// The environment. Only names that begin with `POSTHASTE__` are settings.
     pub variables: Vec<(OsString, OsString)>,
-    /// What the command line says: a dotted key such as `server.listen`, and its value.
+    /// From the command line: a dotted key such as `server.listen`, and its value.
     pub flags: Vec<(String, String)>,
 }
 
 impl Config {
-    /// Reads and checks all sources. Every mistake that was found is in the error.
+    /// Reads and checks all sources. The error lists every mistake.
     pub fn load(sources: Sources) -> Result<Self, ConfigError> {
         let mut layers = Layers::built_in();
         let mut problems = Vec::new();
-        layers.add_own(&sources.own, &mut problems);
+        layers.add_command_defaults(&sources.own, &mut problems);
         match (&sources.file, sources.directory.join(FILE_NAME)) {
             (Some(named), _) => layers.add_file(named, &mut problems),
             (None, found) if found.try_exists().unwrap_or(true) => layers.add_file(&found, &mut problems),
@@ -106,7 +94,7 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
     }
 
-    /// The settings of a program that was told nothing.
+    /// The built-in defaults.
     pub fn defaults() -> Self {
         let mut problems = Vec::new();
         let config = read::config(&Layers::built_in(), &mut problems);

@@ -1,7 +1,7 @@
-//! API keys: who calls, and whose notifications they may touch.
+//! API keys: they identify the caller and its tenant.
 //!
-//! A key is kept as its SHA-256 among the settings of the store (`key:<id>`), so it reaches every node. The key itself
-//! is shown once, when it is made. A key of 256 random bits needs no slow hash: there is nothing to guess.
+//! The SHA-256 of a key is a setting in the store (`key:<id>`), so every node knows it. The key itself is
+//! shown once, when it is created. A key of 256 random bits cannot be guessed, so a slow hash is not needed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,145 +19,131 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::hex;
 
-/// What the names of keys among the settings begin with.
+/// The prefix of settings that hold keys.
 pub const PREFIX: &str = "key:";
-/// What every key that we make begins with.
-const START: &str = "phk_";
-/// How much of a key is kept to know it by.
-const SHOWN: usize = 12;
-/// The fewest characters of an admin key that is given.
-pub const SHORTEST_ADMIN_KEY: usize = 32;
-/// The tenant that an admin's own sends belong to.
+/// The prefix of all keys.
+const KEY_PREFIX: &str = "phk_";
+/// Characters of a key that are stored, to recognize it.
+const SHOWN_LENGTH: usize = 12;
+/// Minimum length of an admin key that is set by the operator.
+pub const MIN_ADMIN_KEY: usize = 32;
+/// The tenant of notifications that an admin sends.
 const DEFAULT_TENANT: &str = "default";
 
-/// Who calls.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// The name in the audit.
+    /// The name in the audit log.
     pub name: String,
-    /// Whose notifications it may touch; none for an admin, who may touch all.
+    /// `None` for an admin, who may access all tenants.
     pub tenant: Option<Tenant>,
     /// The id of its key; none for the admin key that the process was given.
     pub key: Option<KeyId>,
 }
 
 impl Caller {
-    /// Whose notifications its sends become.
+    /// The tenant of the notifications that it sends.
     pub fn sends_for(&self) -> Tenant {
         self.tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.parse().expect("the name is plain and short"))
     }
 
-    /// Whether it may do what concerns every tenant.
     pub fn is_admin(&self) -> bool {
         self.tenant.is_none()
     }
 
-    /// Whether it sees what belongs to this tenant.
+    /// Whether it may access this tenant.
     pub fn sees(&self, tenant: &Tenant) -> bool {
         self.tenant.as_ref().is_none_or(|own| own == tenant)
     }
 
-    /// The caller as the engine knows it.
     pub fn actor(&self) -> Actor {
         let key_id = self.key.map(|id| id.to_string());
         Actor { key_id, ..Actor::local(&self.name, self.tenant.clone()) }
     }
 }
 
-/// A key as it is kept.
+/// A key as stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KeptKey {
-    /// The name that people gave it.
+    /// Chosen by the user.
     pub name: String,
-    /// Whose key it is; none for an admin's.
+    /// `None` for an admin key.
     pub tenant: Option<String>,
-    /// The SHA-256 of the key, in hexadecimal digits.
+    /// SHA-256 of the key, in hexadecimal digits.
     pub hash: String,
-    /// How it begins, to know it by.
+    /// The first characters of the key, to recognize it.
     pub start: String,
-    /// When it was made.
     pub created_at: Timestamp,
-    /// By whom.
     pub created_by: String,
 }
 
-/// A key that was just made: the only time that it is seen.
+/// A new key. Its secret is not available later.
 pub struct NewKey {
-    /// Its name.
     pub id: KeyId,
-    /// The key.
     pub secret: String,
 }
 
-/// The keys in force.
 pub struct Keys {
-    /// The admin key that the process was given, by its hash. It is not kept in the store.
+    /// The hash of the admin key of this process, which is not in the store.
     given: Option<(Hash, Arc<Caller>)>,
-    known: RwLock<Known>,
+    cache: RwLock<KeyCache>,
 }
 
 type Hash = [u8; 32];
 
 #[derive(Default)]
-struct Known {
+struct KeyCache {
     version: Option<i64>,
     callers: HashMap<Hash, Arc<Caller>>,
 }
 
-/// Why an admin key is not taken.
+/// Why an admin key is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum BadAdminKey {
-    /// It could be guessed.
+    /// Too short to be safe.
     #[error(
-        "the admin key has {length} characters; it needs at least {SHORTEST_ADMIN_KEY} (`openssl rand -hex 32` makes one)"
+        "the admin key has {length} characters; it needs at least {MIN_ADMIN_KEY} (`openssl rand -hex 32` makes one)"
     )]
-    Short {
-        /// How many characters it has.
-        length: usize,
-    },
-    /// A header is trimmed before it is read.
+    Short { length: usize },
+    /// HTTP removes white space around a header's value.
     #[error(
-        "the admin key begins or ends with a space or a line break, so that no request could carry it: take that away"
+        "the admin key begins or ends with a space or a line break, which no request can carry: remove it"
     )]
     Padded,
-    /// A header holds visible ASCII characters only.
+    /// A header can hold only visible ASCII characters.
     #[error(
-        "the admin key holds `{}`, which no request could carry: it must be made of visible ASCII characters \
+        "the admin key contains `{}`, which no request can carry: use only visible ASCII characters \
          (`openssl rand -hex 32` makes such a key)",
         .character.escape_default()
     )]
-    Unsayable {
-        /// The first such character.
-        character: char,
-    },
+    NotAscii { character: char },
 }
 
 impl BadAdminKey {
-    fn look_for(key: &str) -> Result<(), Self> {
+    fn check(key: &str) -> Result<(), Self> {
         if key.trim() != key {
             return Err(Self::Padded);
         }
         if let Some(character) = key.chars().find(|one| !one.is_ascii_graphic() && *one != ' ') {
-            return Err(Self::Unsayable { character });
+            return Err(Self::NotAscii { character });
         }
         match key.len() {
-            length if length < SHORTEST_ADMIN_KEY => Err(Self::Short { length }),
+            length if length < MIN_ADMIN_KEY => Err(Self::Short { length }),
             _ => Ok(()),
         }
     }
 }
 
 impl Keys {
-    /// The keys of the store, and the admin key that the process was given, if any.
+    /// `admin` is the admin key of this process, if any.
     pub fn new(admin: Option<&str>) -> Result<Self, BadAdminKey> {
-        admin.map_or(Ok(()), BadAdminKey::look_for)?;
+        admin.map_or(Ok(()), BadAdminKey::check)?;
         let caller = || Arc::new(Caller { name: "admin".to_owned(), tenant: None, key: None });
         let given = admin.map(|key| (hash(key), caller()));
-        Ok(Self { given, known: RwLock::default() })
+        Ok(Self { given, cache: RwLock::default() })
     }
 
-    /// Whose key this is.
+    /// The caller with this key.
     pub fn find(&self, engine: &Engine, key: &str) -> Option<Arc<Caller>> {
         let hash = hash(key);
         if let Some((given, caller)) = &self.given
@@ -168,24 +154,24 @@ impl Keys {
         self.find_kept(&engine.settings(), &hash)
     }
 
-    /// The caller by the newest settings that were seen: a request may still hold older ones, in which a key that was revoked
-    /// since is in force.
+    /// Uses the newest settings seen so far: a request may still hold older ones, with a key that has been
+    /// revoked since.
     fn find_kept(&self, kept: &Kept, hash: &Hash) -> Option<Arc<Caller>> {
-        let known = self.known.read().expect("no code panics while it replaces the keys");
-        if known.version >= Some(kept.version) {
-            return known.callers.get(hash).cloned();
+        let cache = self.cache.read().expect("no code panics while it replaces the keys");
+        if cache.version >= Some(kept.version) {
+            return cache.callers.get(hash).cloned();
         }
-        drop(known);
-        let fresh = Known::of(kept);
-        let mut known = self.known.write().expect("no code panics while it replaces the keys");
-        if known.version < fresh.version {
-            *known = fresh;
+        drop(cache);
+        let fresh = KeyCache::of(kept);
+        let mut cache = self.cache.write().expect("no code panics while it replaces the keys");
+        if cache.version < fresh.version {
+            *cache = fresh;
         }
-        known.callers.get(hash).cloned()
+        cache.callers.get(hash).cloned()
     }
 }
 
-impl Known {
+impl KeyCache {
     fn of(kept: &Kept) -> Self {
         let mut callers = HashMap::new();
         for (id, key) in all(kept) {
@@ -199,7 +185,7 @@ impl Known {
     }
 }
 
-/// Every kept key. One that cannot be read opens nothing.
+/// All stored keys. An unreadable one is left out.
 pub fn all(kept: &Kept) -> Vec<(KeyId, KeptKey)> {
     let from = kept.values.range(PREFIX.to_owned()..);
     let keys = from.take_while(|(name, _)| name.starts_with(PREFIX));
@@ -210,7 +196,7 @@ pub fn all(kept: &Kept) -> Vec<(KeyId, KeptKey)> {
     .collect()
 }
 
-/// Makes a key and keeps its hash. `tenant` is none for an admin's key.
+/// Creates a key and stores its hash. `tenant` is `None` for an admin key.
 pub async fn create(
     engine: &Engine,
     name: &str,
@@ -224,7 +210,7 @@ pub async fn create(
         name: name.to_owned(),
         tenant: tenant.map(ToString::to_string),
         hash: hex(&hash(&secret)),
-        start: secret[..SHOWN].to_owned(),
+        start: secret[..SHOWN_LENGTH].to_owned(),
         created_at: now,
         created_by: actor.name.clone(),
     };
@@ -233,14 +219,13 @@ pub async fn create(
     Ok(NewKey { id, secret })
 }
 
-/// Takes a key out of force.
 pub async fn revoke(engine: &Engine, id: KeyId, actor: &Actor) -> Result<(), ActError> {
     engine.put_setting(&format!("{PREFIX}{id}"), None, "revoke-key", &id.to_string(), actor).await
 }
 
-/// A key that nobody has seen.
+/// A new random key.
 pub fn fresh() -> String {
-    START.to_owned() + &hex(&random::<32>())
+    KEY_PREFIX.to_owned() + &hex(&random::<32>())
 }
 
 /// Random bytes from the operating system.
@@ -291,7 +276,7 @@ mod tests {
         // A request that took the older settings just before the newer ones came.
         assert!(!finds(&before, "a") && finds(&before, "b"));
         assert!(!finds(&after, "a") && finds(&after, "b"));
-        // One that is made anew is known at once.
+        // One that is made anew is cache at once.
         assert!(finds(&kept(3, &["a"]), "a"));
         assert!(!finds(&after, "b"));
     }

@@ -1,6 +1,7 @@
 //! What people touch: HTTP API, command line, configuration and wiring.
 //!
-//! Invariant: no rule of delivery lives here. API, page and command for one act call the same function of the engine.
+//! Invariant: no rule of delivery lives here. API, page and command for one act call the same function of the
+//! engine.
 
 mod bench;
 pub mod cli;

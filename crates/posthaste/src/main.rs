@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// A notification is made of many small texts that one thread makes and another lets go; docs/performance.md has the
-/// measurement.
+/// A notification is made of many small strings that one thread allocates and another frees; docs/performance.md
+/// has the measurement.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

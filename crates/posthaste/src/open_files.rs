@@ -1,9 +1,9 @@
-//! Whether the process may open as many files as its settings can ask for: a connection needs one each.
+//! Checks the limit on open files: each connection needs one.
 
-/// What the store, the log and the runtime need.
+/// Files of the store, the log and the runtime.
 const SPARE: u64 = 64;
 
-/// What to tell whoever starts the server if the limit on open files is too low; none where it is not, or not known.
+/// The warning if the limit on open files is too low; `None` if it suffices or is not known.
 pub(crate) fn warning(connections: u32, concurrency: u32) -> Option<String> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     too_low(&limits, u64::from(connections) + 2 * u64::from(concurrency) + SPARE)

@@ -1,10 +1,10 @@
-//! What asks the program to stop.
+//! The signals that stop the program.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that ask for an end: the first one for an orderly end, the second for an end at once.
+/// The first signal asks for a clean stop, the second one stops at once.
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -12,14 +12,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen; from here on these signals no longer end the process by themselves.
+    /// From here on these signals no longer end the process by themselves.
     pub fn listen() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    /// Waits for a signal that nobody has been told of yet, and answers its name. Signals of one kind that arrive
-    /// before anyone waits count as one.
-    pub async fn first(&mut self) -> &'static str {
+    /// Waits for the next signal and returns its name. Signals of one kind that arrive before the wait count
+    /// as one.
+    pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
@@ -42,10 +42,10 @@ mod tests {
     async fn the_first_signal_and_the_second_are_both_heard() {
         let mut signals = Signals::listen().unwrap();
         send("TERM");
-        assert_eq!(signals.first().await, "SIGTERM");
+        assert_eq!(signals.next().await, "SIGTERM");
         send("INT");
-        assert_eq!(signals.first().await, "SIGINT");
+        assert_eq!(signals.next().await, "SIGINT");
         send("TERM");
-        assert_eq!(signals.first().await, "SIGTERM");
+        assert_eq!(signals.next().await, "SIGTERM");
     }
 }

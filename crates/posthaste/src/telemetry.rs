@@ -1,6 +1,7 @@
-//! Logs: one line an event, on standard error.
+//! Logs: one line per event, on standard error.
 //!
-//! Invariant: no payload, address or secret is logged. What is set here only picks lines and their look.
+//! Invariant: payloads, addresses and secrets are not logged. The settings here only select lines and their
+//! format.
 
 use std::io::{self, IsTerminal};
 
@@ -12,33 +13,34 @@ use tracing_subscriber::layer::SubscriberExt as _;
 
 use crate::config::{Log, LogFormat, LogLevel};
 
-/// Starts logging, once for the process; a second call changes nothing.
+/// Starts logging, once per process. A second call changes nothing.
 pub fn start(log: &Log) {
-    let look = if io::stderr().is_terminal() { Look::Coloured } else { Look::Plain };
-    // Whoever was first keeps the floor: tests start many servers in one process.
-    let _ = tracing::subscriber::set_global_default(lines(log, look, io::stderr));
+    let colours = if io::stderr().is_terminal() { Colours::On } else { Colours::Off };
+    // It fails if logging has started already: tests start many servers in one process.
+    let _ = tracing::subscriber::set_global_default(lines(log, colours, io::stderr));
 }
 
-/// Whether a line of text has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Look {
-    Coloured,
-    Plain,
+enum Colours {
+    On,
+    Off,
 }
 
-fn lines<W>(log: &Log, look: Look, writer: W) -> Box<dyn Subscriber + Send + Sync>
+fn lines<W>(log: &Log, colours: Colours, writer: W) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     let lines = tracing_subscriber::fmt().with_max_level(level(log.level)).with_writer(writer);
     match log.format {
-        LogFormat::Text => Box::new(lines.with_ansi(look == Look::Coloured).finish().with(ours())),
-        LogFormat::Json => Box::new(lines.json().flatten_event(true).with_ansi(false).finish().with(ours())),
+        LogFormat::Text => Box::new(lines.with_ansi(colours == Colours::On).finish().with(without_pool())),
+        LogFormat::Json => {
+            Box::new(lines.json().flatten_event(true).with_ansi(false).finish().with(without_pool()))
+        }
     }
 }
 
-/// A pool tells of each connection that ends, in its own words and as often as there are connections; we tell it once.
-fn ours<S: Subscriber>() -> impl Layer<S> {
+/// The pool logs every connection that ends. Ours is one line for all of them.
+fn without_pool<S: Subscriber>() -> impl Layer<S> {
     filter_fn(|event| !event.target().starts_with("deadpool"))
 }
 
@@ -76,7 +78,7 @@ mod tests {
     fn written(log: Log) -> String {
         let page = Page::default();
         let writer = page.clone();
-        tracing::subscriber::with_default(lines(&log, Look::Plain, move || writer.clone()), || {
+        tracing::subscriber::with_default(lines(&log, Colours::Off, move || writer.clone()), || {
             tracing::debug!("why");
             tracing::info!(node = 7, "joined");
             tracing::error!("broken");

@@ -1,4 +1,4 @@
-//! Puts the parts together: the one place that names concrete types.
+//! Connects the parts. The only place that names concrete types.
 
 #[cfg(feature = "planted")]
 mod planted;
@@ -29,73 +29,63 @@ use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys};
 
-/// How much longer than its body a request may take to be answered.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);
-/// How long exchanges may take to end once everything else has.
-const GRACE: Duration = Duration::from_secs(2);
+/// Time to answer a request, in addition to the time for its body.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Time for open exchanges to end after everything else has stopped.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why Posthaste cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address is not free, or not ours.
     #[error(
         "cannot listen on {address}: is another Posthaste running? `--listen` or server.listen names another address"
     )]
     Listen {
-        /// The address.
         address: SocketAddr,
-        /// The error beneath.
         #[source]
         source: io::Error,
     },
-    /// The file cannot be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The database cannot be used.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// There is no copy of the file.
     #[error(transparent)]
     Backup(#[from] BackupError),
-    /// The store does not do as it is told.
-    #[error("the store does not serve")]
+    #[error("the store does not work")]
     Store(#[from] StoreError),
-    /// A first setting could not be kept.
-    #[error("the store does not serve")]
+    /// A setting of the first start could not be stored.
+    #[error("the store does not work")]
     First(#[from] ActError),
-    /// The admin key is not one.
     #[error(transparent)]
     AdminKey(#[from] BadAdminKey),
-    /// The certificate authorities are not in order.
     #[error(transparent)]
     Roots(#[from] BadRoot),
 }
 
-/// Why Posthaste did not stop in order.
+/// Why Posthaste did not stop cleanly.
 #[derive(Debug, thiserror::Error)]
 pub enum StopError {
-    /// The store did not take the node's leave.
+    /// The node could not sign off from the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A part ended while what was under way was waited for.
+    /// A part ended during shutdown.
     #[error("a part of this node ended: {0}")]
     Broken(&'static str),
 }
 
 /// A running Posthaste.
 pub struct Server {
-    /// Where it listens.
     pub address: SocketAddr,
-    /// The admin key that was made because there was none: shown once, never again.
-    pub made_key: Option<String>,
+    /// The admin key that was created because there was none. It is shown once.
+    pub new_key: Option<String>,
     api: Arc<Api>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
-    patience: Duration,
+    drain_timeout: Duration,
 }
 
 impl Server {
-    /// Starts everything. Without an admin key, given or kept, one is made.
+    /// Starts everything. Creates an admin key if there is none.
     pub async fn start(config: &Config, admin: Option<&str>) -> Result<Self, StartError> {
         let keys = Keys::new(admin)?;
         let address = config.server.listen;
@@ -105,7 +95,7 @@ impl Server {
         let guard = Guard::new(config.security.allow_subnets.clone());
         let (store, durability) = store::open(&config.store).await?;
         let engine = engine(config, store.clone(), guard.clone()).await?;
-        let made_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
+        let new_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
         let cursor_secret = cursor_secret(&engine).await?;
         let api = Arc::new(Api::new(ApiParts {
             engine,
@@ -120,17 +110,18 @@ impl Server {
         let limits = Limits {
             connections: config.server.connections as usize,
             head: config.server.header_timeout,
-            answer: config.server.body_timeout + ANSWER_WITHIN,
+            answer: config.server.body_timeout + ANSWER_TIMEOUT,
             idle: config.server.idle_timeout,
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(server::serve(listener, api.clone(), limits, stopped, GRACE));
-        Ok(Self { address, made_key, api, stop, tasks, patience: config.server.drain_timeout })
+        tasks.spawn(server::serve(listener, api.clone(), limits, stopped, CLOSE_TIMEOUT));
+        Ok(Self { address, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
 
-    /// Waits until a part has ended that ends only with the process, and returns its name. The node does not keep its leases
-    /// any longer by then: the process has to end, so that other nodes take over and a supervisor restarts it.
+    /// Waits until a part fails that should run as long as the process, and returns its name. The node has
+    /// given up its leases by then. The process must end, so that other nodes take over and a supervisor
+    /// restarts it.
     pub async fn broken(&mut self) -> &'static str {
         tokio::select! {
             name = self.api.engine.broken() => name,
@@ -138,20 +129,21 @@ impl Server {
         }
     }
 
-    /// Stops properly: not ready from now on, what is in flight ends or is given back, then the connections close.
-    /// Answers how many notifications were still under way; they are delivered after the next start.
+    /// Stops cleanly: reports not ready, finishes or gives back what is in flight, then closes the
+    /// connections. Returns the number of notifications that were still being sent; they are delivered after
+    /// the next start.
     pub async fn stop(mut self) -> Result<u32, StopError> {
         self.api.stop();
         let engine = &self.api.engine;
         let left = tokio::select! {
-            left = engine.drain(self.patience) => left.map_err(StopError::Store),
-            // What is under way cannot end in order any more.
+            left = engine.drain(self.drain_timeout) => left.map_err(StopError::Store),
+            // A clean stop is no longer possible.
             name = engine.broken() => Err(StopError::Broken(name)),
         };
         if let Some(name) = engine.failed_loop() {
             return Err(StopError::Broken(name));
         }
-        // Nobody listens any more if the loop has ended already.
+        // The send fails only if the loop has ended already.
         let _ = self.stop.send(true);
         while self.tasks.join_next().await.is_some() {}
         left
@@ -178,17 +170,17 @@ async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<
     Ok(Engine::start(parts, settings).await?)
 }
 
-/// What this machine is called: Linux tells in a file, other systems by a command.
+/// The host name: from a file on Linux, from a command on other systems.
 fn host_name() -> Option<String> {
-    let told = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| {
+    let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| {
         let output = std::process::Command::new("hostname").output().ok()?;
         String::from_utf8(output.stdout).ok()
     })?;
-    Some(told.trim().to_owned()).filter(|name| !name.is_empty())
+    Some(text.trim().to_owned()).filter(|name| !name.is_empty())
 }
 
-/// What Posthaste does by itself.
-fn itself() -> Actor {
+/// The actor of automatic acts.
+fn own_actor() -> Actor {
     Actor::local("posthaste", None)
 }
 
@@ -197,17 +189,18 @@ async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> 
     if has_one {
         return Ok(None);
     }
-    let made = keys::create(engine, "first admin key", None, &itself()).await?;
+    let made = keys::create(engine, "first admin key", None, &own_actor()).await?;
     Ok(Some(made.secret))
 }
 
-/// The secret of the cursors, made at the first start: a cursor outlives a restart and is good on every node.
+/// The secret of the cursors, created at the first start. It is stored, so that a cursor stays valid after a
+/// restart and on every node.
 async fn cursor_secret(engine: &Engine) -> Result<[u8; 32], StartError> {
     if let Some(secret) = cursor::secret(&engine.settings()) {
         return Ok(secret);
     }
     let secret = keys::random();
     let value = Some(hex(&secret));
-    engine.put_setting(cursor::SECRET, value, "make-secret", cursor::SECRET, &itself()).await?;
+    engine.put_setting(cursor::SECRET, value, "make-secret", cursor::SECRET, &own_actor()).await?;
     Ok(secret)
 }

@@ -1,33 +1,33 @@
-//! One act on one or more things, each by a call of its own.
+//! One act on one or more notifications or dead letters, each by its own request.
 
 use serde_json::{Value, json};
 
-use super::Outcome;
+use super::Exit;
 use super::output::{Output, harmless, json as print_json, line, note};
 use super::reach::Session;
 use crate::client::encode;
 
-/// Does `act` to each of `ids`. What is refused does not hinder the others, but the command has failed then.
+/// Does `act` to each of `ids`. A refusal does not stop the others, but the command has failed then.
 pub(crate) async fn each(
     session: &Session,
     resource: &str,
     act: &str,
     ids: &[String],
-) -> anyhow::Result<Outcome> {
-    let mut outcome = Outcome::Done;
+) -> anyhow::Result<Exit> {
+    let mut outcome = Exit::Done;
     let mut answers = Vec::new();
     for id in ids {
         let answer = match session.act(&format!("/v1/{resource}/{}/{act}", encode(id))).await {
             Ok(answer) => answer,
-            // Without a server the others would only fail in the same way.
+            // Without a server all others would fail too.
             Err(error) if error.status.is_none() => return Err(error.into()),
             Err(error) => {
-                // Most refusals name the thing themselves.
+                // Most errors contain the id already.
                 let error = error.to_string();
                 let of =
                     if error.contains(id.as_str()) { String::new() } else { format!("{}: ", harmless(id)) };
                 note(&format!("error: {of}{error}"));
-                outcome = Outcome::Failed;
+                outcome = Exit::Failed;
                 continue;
             }
         };

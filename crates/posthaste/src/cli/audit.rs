@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use super::Outcome;
+use super::Exit;
 use super::filter::TenantFilter;
 use super::listing::{self, Column, Paging, Query, field, short};
-use super::reach::Reach;
+use super::reach::ServerArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,8 +32,7 @@ const COLUMNS: [Column; 6] = [
     ("OUTCOME", |row| short(row, "outcome")),
 ];
 
-/// Prints the list.
-pub(crate) async fn run(args: AuditArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: AuditArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let mut query = Query::default();
     args.tenant.add_to(&mut query);
     listing::print(&reach.open()?, "/v1/audit", &query, &args.paging, &COLUMNS).await

@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use serde_json::json;
 
-use super::Outcome;
+use super::Exit;
 use super::output::{Output, json as print_json, line};
 use super::settings::StoreArgs;
 use crate::config::StoreUrl;
@@ -18,10 +18,10 @@ Examples:
   posthaste backup --to /backup/posthaste-monday.db
   posthaste backup --config /etc/posthaste/posthaste.toml --to /backup/posthaste-monday.db --output json
 
-The copy holds everything that was acknowledged before it began. The server goes on meanwhile. To restore: stop the server,
-put the copy in the place of its file, remove the file's -wal and -shm, start.
-A store in PostgreSQL is copied by its own programs: pg_dump, or pg_basebackup and an archive of the log.
-Exit codes: 0 the copy is on disk and in order, 1 there is none, 2 wrong use";
+The copy contains everything that was acknowledged before it started. The server keeps running. To restore: stop the
+server, replace its file by the copy, remove the file's -wal and -shm, start.
+For a store in PostgreSQL use pg_dump, or pg_basebackup and a log archive.
+Exit codes: 0 the copy is on disk and was checked, 1 there is no copy, 2 wrong use";
 
 /// Copy the SQLite file of the store, which may be in use
 #[derive(Args)]
@@ -34,15 +34,14 @@ pub(crate) struct BackupArgs {
     store: StoreArgs,
 }
 
-/// Makes the copy.
-pub(crate) fn run(args: BackupArgs, output: Output) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: BackupArgs, output: Output) -> anyhow::Result<Exit> {
     let config = args.store.load()?.store;
     let file = match &config.url {
         StoreUrl::Sqlite(file) => file,
         StoreUrl::Postgres(_) => bail!(
-            "the store is PostgreSQL ({url}), which has programs of its own for that: \
-             `pg_dump --format=custom --file={to} {url}` for a copy of this moment, or pg_basebackup and an archive of the \
-             log (archive_command) to come back to any moment",
+            "the store is PostgreSQL ({url}), which has its own programs for backups: \
+             `pg_dump --format=custom --file={to} {url}` for a copy of this moment, or pg_basebackup and a log \
+             archive (archive_command) to restore any moment",
             url = config.url,
             to = args.to.display(),
         ),
@@ -66,5 +65,5 @@ pub(crate) fn run(args: BackupArgs, output: Output) -> anyhow::Result<Outcome> {
             copied.schema,
         ))?,
     }
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }

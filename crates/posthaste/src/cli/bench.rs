@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::output::{self, Output, Table, line, note};
-use super::{Outcome, WrongUse, serve};
+use super::{Exit, WrongUse, serve};
 use crate::bench::{self, Asked, Endurance, Report, Settings};
 
 const EXAMPLES: &str = "\
@@ -26,33 +26,32 @@ pub(crate) struct BenchArgs {
     /// How long each measurement takes
     #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub(crate) seconds: u64,
-    /// How often everything is measured; the median is told
+    /// How often everything is measured; the median is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) rounds: u16,
     /// Compare with a store that holds so many rows of each kind (waiting, finished, dead)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) rows: u64,
-    /// How many connections hand in notifications at a time
+    /// How many connections send notifications at the same time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub(crate) connections: u16,
     /// How many notifications are in a batch
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=500))]
     pub(crate) batch: u16,
-    /// `postgres` measures PostgreSQL beside SQLite, on a server of its own that is gone at the end; `postgres://..` in that
-    /// database, which has to be empty and is not emptied afterwards.
-    /// Anything else is the SQLite file, with --rows that of the filled store; one that an earlier bench made is not filled
-    /// again, and it stays. Any other that is there is refused.
-    /// Without it files in the directory for temporary ones, gone at the end
+    /// `postgres` measures PostgreSQL beside SQLite, on a server of its own that is gone at the end;
+    /// `postgres://..` in that database, which has to be empty and is not emptied afterwards. Anything else
+    /// is the SQLite file, with --rows that of the filled store; one that an earlier bench made is not filled
+    /// again, and it stays. Any other that is there is refused. Without it files in the directory for
+    /// temporary ones, gone at the end
     #[arg(long, value_name = "PATH|postgres|URL")]
     pub(crate) store: Option<String>,
-    /// Instead of all that, send at half load for so long and see whether the tables of PostgreSQL level off; needs
-    /// --store postgres
+    /// Instead of all that, send at half load for so long and see whether the tables of PostgreSQL level off;
+    /// needs --store postgres
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(4..=604_800))]
     pub(crate) endure: Option<u64>,
 }
 
-/// Measures and says what came out.
-pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Exit> {
     let settings = Settings {
         time: Duration::from_secs(args.seconds),
         rounds: args.rounds.into(),
@@ -74,10 +73,10 @@ pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Outcome> {
         Output::Json => output::json(report.json().to_string().as_bytes())?,
         Output::Table => print(&report)?,
     }
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
-fn print_endurance(report: &Endurance, output: Output) -> anyhow::Result<Outcome> {
+fn print_endurance(report: &Endurance, output: Output) -> anyhow::Result<Exit> {
     match output {
         Output::Json => output::json(report.json().to_string().as_bytes())?,
         Output::Table => {
@@ -90,7 +89,7 @@ fn print_endurance(report: &Endurance, output: Output) -> anyhow::Result<Outcome
             table.print()?;
         }
     }
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
 fn print(report: &Report) -> std::io::Result<()> {

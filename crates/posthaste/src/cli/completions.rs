@@ -1,11 +1,11 @@
-//! `posthaste completions`: what a shell needs to complete commands and flags.
+//! `posthaste completions`: scripts for shell completion.
 
 use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use clap_complete::Shell as Kind;
 
-use super::Outcome;
+use super::Exit;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -13,7 +13,7 @@ Examples:
   posthaste completions zsh > ~/.zfunc/_posthaste
   posthaste completions fish > ~/.config/fish/completions/posthaste.fish";
 
-/// Print what a shell needs to complete commands and flags
+/// Print a script with which a shell completes commands and flags
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct CompletionsArgs {
@@ -28,16 +28,15 @@ enum Shell {
     Fish,
 }
 
-/// Prints them.
-pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<Outcome> {
+pub(crate) fn run(args: &CompletionsArgs) -> anyhow::Result<Exit> {
     let kind = match args.shell {
         Shell::Bash => Kind::Bash,
         Shell::Zsh => Kind::Zsh,
         Shell::Fish => Kind::Fish,
     };
-    // Into memory first: the generator panics on an output that is closed.
+    // Into memory first, because the generator panics if the output is closed.
     let mut script = Vec::new();
     clap_complete::generate(kind, &mut super::command(), "posthaste", &mut script);
     io::stdout().lock().write_all(&script)?;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }

@@ -1,11 +1,11 @@
-//! `posthaste dead-letters`: what will not be retried by itself any more.
+//! `posthaste dead-letters`: notifications that are no longer retried automatically.
 
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::filter::Filter;
 use super::listing::{self, Column, Paging, Query, field, short};
-use super::reach::Reach;
-use super::{Outcome, acts, detail};
+use super::reach::ServerArgs;
+use super::{Exit, acts, detail};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -30,20 +30,20 @@ const RESTORE_EXAMPLES: &str = "\
 Examples:
   posthaste dead-letters restore dl_01jrq3v9zk8n2m4p6r8t0w2y4a";
 
-/// Look at dead letters, requeue, discard and restore them
+/// List, show, requeue, discard and restore dead letters
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DeadLettersArgs {
     #[command(subcommand)]
-    act: Act,
+    act: DeadLettersCommand,
 }
 
 #[derive(Subcommand)]
-enum Act {
+enum DeadLettersCommand {
     /// List them, the newest first
     #[command(after_help = LIST_EXAMPLES)]
     List {
-        /// How they stand
+        /// Only with this status
         #[arg(long, value_enum, default_value_t = Status::Pending)]
         status: Status,
         #[command(flatten)]
@@ -59,18 +59,17 @@ enum Act {
     },
     /// Send them again with a new run of attempts, numbered from 1
     #[command(after_help = REQUEUE_EXAMPLES)]
-    Requeue(Ids),
-    /// Give them up for good
+    Requeue(DeadLetterIds),
+    /// Give them up
     #[command(after_help = DISCARD_EXAMPLES)]
-    Discard(Ids),
-    /// Take discarded ones back among the dead letters
+    Discard(DeadLetterIds),
+    /// Turn discarded ones into dead letters again
     #[command(after_help = RESTORE_EXAMPLES)]
-    Restore(Ids),
+    Restore(DeadLetterIds),
 }
 
-/// One or more dead letters.
 #[derive(Args)]
-struct Ids {
+struct DeadLetterIds {
     /// The dead letters
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
@@ -78,13 +77,13 @@ struct Ids {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Status {
-    /// Nobody has acted on them
+    /// No act yet
     Pending,
     /// Sent again
     Requeued,
     /// Discarded or replaced
     Cancelled,
-    /// However they stand
+    /// All of them
     All,
 }
 
@@ -98,19 +97,18 @@ const COLUMNS: [Column; 7] = [
     ("REASON", |row| short(row, "reason")),
 ];
 
-/// Does what the subcommand says.
-pub(crate) async fn run(args: DeadLettersArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: DeadLettersArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     match args.act {
-        Act::List { status, filter, paging } => {
+        DeadLettersCommand::List { status, filter, paging } => {
             let mut query = Query::default();
             query.set("status", status.to_possible_value().map(|value| value.get_name().to_owned()));
             filter.add_to(&mut query);
             listing::print(&session, "/v1/dead-letters", &query, &paging, &COLUMNS).await
         }
-        Act::Show { id } => detail::print(&session, "dead-letters", &id).await,
-        Act::Requeue(ids) => acts::each(&session, "dead-letters", "requeue", &ids.ids).await,
-        Act::Discard(ids) => acts::each(&session, "dead-letters", "discard", &ids.ids).await,
-        Act::Restore(ids) => acts::each(&session, "dead-letters", "restore", &ids.ids).await,
+        DeadLettersCommand::Show { id } => detail::print(&session, "dead-letters", &id).await,
+        DeadLettersCommand::Requeue(ids) => acts::each(&session, "dead-letters", "requeue", &ids.ids).await,
+        DeadLettersCommand::Discard(ids) => acts::each(&session, "dead-letters", "discard", &ids.ids).await,
+        DeadLettersCommand::Restore(ids) => acts::each(&session, "dead-letters", "restore", &ids.ids).await,
     }
 }

@@ -1,25 +1,24 @@
-//! One thing in full: its fields, its attempts and what else happened to it.
+//! One notification or dead letter in full: fields, attempts and events.
 
 use std::io;
 
 use serde_json::Value;
 
-use super::Outcome;
+use super::Exit;
 use super::listing::field;
 use super::output::{Table, line};
 use super::reach::Session;
 use super::watch;
 use crate::client::encode;
 
-/// Fields that are told apart from the rest, or that say again in numbers what another says in words.
-const TOLD_APART: [&str; 7] =
+/// Fields that are shown in their own place, or that repeat another field as a number.
+const SHOWN_APART: [&str; 7] =
     ["attempts", "events", "stateCode", "statusCode", "words", "id", "notificationId"];
 
-/// Fetches one thing and prints it.
-pub(crate) async fn print(session: &Session, resource: &str, id: &str) -> anyhow::Result<Outcome> {
+pub(crate) async fn print(session: &Session, resource: &str, id: &str) -> anyhow::Result<Exit> {
     let answer = session.get(&format!("/v1/{resource}/{}", encode(id))).await?;
     session.print(&answer, show)?;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
 fn show(thing: &Value) -> io::Result<()> {
@@ -55,7 +54,7 @@ fn fields(thing: &Value) -> Table {
     }
     for (name, value) in thing.as_object().into_iter().flatten() {
         let empty = value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
-        if !empty && !TOLD_APART.contains(&name.as_str()) {
+        if !empty && !SHOWN_APART.contains(&name.as_str()) {
             table.row([name.clone(), field(thing, name)]);
         }
     }

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::Args;
 use posthaste_wire::sink::{Sink, SinkOptions};
 
-use super::Outcome;
+use super::Exit;
 use super::serve;
 use crate::clock::SystemClock;
 use crate::config::{Config, Sources, StoreUrl};
@@ -17,7 +17,7 @@ use crate::keys;
 use crate::shutdown::Signals;
 use crate::wiring::Server;
 
-/// What the first notification is sent with, so that its retries are seen at once.
+/// The policy of the example notification: its retries come quickly.
 const POLICY: &str =
     r#"{"strategy":"fixed","initialDelay":"2s","maxAttempts":3,"jitter":"none","quick":{"tries":0}}"#;
 
@@ -27,10 +27,10 @@ Examples:
   posthaste dev --listen 127.0.0.1:8080 --sink 127.0.0.1:8090
   posthaste dev --store /tmp/try.db
 
-Settings: flags over POSTHASTE__SECTION__KEY over posthaste.toml over what is built in; loopback is always allowed.
-Exit codes: 0 stopped when asked to, 1 failed, 2 wrong use";
+Settings: flags, then POSTHASTE__SECTION__KEY, then posthaste.toml, then the defaults. Loopback is always allowed.
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong use";
 
-/// Run everything on this machine, with a receiver that fails as told and a printed key
+/// Run everything on this machine, with a test receiver and a printed key
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DevArgs {
@@ -40,29 +40,28 @@ pub(crate) struct DevArgs {
     /// Where the API listens [default: server.listen, 127.0.0.1:7780]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where the receiver that fails as told listens
+    /// Where the test receiver listens
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7790")]
     pub(crate) sink: SocketAddr,
-    /// The SQLite file; it is kept, so that what was sent is still there the next time [default: store.url,
-    /// posthaste-dev.db]
+    /// The SQLite file; it is kept for the next start [default: store.url, posthaste-dev.db]
     #[arg(long, value_name = "PATH")]
     pub(crate) store: Option<String>,
-    /// Any other setting, by its name; may be given many times
+    /// Any other setting, by its name; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }
 
-/// What `dev` does where nobody says otherwise.
-const OWN: [(&str, &str); 2] = [("store.url", "sqlite://posthaste-dev.db"), ("log.level", "warn")];
-/// Where the sink is, which is what `dev` is for: these are allowed whatever else is.
+/// The defaults of `dev`.
+const DEFAULTS: [(&str, &str); 2] = [("store.url", "sqlite://posthaste-dev.db"), ("log.level", "warn")];
+/// Always allowed, because the sink is there.
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
-/// Runs until it is asked to stop.
-pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
+/// Runs until a signal.
+pub(crate) fn run(args: DevArgs) -> anyhow::Result<Exit> {
     let mut flags = vec![];
     flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
     flags.extend(args.store.map(|store| ("store.url".to_owned(), format!("sqlite://{store}"))));
-    let own = OWN.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let own = DEFAULTS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut config = Config::load(Sources { own, ..serve::sources(args.config, flags, &args.set)? })?;
     for subnet in LOOPBACK {
         config.security.allow_subnets.push(subnet.parse().expect("the subnet is well written"));
@@ -83,7 +82,7 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Outcome> {
     })
 }
 
-/// What a newcomer needs on one screen: the addresses, the key, and a line to paste.
+/// Prints the addresses, the key, and commands to paste.
 fn greet(server: &Server, sink: &Sink, key: &str, store: &StoreUrl) -> std::io::Result<()> {
     let (api, target) = (format!("http://{}", server.address), sink.url("/sequence/503,503,200"));
     let program = std::env::args_os().next().unwrap_or_else(|| "posthaste".into());
@@ -91,25 +90,28 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &StoreUrl) -> std::io::
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "Posthaste {} is ready. Ctrl-C stops it, a second one at once.\n",
+        "Posthaste {} is ready. Ctrl-C stops it, a second Ctrl-C at once.\n",
         env!("CARGO_PKG_VERSION")
     )?;
-    writeln!(out, "  API    {api}   (what it can do: {api}/openapi.json)")?;
+    writeln!(out, "  API    {api}   (described by {api}/openapi.json)")?;
     writeln!(
         out,
-        "  sink   {}   (a receiver that fails as told; what arrived: {})",
+        "  sink   {}   (a test receiver; received requests: {})",
         sink.url(""),
         sink.url("/arrivals")
     )?;
     writeln!(out, "  store  {store}")?;
     writeln!(out, "  key    {key}   (a new one at each start, unless POSTHASTE_ADMIN_KEY is set)\n")?;
-    writeln!(out, "A notification that fails twice and then arrives; paste this into another terminal:\n")?;
+    writeln!(
+        out,
+        "A notification that fails twice and is then delivered; paste this into another terminal:\n"
+    )?;
     writeln!(
         out,
         "curl -s {api}/v1/notifications -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\\n  \
          -d '{{\"channel\":\"webhook\",\"to\":\"{target}\",\"body\":{{\"hello\":\"world\"}},\n       \"policy\":{POLICY}}}'\n",
     )?;
-    writeln!(out, "Then see the three attempts, with the id that it answered:\n")?;
+    writeln!(out, "Then show the three attempts, with the id from the response:\n")?;
     writeln!(out, "curl -s {api}/v1/notifications/ID -H 'Authorization: Bearer {key}'\n")?;
     writeln!(out, "Or both in one:\n")?;
     writeln!(

@@ -1,4 +1,4 @@
-//! `posthaste doctor`: what is wrong, and what to do about it.
+//! `posthaste doctor`: finds problems and says what to do about them.
 
 mod store;
 
@@ -13,15 +13,15 @@ use posthaste_engine::clock::Clock;
 use serde_json::{Value, json};
 
 use super::output::{Output, Table, json as print_json};
-use super::reach::{Reach, Session};
+use super::reach::{ServerArgs, Session};
 use super::settings::StoreArgs;
-use super::{Outcome, is_wrong_use};
-use crate::client::Answer;
+use super::{Exit, is_wrong_use};
+use crate::client::ClientResponse;
 use crate::clock::SystemClock;
 
-/// How far the clocks may be apart. The server tells its time in whole seconds.
+/// Allowed difference of the clocks. The server sends its time in whole seconds.
 const CLOCKS_APART: Duration = Duration::from_secs(5);
-/// How long something may be overdue before it is worth a look.
+/// How long a notification may be overdue without a warning.
 const OVERDUE_SECONDS: f64 = 60.0;
 
 const EXAMPLES: &str = "\
@@ -30,10 +30,10 @@ Examples:
   posthaste doctor --url https://queue.example.com --key phk_.. --output json
   posthaste doctor --config /etc/posthaste/posthaste.toml
 
-It looks at the store that the settings name, as `serve` would find it; at an SQLite file only if it is there.
-Exit codes: 0 nothing failed, 1 something did, 2 wrong use";
+It checks the store of the settings that `serve` would use; an SQLite file only if it exists.
+Exit codes: 0 no check failed, 1 a check failed, 2 wrong use";
 
-/// Look whether the server is well, this program can speak to it, and the store is in order
+/// Check the server, the connection to it, and the store
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
@@ -41,7 +41,7 @@ pub(crate) struct DoctorArgs {
     store: StoreArgs,
 }
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Ok,
@@ -59,7 +59,7 @@ impl Mark {
     }
 }
 
-/// One check: what was looked at, how it came out, and what to do.
+/// One check with its result and advice.
 #[derive(Debug)]
 struct Finding {
     check: &'static str,
@@ -81,12 +81,11 @@ impl Finding {
     }
 }
 
-/// Runs the checks and prints what they found.
-pub(crate) async fn run(args: DoctorArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     let mut findings = look(&session).await;
     findings.extend(match args.store.load() {
-        Ok(config) => store::look(&config.store).await,
+        Ok(config) => store::check(&config.store).await,
         Err(error) if is_wrong_use(&error) => return Err(error),
         Err(error) => vec![Finding::fail("settings", error.to_string())],
     });
@@ -107,7 +106,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &Reach) -> anyhow::Result<Outco
         }
     }
     let failed = findings.iter().any(|finding| finding.mark == Mark::Fail);
-    Ok(if failed { Outcome::Failed } else { Outcome::Done })
+    Ok(if failed { Exit::Failed } else { Exit::Done })
 }
 
 async fn look(session: &Session) -> Vec<Finding> {
@@ -117,7 +116,7 @@ async fn look(session: &Session) -> Vec<Finding> {
             let why = session.get("/healthz").await.err().map(|error| error.to_string());
             return vec![Finding::fail(
                 "server",
-                why.unwrap_or_else(|| "it did not answer at first".to_owned()),
+                why.unwrap_or_else(|| "the first request got no answer".to_owned()),
             )];
         }
     };
@@ -131,10 +130,10 @@ async fn look(session: &Session) -> Vec<Finding> {
     found
 }
 
-fn healthy(health: &Answer) -> Finding {
+fn healthy(health: &ClientResponse) -> Finding {
     match health.status.as_u16() {
         200 => Finding::ok("health", "the program is well"),
-        status => Finding::fail("health", format!("/healthz says {status}: look into the log of the server")),
+        status => Finding::fail("health", format!("/healthz says {status}: see the log of the server")),
     }
 }
 
@@ -151,7 +150,7 @@ async fn ready(session: &Session) -> Finding {
     }
 }
 
-fn durability(health: &Answer) -> Finding {
+fn durability(health: &ClientResponse) -> Finding {
     let told = health.json::<Value>().ok().and_then(|body| body["durability"].as_str().map(str::to_owned));
     match told.as_deref() {
         Some("full") => Finding::ok("durability", "what is acknowledged is on disk"),
@@ -170,8 +169,7 @@ fn durability(health: &Answer) -> Finding {
     }
 }
 
-/// The server says its version.
-fn version(health: &Answer) -> Finding {
+fn version(health: &ClientResponse) -> Finding {
     let ours = env!("CARGO_PKG_VERSION");
     let told = health.json::<Value>().ok().and_then(|body| body["version"].as_str().map(str::to_owned));
     match told {
@@ -188,7 +186,7 @@ fn version(health: &Answer) -> Finding {
     }
 }
 
-fn clocks(health: &Answer, now: Timestamp) -> Finding {
+fn clocks(health: &ClientResponse, now: Timestamp) -> Finding {
     let date = health.headers.get(DATE).and_then(|date| date.to_str().ok()).and_then(retry_after::parse);
     let Some(RetryAfter::At(theirs)) = date else {
         return Finding::warn("clock", "the server does not say what time it is");
@@ -203,7 +201,7 @@ fn clocks(health: &Answer, now: Timestamp) -> Finding {
     Finding::warn("clock", text)
 }
 
-/// What needs a key.
+/// The checks that need a key.
 async fn keyed(session: &Session) -> Vec<Finding> {
     let mut found = Vec::new();
     let stats = match session.get("/v1/stats").await {

@@ -1,4 +1,4 @@
-//! Which notifications or dead letters are meant: the flags that the lists share.
+//! The filter flags that the lists share.
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -28,7 +28,7 @@ pub(crate) struct Filter {
     search: Option<String>,
 }
 
-/// The filters that `notifications failed` has as well.
+/// The filters that `notifications failed` has too.
 #[derive(Args)]
 pub(crate) struct ShortFilter {
     #[command(flatten)]
@@ -44,16 +44,15 @@ pub(crate) struct ShortFilter {
     until: Option<Timestamp>,
 }
 
-/// Whose rows are shown; every list has it.
+/// Every list has it.
 #[derive(Args)]
 pub(crate) struct TenantFilter {
-    /// Of this tenant; without it of all that the key may see
+    /// Of this tenant; the default is all tenants of the key
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
 }
 
 impl Filter {
-    /// Adds what was given.
     pub(crate) fn add_to(&self, query: &mut Query) {
         self.common.add_to(query);
         query.set("template", self.template.as_ref());
@@ -64,7 +63,6 @@ impl Filter {
 }
 
 impl ShortFilter {
-    /// Adds what was given.
     pub(crate) fn add_to(&self, query: &mut Query) {
         self.tenant.add_to(query);
         query.set("channel", self.channel.as_ref());
@@ -74,7 +72,6 @@ impl ShortFilter {
 }
 
 impl TenantFilter {
-    /// Adds what was given.
     pub(crate) fn add_to(&self, query: &mut Query) {
         query.set("tenant", self.tenant.as_ref());
     }

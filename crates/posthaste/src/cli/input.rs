@@ -1,4 +1,4 @@
-//! What the commands read: texts from flags, files and stdin, and times.
+//! Input of the commands: texts from flags, files and stdin, and times.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,10 +13,10 @@ use serde_json::value::RawValue;
 use super::WrongUse;
 use crate::clock::SystemClock;
 
-/// The most that is read; no request may be larger.
-const LARGEST: u64 = 16 * 1024 * 1024;
+/// In bytes. No request may be larger.
+const MAX_SIZE: u64 = 16 * 1024 * 1024;
 
-/// A flag's value: the text itself, `@file` for what a file holds, `-` for what comes over stdin.
+/// A flag's value: the text itself, `@file` for the content of a file, `-` for stdin.
 pub(crate) fn text(given: &str) -> anyhow::Result<String> {
     match given.strip_prefix('@') {
         Some(path) => file(path),
@@ -25,36 +25,36 @@ pub(crate) fn text(given: &str) -> anyhow::Result<String> {
     }
 }
 
-/// What a file holds, or stdin where the path is `-`.
+/// The content of a file, or stdin if the path is `-`.
 pub(crate) fn file(path: &str) -> anyhow::Result<String> {
-    let (mut held, name) = (String::new(), if path == "-" { "stdin" } else { path });
+    let (mut content, name) = (String::new(), if path == "-" { "stdin" } else { path });
     let read = if path == "-" {
-        io::stdin().lock().take(LARGEST + 1).read_to_string(&mut held)
+        io::stdin().lock().take(MAX_SIZE + 1).read_to_string(&mut content)
     } else {
-        File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_string(&mut held))
+        File::open(path).and_then(|file| file.take(MAX_SIZE + 1).read_to_string(&mut content))
     };
     let read = read.with_context(|| format!("cannot read {name}"))?;
-    anyhow::ensure!(read as u64 <= LARGEST, "{name} holds more than {} MiB", LARGEST / 1024 / 1024);
-    Ok(held)
+    anyhow::ensure!(read as u64 <= MAX_SIZE, "{name} holds more than {} MiB", MAX_SIZE / 1024 / 1024);
+    Ok(content)
 }
 
-/// JSON given as the text itself, as `@file` or over stdin. `flag` is named where it is none.
+/// JSON as text, as `@file` or from stdin. `flag` is named in the error.
 pub(crate) fn json(flag: &str, given: &str) -> anyhow::Result<Box<RawValue>> {
     check_json(flag, text(given)?)
 }
 
-/// JSON that is what it says, and stays as it was written: no number or order of fields is changed on the way.
-/// `what` is named where it is none.
+/// Checks JSON and keeps it as written: numbers and the order of fields do not change. `what` is named in the
+/// error.
 pub(crate) fn check_json(what: &str, text: String) -> anyhow::Result<Box<RawValue>> {
     Ok(RawValue::from_string(text).map_err(|error| WrongUse(format!("{what} is not JSON: {error}")))?)
 }
 
-/// A time in the past: as RFC 3339, or how long ago.
+/// A time in the past: RFC 3339, or how long ago.
 pub(crate) fn past(given: &str) -> Result<Timestamp, String> {
     time(given, Timestamp::earlier)
 }
 
-/// A time to come: as RFC 3339, or how long from now.
+/// A time in the future: RFC 3339, or how long from now.
 pub(crate) fn future(given: &str) -> Result<Timestamp, String> {
     time(given, Timestamp::later)
 }

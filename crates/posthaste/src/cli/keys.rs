@@ -1,13 +1,13 @@
-//! `posthaste keys`: who may call.
+//! `posthaste keys`: API keys.
 
 use clap::{Args, Subcommand};
 use http::Method;
 use serde_json::json;
 
-use super::Outcome;
+use super::Exit;
 use super::listing::{self, Column, field, short};
 use super::output::{Output, harmless, json as print_json, line, note};
-use super::reach::{Reach, Session};
+use super::reach::{ServerArgs, Session};
 use crate::client::encode;
 
 const EXAMPLES: &str = "\
@@ -16,7 +16,7 @@ Examples:
   posthaste keys create --name shop --tenant acme
   posthaste keys revoke key_01jrq3v9zk8n2m4p6r8t0w2y4a
 
-Only an admin key may make and revoke them.";
+Only an admin key may create and revoke keys.";
 const LIST_EXAMPLES: &str = "\
 Examples:
   posthaste keys list
@@ -26,7 +26,7 @@ Examples:
   posthaste keys create --name shop --tenant acme
   export POSTHASTE_KEY=$(posthaste keys create --name operators --admin)
 
-The key is shown this once; only its hash is kept.";
+The key is shown only once; the server stores its hash.";
 const REVOKE_EXAMPLES: &str = "\
 Examples:
   posthaste keys revoke key_01jrq3v9zk8n2m4p6r8t0w2y4a";
@@ -36,24 +36,24 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
-    act: Act,
+    act: KeysCommand,
 }
 
 #[derive(Subcommand)]
-enum Act {
+enum KeysCommand {
     /// List them, without the keys themselves
     #[command(after_help = LIST_EXAMPLES)]
     List,
-    /// Make one and print it
+    /// Create one and print it
     #[command(after_help = CREATE_EXAMPLES)]
     Create {
         /// What it is for
         #[arg(long)]
         name: String,
         #[command(flatten)]
-        whose: Whose,
+        owner: KeyOwner,
     },
-    /// Take one back at once
+    /// Revoke one at once
     #[command(after_help = REVOKE_EXAMPLES)]
     Revoke {
         /// The key's id, not the key
@@ -61,14 +61,14 @@ enum Act {
     },
 }
 
-/// Whose notifications a key may touch. One must be said: a key that may do everything is not made by omission.
+/// The scope of a key. It must be explicit, so that an admin key is never created by mistake.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
-struct Whose {
-    /// The tenant that it is bound to
+struct KeyOwner {
+    /// Bind the key to this tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// It may do everything, for every tenant
+    /// Allow everything, for every tenant
     #[arg(long)]
     admin: bool,
 }
@@ -82,36 +82,35 @@ const COLUMNS: [Column; 6] = [
     ("BY", |row| short(row, "createdBy")),
 ];
 
-/// Does what the subcommand says.
-pub(crate) async fn run(args: KeysArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: KeysArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     match args.act {
-        Act::List => listing::print_whole(&session, "/v1/keys", &COLUMNS).await,
-        Act::Create { name, whose } => create(&session, &name, whose.tenant.as_deref()).await,
-        Act::Revoke { id } => revoke(&session, &id).await,
+        KeysCommand::List => listing::print_whole(&session, "/v1/keys", &COLUMNS).await,
+        KeysCommand::Create { name, owner } => create(&session, &name, owner.tenant.as_deref()).await,
+        KeysCommand::Revoke { id } => revoke(&session, &id).await,
     }
 }
 
-async fn create(session: &Session, name: &str, tenant: Option<&str>) -> anyhow::Result<Outcome> {
+async fn create(session: &Session, name: &str, tenant: Option<&str>) -> anyhow::Result<Exit> {
     let body = match tenant {
         Some(tenant) => json!({"name": name, "tenant": tenant}),
         None => json!({"name": name, "admin": true}),
     };
     let answer = session.post("/v1/keys", body.to_string()).await?;
     session.print(&answer, |made| {
-        // The key alone is on stdout, so that a script can take it.
+        // Only the key is on stdout, for scripts.
         line(&harmless(&field(made, "key")))?;
-        note(&format!("made {}; the key is not shown again", harmless(&field(made, "id"))));
+        note(&format!("created {}; the key is not shown again", harmless(&field(made, "id"))));
         Ok(())
     })?;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
-async fn revoke(session: &Session, id: &str) -> anyhow::Result<Outcome> {
+async fn revoke(session: &Session, id: &str) -> anyhow::Result<Exit> {
     session.call(Method::DELETE, &format!("/v1/keys/{}", encode(id)), &[], None).await?;
     match session.output {
         Output::Table => line(&format!("{} is revoked", harmless(id)))?,
         Output::Json => print_json(json!({"id": id, "revoked": true}).to_string().as_bytes())?,
     }
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }

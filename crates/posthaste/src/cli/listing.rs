@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::Outcome;
+use super::Exit;
 use super::output::{Output, Table, cut, harmless, json, note};
 use super::reach::Session;
 use crate::client::encode;
@@ -71,7 +71,7 @@ pub(crate) async fn print(
     query: &Query,
     paging: &Paging,
     columns: &[Column],
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<Exit> {
     let mut list = Page { data: Vec::new(), next_cursor: paging.cursor.clone() };
     let wanted = if paging.all { MOST } else { paging.limit as usize };
     // A page may be short, or empty, and still have a next one: only the cursor says where the list ends.
@@ -95,18 +95,14 @@ pub(crate) async fn print(
             harmless(cursor)
         ));
     }
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
 /// Fetches a list that comes as a whole and prints it.
-pub(crate) async fn print_whole(
-    session: &Session,
-    path: &str,
-    columns: &[Column],
-) -> anyhow::Result<Outcome> {
+pub(crate) async fn print_whole(session: &Session, path: &str, columns: &[Column]) -> anyhow::Result<Exit> {
     let list = fetch(session, path).await?;
     put(session, &list, columns)?;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
 async fn fetch(session: &Session, path: &str) -> anyhow::Result<Page> {

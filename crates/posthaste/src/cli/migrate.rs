@@ -1,10 +1,10 @@
-//! `posthaste migrate`: the steps of the store's schema.
+//! `posthaste migrate`: the migrations of the store's schema.
 
 use clap::{Args, Subcommand};
 use posthaste_store::schema::Step;
 use serde_json::{Value, json};
 
-use super::Outcome;
+use super::Exit;
 use super::output::{Output, Table, json as print_json, line};
 use super::settings::StoreArgs;
 use crate::wiring::store;
@@ -15,10 +15,10 @@ Examples:
   posthaste migrate status --store postgres://posthaste@db.example.com/posthaste --output json
   posthaste migrate up --config /etc/posthaste/posthaste.toml
 
-A start takes missing steps by itself unless store.migrate = false.
-Exit codes: 0 in order, 1 not (steps are missing, or this program does not know the schema), 2 wrong use";
+A server takes missing steps when it starts, unless store.migrate = false.
+Exit codes: 0 up to date, 1 not (steps are missing, or this program does not know the schema), 2 wrong use";
 
-/// Look at the schema of the store, or bring it up to date
+/// Show the schema of the store, or bring it up to date
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct MigrateArgs {
@@ -28,7 +28,8 @@ pub(crate) struct MigrateArgs {
 
 #[derive(Subcommand)]
 enum Migrate {
-    /// List the steps, which of them were taken, and whether this program can run on the store; changes nothing
+    /// List the steps, which of them were taken, and whether this program can run on the store; changes
+    /// nothing
     #[command(after_help = EXAMPLES)]
     Status(StoreArgs),
     /// Take the steps that are missing
@@ -36,15 +37,14 @@ enum Migrate {
     Up(StoreArgs),
 }
 
-/// Runs the command.
-pub(crate) async fn run(args: MigrateArgs, output: Output) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: MigrateArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
         Migrate::Status(args) => status(args, output).await,
         Migrate::Up(args) => up(args, output).await,
     }
 }
 
-async fn status(args: StoreArgs, output: Output) -> anyhow::Result<Outcome> {
+async fn status(args: StoreArgs, output: Output) -> anyhow::Result<Exit> {
     let config = args.load()?.store;
     let schema = store::schema(&config).await?;
     let problem = schema.refused.map(|refused| format!("{:#}", anyhow::Error::new(refused)));
@@ -69,10 +69,10 @@ async fn status(args: StoreArgs, output: Output) -> anyhow::Result<Outcome> {
             line(problem.as_deref().unwrap_or("in order: this program can run on it"))?;
         }
     }
-    Ok(if problem.is_none() { Outcome::Done } else { Outcome::Failed })
+    Ok(if problem.is_none() { Exit::Done } else { Exit::Failed })
 }
 
-async fn up(args: StoreArgs, output: Output) -> anyhow::Result<Outcome> {
+async fn up(args: StoreArgs, output: Output) -> anyhow::Result<Exit> {
     let config = args.load()?.store;
     let taken = store::migrate(&config).await?;
     match output {
@@ -89,7 +89,7 @@ async fn up(args: StoreArgs, output: Output) -> anyhow::Result<Outcome> {
             }
         }
     }
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
 fn shown(step: &Step) -> Value {

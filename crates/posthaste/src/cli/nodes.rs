@@ -1,18 +1,18 @@
-//! `posthaste nodes`: who is alive and what each holds.
+//! `posthaste nodes`: the nodes and the leases they hold.
 
 use clap::Args;
 use serde_json::Value;
 
-use super::Outcome;
+use super::Exit;
 use super::listing::{self, Column, field, short};
-use super::reach::Reach;
+use super::reach::ServerArgs;
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste nodes
   posthaste nodes --output json
 
-A node that died is shown until its leases are taken back, which takes 15 s at most.";
+A dead node is shown until its leases are reclaimed, at most 15 s.";
 
 /// Show which nodes are alive and how many notifications each holds
 #[derive(Args)]
@@ -37,7 +37,6 @@ fn state(row: &Value) -> String {
     words.to_owned()
 }
 
-/// Prints the nodes.
-pub(crate) async fn run(_: NodesArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(_: NodesArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     listing::print_whole(&reach.open()?, "/v1/nodes", &COLUMNS).await
 }

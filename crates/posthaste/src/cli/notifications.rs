@@ -1,4 +1,4 @@
-//! `posthaste notifications` and `retry-queue`: what was handed in and how it stands.
+//! `posthaste notifications` and `posthaste retry-queue`.
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
@@ -6,8 +6,8 @@ use posthaste_core::state::State;
 
 use super::filter::{Filter, ShortFilter, TenantFilter};
 use super::listing::{self, Column, Paging, Query, field, short};
-use super::reach::Reach;
-use super::{Outcome, acts, detail, watch};
+use super::reach::ServerArgs;
+use super::{Exit, acts, detail, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -42,38 +42,38 @@ Examples:
   posthaste retry-queue
   posthaste retry-queue --limit 10";
 
-/// Look at notifications, retry and cancel them
+/// List, show, retry and cancel notifications
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct NotificationsArgs {
     #[command(subcommand)]
-    act: Act,
+    act: NotificationsCommand,
 }
 
 #[derive(Subcommand)]
-enum Act {
+enum NotificationsCommand {
     /// List them, the newest first
     #[command(after_help = LIST_EXAMPLES)]
     List(Box<ListArgs>),
-    /// Show one with its attempts and what else happened to it
+    /// Show one with its attempts and events
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
         /// The notification
         id: String,
-        /// Go on until it ends, and say what changes
+        /// Watch until it ends, and print every change
         #[arg(long)]
         watch: bool,
     },
-    /// Give one that failed a new run of attempts; the numbers go on
+    /// Start a new run of attempts for a failed one; attempts keep counting
     #[command(after_help = RETRY_EXAMPLES)]
-    Retry(Ids),
+    Retry(NotificationIds),
     /// Make a scheduled retry due at once
     #[command(after_help = RETRY_NOW_EXAMPLES)]
-    RetryNow(Ids),
+    RetryNow(NotificationIds),
     /// Cancel one that has not ended
     #[command(after_help = CANCEL_EXAMPLES)]
-    Cancel(Ids),
-    /// List those that failed, with the reason
+    Cancel(NotificationIds),
+    /// List failed ones, with the reason
     #[command(after_help = FAILED_EXAMPLES)]
     Failed {
         #[command(flatten)]
@@ -83,9 +83,8 @@ enum Act {
     },
 }
 
-/// One or more notifications.
 #[derive(Args)]
-struct Ids {
+struct NotificationIds {
     /// The notifications
     #[arg(required = true, value_name = "ID")]
     ids: Vec<String>,
@@ -102,7 +101,7 @@ struct ListArgs {
     paging: Paging,
 }
 
-/// List what waits for a retry, the soonest first
+/// List notifications that wait for a retry, the soonest first
 #[derive(Args)]
 #[command(after_help = RETRY_QUEUE_EXAMPLES)]
 pub(crate) struct RetryQueueArgs {
@@ -130,28 +129,30 @@ const FAILED_COLUMNS: [Column; 6] = [
     ("REASON", |row| short(row, "reason")),
 ];
 
-/// Does what the subcommand says.
-pub(crate) async fn run(args: NotificationsArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: NotificationsArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     match args.act {
-        Act::List(args) => {
+        NotificationsCommand::List(args) => {
             listing::print(&session, "/v1/notifications", &query(&args), &args.paging, &COLUMNS).await
         }
-        Act::Failed { filter, paging } => {
+        NotificationsCommand::Failed { filter, paging } => {
             let mut query = Query::default();
             filter.add_to(&mut query);
             listing::print(&session, "/v1/notifications/failed", &query, &paging, &FAILED_COLUMNS).await
         }
-        Act::Show { id, watch: true } => watch::watch(&session, &id).await,
-        Act::Show { id, watch: false } => detail::print(&session, "notifications", &id).await,
-        Act::Retry(ids) => acts::each(&session, "notifications", "retry", &ids.ids).await,
-        Act::RetryNow(ids) => acts::each(&session, "notifications", "retry-now", &ids.ids).await,
-        Act::Cancel(ids) => acts::each(&session, "notifications", "cancel", &ids.ids).await,
+        NotificationsCommand::Show { id, watch: true } => watch::watch(&session, &id).await,
+        NotificationsCommand::Show { id, watch: false } => {
+            detail::print(&session, "notifications", &id).await
+        }
+        NotificationsCommand::Retry(ids) => acts::each(&session, "notifications", "retry", &ids.ids).await,
+        NotificationsCommand::RetryNow(ids) => {
+            acts::each(&session, "notifications", "retry-now", &ids.ids).await
+        }
+        NotificationsCommand::Cancel(ids) => acts::each(&session, "notifications", "cancel", &ids.ids).await,
     }
 }
 
-/// Lists what waits for a retry.
-pub(crate) async fn retry_queue(args: RetryQueueArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn retry_queue(args: RetryQueueArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let mut query = Query::default();
     args.tenant.add_to(&mut query);
     listing::print(&reach.open()?, "/v1/retry-queue", &query, &args.paging, &COLUMNS).await

@@ -1,4 +1,4 @@
-//! What reaches the screen: tables, JSON and remarks, none of them with raw control characters.
+//! Output: tables, JSON and remarks, without raw control characters.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -6,40 +6,39 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 
-/// The form of what a command prints.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
     /// For people.
     Table,
-    /// For programs: what the server answered.
+    /// For programs: the response of the server.
     Json,
 }
 
-/// Says something beside the output, on stderr.
+/// Prints a remark on stderr.
 pub(crate) fn note(text: &str) {
-    // Where nobody listens there is nobody to tell.
+    // Printing fails only if the terminal is gone.
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Prints one line.
 pub(crate) fn line(text: &str) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{text}")
 }
 
-/// Prints JSON text that the server wrote, as it is but for what a terminal would act on.
+/// Prints JSON of the server unchanged, except for characters that a terminal would act on.
 pub(crate) fn json(body: &[u8]) -> io::Result<()> {
     let text = String::from_utf8_lossy(body);
     line(&harmless_json(text.trim_end()))
 }
 
-/// A text from elsewhere, with everything escaped that a terminal would act on instead of showing it.
+/// Escapes all characters that a terminal would act on.
 pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(acts) {
+    if !text.chars().any(is_active) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for character in text.chars() {
-        if acts(character) {
+        if is_active(character) {
             shown.extend(character.escape_default());
         } else {
             shown.push(character);
@@ -48,10 +47,10 @@ pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Inside JSON such characters stand only in strings, where they can be written by number. Line ends between the
+/// In JSON such characters occur only in strings, where they can be written as numbers. Line breaks between
 /// values stay.
 fn harmless_json(text: &str) -> Cow<'_, str> {
-    let escaped = |character: char| acts(character) && !matches!(character, '\n' | '\r' | '\t');
+    let escaped = |character: char| is_active(character) && !matches!(character, '\n' | '\r' | '\t');
     if !text.chars().any(escaped) {
         return Cow::Borrowed(text);
     }
@@ -66,13 +65,13 @@ fn harmless_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters, and those that turn the direction of what follows or break the line.
-fn acts(character: char) -> bool {
+/// Control characters, and those that change the direction of text or break the line.
+fn is_active(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// At most that many characters, with a mark where something was left out.
+/// At most `most` characters; `…` marks a cut.
 pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         None => Cow::Borrowed(text),
@@ -83,28 +82,24 @@ pub(crate) fn cut(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// Aligned columns under their titles.
+/// Aligned columns with titles.
 pub(crate) struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table with these columns.
     pub(crate) fn new(titles: &[&str]) -> Self {
         Self { rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()] }
     }
 
-    /// A table of names and values, without titles.
     pub(crate) fn untitled() -> Self {
         Self { rows: Vec::new() }
     }
 
-    /// Adds a row.
     pub(crate) fn row<T: AsRef<str>>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(|cell| harmless(cell.as_ref()).into_owned()).collect());
     }
 
-    /// Prints it.
     pub(crate) fn print(&self) -> io::Result<()> {
         io::stdout().lock().write_all(self.render().as_bytes())
     }
@@ -152,7 +147,7 @@ mod tests {
     fn json_stays_the_same_value_when_it_is_made_harmless() {
         let text = "{\n  \"a\": \"x\u{9b}2J\u{7f}\u{202e}é\"\n}";
         let shown = harmless_json(text);
-        assert!(!shown.chars().any(|character| acts(character) && character != '\n'), "{shown:?}");
+        assert!(!shown.chars().any(|character| is_active(character) && character != '\n'), "{shown:?}");
         let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(read(&shown), read(text));
     }

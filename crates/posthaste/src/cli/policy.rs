@@ -1,4 +1,4 @@
-//! `posthaste policy`: when and how often is retried.
+//! `posthaste policy`: retry policies.
 
 use std::io;
 
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::listing::{self, Column, Query, field};
 use super::output::{Output, Table, harmless, json as print_json, line, note};
-use super::reach::{Reach, Session};
-use super::{Outcome, WrongUse, input};
+use super::reach::{ServerArgs, Session};
+use super::{Exit, WrongUse, input};
 use crate::client::encode;
 
 const EXAMPLES: &str = "\
@@ -24,10 +24,10 @@ Examples:
   posthaste policy preview '{\"preset\": \"story\"}'
   posthaste policy import appsettings.json
 
-Scopes, the narrower before the wider: template:NAME, tenant:NAME, channel:NAME, global.";
+Scopes, from narrow to wide: template:NAME, tenant:NAME, channel:NAME, global.";
 const SHOW_EXAMPLES: &str = "\
 Examples:
-  posthaste policy show                                everything that is set
+  posthaste policy show                                all policies
   posthaste policy show channel:webhook
   posthaste policy show tenant:acme --channel email";
 const SET_EXAMPLES: &str = "\
@@ -35,7 +35,7 @@ Examples:
   posthaste policy set channel:webhook policy.json
   echo '{\"preset\": \"story\", \"maxAttempts\": 4}' | posthaste policy set tenant:acme -
 
-It replaces what was set for the scope; what is already waiting keeps its time.";
+It replaces the policy of the scope. Scheduled retries keep their times.";
 const REMOVE_EXAMPLES: &str = "\
 Examples:
   posthaste policy remove tenant:acme";
@@ -51,24 +51,24 @@ Examples:
   posthaste policy import retry-policy.json            retryStrategy, initialDelaySeconds, ..
   posthaste policy import - < retry-policy.json
 
-It needs no server and changes nothing: it prints {policy, breaker, jobs} in our form, warnings on stderr.";
+It needs no server and changes nothing: it prints {policy, breaker, jobs}, and warnings on stderr.";
 
-/// Show, set, try out and import retry policies
+/// Show, set, preview and import retry policies
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PolicyArgs {
     #[command(subcommand)]
-    act: Act,
+    act: PolicyCommand,
 }
 
 #[derive(Subcommand)]
-enum Act {
-    /// Show what is set for a scope, and what comes of it; without one list what is set
+enum PolicyCommand {
+    /// Show the policy of a scope and the resulting policy; without a scope list all policies
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
         /// global, channel:NAME, tenant:NAME or template:NAME
         scope: Option<Scope>,
-        /// Show what comes of all scopes together for this channel
+        /// Show the resulting policy of all scopes for this channel
         #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)), requires = "scope")]
         channel: Option<String>,
     },
@@ -80,23 +80,23 @@ enum Act {
         /// A file with the policy as JSON, or - for stdin
         file: String,
     },
-    /// Remove the policy of a scope; the wider scopes hold again
+    /// Remove the policy of a scope; the wider scopes apply again
     #[command(after_help = REMOVE_EXAMPLES)]
     Remove {
         /// global, channel:NAME, tenant:NAME or template:NAME
         scope: Scope,
     },
-    /// Show when the attempts of a policy would come
+    /// Show the times of a policy's attempts
     #[command(after_help = PREVIEW_EXAMPLES)]
     Preview {
         /// The policy: a file, - for stdin, or the JSON itself
         #[arg(value_name = "FILE|-|JSON")]
         policy: String,
-        /// Over what is set for this channel and for your tenant, instead of over what is built in
+        /// Apply it to the policies of this channel and your tenant, instead of the defaults
         #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
         channel: Option<String>,
     },
-    /// Say the configuration of another system in our form
+    /// Convert the configuration of another system
     #[command(after_help = IMPORT_EXAMPLES)]
     Import {
         /// The file, or - for stdin
@@ -106,34 +106,35 @@ enum Act {
 
 const COLUMNS: [Column; 2] = [("SCOPE", |row| field(row, "scope")), ("POLICY", |row| field(row, "policy"))];
 
-/// Does what the subcommand says.
-pub(crate) async fn run(args: PolicyArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: PolicyArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     match args.act {
-        Act::Import { file } => import(&file),
-        Act::Show { scope: None, .. } => listing::print_whole(&reach.open()?, "/v1/policies", &COLUMNS).await,
-        Act::Show { scope: Some(scope), channel } => {
+        PolicyCommand::Import { file } => import(&file),
+        PolicyCommand::Show { scope: None, .. } => {
+            listing::print_whole(&reach.open()?, "/v1/policies", &COLUMNS).await
+        }
+        PolicyCommand::Show { scope: Some(scope), channel } => {
             let session = reach.open()?;
             let answer = session.get(&for_channel(channel).after(&path(&scope))).await?;
             session.print(&answer, pretty)?;
-            Ok(Outcome::Done)
+            Ok(Exit::Done)
         }
-        Act::Set { scope, file } => {
+        PolicyCommand::Set { scope, file } => {
             let policy = input::check_json(&file, input::file(&file)?)?;
             let session = reach.open()?;
             let answer = session.call(Method::PUT, &path(&scope), &[], Some(policy.get().to_owned())).await?;
             session.print(&answer, pretty)?;
-            Ok(Outcome::Done)
+            Ok(Exit::Done)
         }
-        Act::Remove { scope } => {
+        PolicyCommand::Remove { scope } => {
             let session = reach.open()?;
             session.call(Method::DELETE, &path(&scope), &[], None).await?;
             match session.output {
                 Output::Table => line(&harmless(&format!("the policy of {scope} is removed")))?,
                 Output::Json => print_json(json!({"scope": scope, "removed": true}).to_string().as_bytes())?,
             }
-            Ok(Outcome::Done)
+            Ok(Exit::Done)
         }
-        Act::Preview { policy, channel } => preview(&policy, channel, &reach.open()?).await,
+        PolicyCommand::Preview { policy, channel } => preview(&policy, channel, &reach.open()?).await,
     }
 }
 
@@ -147,12 +148,12 @@ fn for_channel(channel: Option<String>) -> Query {
     query
 }
 
-/// A policy has no better table than itself.
+/// A policy is printed as JSON, since a table would not be clearer.
 fn pretty(policy: &Value) -> io::Result<()> {
     print_json(format!("{policy:#}").as_bytes())
 }
 
-async fn preview(given: &str, channel: Option<String>, session: &Session) -> anyhow::Result<Outcome> {
+async fn preview(given: &str, channel: Option<String>, session: &Session) -> anyhow::Result<Exit> {
     let policy = if given.trim_start().starts_with('{') {
         input::check_json("the policy", given.to_owned())?
     } else {
@@ -168,10 +169,10 @@ async fn preview(given: &str, channel: Option<String>, session: &Session) -> any
         table.print()?;
         line(&harmless(&format!("from the first attempt to the last: {}", field(preview, "window"))))
     })?;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
-fn import(path: &str) -> anyhow::Result<Outcome> {
+fn import(path: &str) -> anyhow::Result<Exit> {
     let text = input::file(path)?;
     let imported =
         import::import(&text).map_err(|error| WrongUse(harmless(&error.to_string()).into_owned()))?;
@@ -182,5 +183,5 @@ fn import(path: &str) -> anyhow::Result<Outcome> {
         note(&format!("the policy is for one channel: posthaste policy set channel:{channel} .."));
     }
     print_json(serde_json::to_string_pretty(&imported)?.as_bytes())?;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }

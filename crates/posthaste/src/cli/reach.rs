@@ -1,4 +1,4 @@
-//! How the commands reach a server, and what they say when they do not.
+//! The connection of the commands to a server, and its errors.
 
 use std::fmt;
 use std::io;
@@ -12,15 +12,15 @@ use serde_json::Value;
 
 use super::WrongUse;
 use super::output::{Output, harmless, json};
-use crate::client::{Answer, Client, ClientError, Problem};
+use crate::client::{ApiProblem, Client, ClientError, ClientResponse};
 
-/// Where a server listens unless it is told otherwise.
+/// The default address of a server.
 const DEFAULT_URL: &str = "http://127.0.0.1:7780";
 
 /// The flags of every command.
 #[derive(Args)]
-pub(crate) struct Reach {
-    /// The server to speak to
+pub(crate) struct ServerArgs {
+    /// The server
     #[arg(long, global = true, env = "POSTHASTE_URL", default_value = DEFAULT_URL, value_name = "URL")]
     url: String,
     /// The API key
@@ -31,8 +31,8 @@ pub(crate) struct Reach {
     pub(crate) output: Output,
 }
 
-impl Reach {
-    /// Gets ready to speak to the server. Nothing is sent yet.
+impl ServerArgs {
+    /// Does not connect yet.
     pub(crate) fn open(&self) -> anyhow::Result<Session> {
         let key = self.key.as_deref().filter(|key| !key.is_empty());
         let client = Client::new(&self.url, key).map_err(|error| WrongUse(error.to_string()))?;
@@ -40,23 +40,23 @@ impl Reach {
     }
 }
 
-/// A server and the form to print in.
+/// A server and an output format.
 pub(crate) struct Session {
     pub(crate) client: Client,
     pub(crate) output: Output,
     pub(crate) has_key: bool,
 }
 
-/// What hindered a command, with what can be done about it.
+/// Why a command failed, with a hint.
 #[derive(Debug)]
-pub(crate) struct Hindered {
-    /// What the server said, if it said something.
+pub(crate) struct CommandError {
+    /// `None` if there was no response.
     pub(crate) status: Option<StatusCode>,
     text: String,
     hint: Option<String>,
 }
 
-impl fmt::Display for Hindered {
+impl fmt::Display for CommandError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(&self.text)?;
         match &self.hint {
@@ -66,50 +66,49 @@ impl fmt::Display for Hindered {
     }
 }
 
-impl std::error::Error for Hindered {}
+impl std::error::Error for CommandError {}
 
 impl Session {
-    /// Asks for a path; anything but a success is an error.
-    pub(crate) async fn get(&self, path: &str) -> Result<Answer, Hindered> {
+    /// Every status but a success is an error.
+    pub(crate) async fn get(&self, path: &str) -> Result<ClientResponse, CommandError> {
         self.call(Method::GET, path, &[], None).await
     }
 
-    /// An act without more to say than its path.
-    pub(crate) async fn act(&self, path: &str) -> Result<Answer, Hindered> {
+    /// An act that needs no body.
+    pub(crate) async fn act(&self, path: &str) -> Result<ClientResponse, CommandError> {
         self.call(Method::POST, path, &[], None).await
     }
 
-    /// Hands in JSON.
-    pub(crate) async fn post(&self, path: &str, body: String) -> Result<Answer, Hindered> {
+    pub(crate) async fn post(&self, path: &str, body: String) -> Result<ClientResponse, CommandError> {
         self.call(Method::POST, path, &[], Some(body)).await
     }
 
-    /// One exchange; anything but a success is an error.
+    /// Every status but a success is an error.
     pub(crate) async fn call(
         &self,
         method: Method,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
         body: Option<String>,
-    ) -> Result<Answer, Hindered> {
+    ) -> Result<ClientResponse, CommandError> {
         let answer = self.try_call(method, path, headers, body).await?;
         answer.ok().map_err(|problem| self.refused(&problem))
     }
 
-    /// One exchange; the answer may be a refusal.
+    /// The response may be an error.
     pub(crate) async fn try_call(
         &self,
         method: Method,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
         body: Option<String>,
-    ) -> Result<Answer, Hindered> {
+    ) -> Result<ClientResponse, CommandError> {
         let body = body.map_or_else(Bytes::new, Bytes::from);
         self.client.send(method, path, headers, body).await.map_err(|error| unanswered(&error))
     }
 
-    /// A refusal in words.
-    pub(crate) fn refused(&self, problem: &Problem) -> Hindered {
+    /// The error for a problem document.
+    pub(crate) fn refused(&self, problem: &ApiProblem) -> CommandError {
         let text = problem.to_string();
         let text = text.split('\n').map(harmless).collect::<Vec<_>>().join("\n");
         let hint = match problem.status {
@@ -119,19 +118,17 @@ impl Session {
             503 => Some("the server asks to try again later".to_owned()),
             _ => None,
         };
-        Hindered { status: StatusCode::from_u16(problem.status).ok(), text, hint }
+        CommandError { status: StatusCode::from_u16(problem.status).ok(), text, hint }
     }
 
-    /// The body of an answer, which must be JSON.
-    pub(crate) fn value(&self, answer: &Answer) -> anyhow::Result<Value> {
+    pub(crate) fn value(&self, answer: &ClientResponse) -> anyhow::Result<Value> {
         self.read(answer)
     }
 
-    /// The body of an answer, which must be JSON of that form.
-    pub(crate) fn read<T: DeserializeOwned>(&self, answer: &Answer) -> anyhow::Result<T> {
-        let unreadable = |error| Hindered {
+    pub(crate) fn read<T: DeserializeOwned>(&self, answer: &ClientResponse) -> anyhow::Result<T> {
+        let unreadable = |error| CommandError {
             status: Some(answer.status),
-            text: format!("{} answered with something that was not expected: {error}", self.client.url()),
+            text: format!("{} sent an unexpected response: {error}", self.client.url()),
             hint: Some(
                 "is that the address of a Posthaste server? Set it with --url or POSTHASTE_URL".to_owned(),
             ),
@@ -139,10 +136,10 @@ impl Session {
         Ok(answer.json().map_err(unreadable)?)
     }
 
-    /// Prints the answer for programs, or what `shown` makes of it for people.
+    /// Prints the response as JSON, or as a table by `shown`.
     pub(crate) fn print(
         &self,
-        answer: &Answer,
+        answer: &ClientResponse,
         shown: impl FnOnce(&Value) -> io::Result<()>,
     ) -> anyhow::Result<()> {
         let value = self.value(answer)?;
@@ -154,14 +151,14 @@ impl Session {
     }
 }
 
-/// An exchange without an answer, in words.
-fn unanswered(error: &ClientError) -> Hindered {
+/// The error for an exchange without a response.
+fn unanswered(error: &ClientError) -> CommandError {
     let hint = match error {
         ClientError::Connect { .. } => {
             Some("start a server with `posthaste dev`, or name one with --url or POSTHASTE_URL")
         }
         ClientError::Exchange { .. } | ClientError::Timeout { .. } => {
-            Some("`posthaste doctor` looks at the server; what was sent may have arrived")
+            Some("the request may have arrived; `posthaste doctor` checks the server")
         }
         ClientError::Url { .. }
         | ClientError::Key
@@ -174,5 +171,5 @@ fn unanswered(error: &ClientError) -> Hindered {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    Hindered { status: None, text: harmless(&text).into_owned(), hint: hint.map(str::to_owned) }
+    CommandError { status: None, text: harmless(&text).into_owned(), hint: hint.map(str::to_owned) }
 }

@@ -1,4 +1,4 @@
-//! `posthaste send`: hands in one notification.
+//! `posthaste send`: sends one notification.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use serde_json::{Map, Value, json};
 
 use super::listing::field;
 use super::output::{Output, harmless, json as print_json, line, note};
-use super::reach::Reach;
-use super::{Outcome, WrongUse, input, watch};
+use super::reach::ServerArgs;
+use super::{Exit, WrongUse, input, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -27,14 +27,14 @@ Examples:
 Prints the id of the notification. With --watch: exit code 0 if it was delivered, 1 if it ended otherwise.
 Exit codes: 0 done, 1 failed, 2 wrong use";
 
-/// Hand in a notification
+/// Send a notification
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SendArgs {
-    /// The way it leaves
+    /// The channel
     #[arg(long, default_value = "webhook", value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
     channel: String,
-    /// The recipient: a URL, an address, a number or a token, as the channel has it
+    /// The recipient: a URL, an address, a phone number or a token, depending on the channel
     #[arg(long, value_name = "RECIPIENT")]
     to: String,
     /// The message as text; @FILE reads a file, - reads stdin
@@ -48,58 +48,58 @@ pub(crate) struct SendArgs {
     subject: Option<String>,
     /// How urgent it is
     #[arg(long, value_enum)]
-    priority: Option<Priority>,
-    /// Your name for the kind of event
+    priority: Option<PriorityArg>,
+    /// Your name of the event type
     #[arg(long, value_name = "NAME")]
     event_key: Option<String>,
-    /// Your name for what it belongs to
+    /// Your id for related notifications
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
-    /// A header of the webhook; may be given many times
+    /// A header of the webhook; may be repeated
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
     /// No attempt before: a time, or how long from now
     #[arg(long, value_name = "TIME", value_parser = input::future)]
     not_before: Option<Timestamp>,
-    /// No attempt from then on: a time, or how long from now
+    /// No attempt at or after: a time, or how long from now
     #[arg(long, value_name = "TIME", value_parser = input::future, conflicts_with = "ttl")]
     expires_at: Option<Timestamp>,
-    /// No attempt after so many seconds
+    /// No attempt after this many seconds
     #[arg(long, value_name = "SECONDS")]
     ttl: Option<u64>,
     /// Its own retry policy; @FILE reads a file
     #[arg(long, value_name = "JSON|@FILE")]
     policy: Option<String>,
-    /// Hand it in once however often this is run: the same key gives the same notification
+    /// Send it only once, even if this is repeated: the same key gives the same notification
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
-    /// Go on until it ends, and say what changes
+    /// Watch until it ends, and print every change
     #[arg(long)]
     watch: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Priority {
+enum PriorityArg {
     Critical,
     High,
     Normal,
     Low,
 }
 
-/// Hands it in, prints its id, and watches it if asked to.
-pub(crate) async fn run(args: SendArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: SendArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     let body = request(&args)?;
     let mut headers = Vec::new();
     if let Some(key) = &args.idempotency_key {
-        let value = HeaderValue::from_str(key)
-            .map_err(|_| WrongUse("--idempotency-key holds characters that no header takes".to_owned()))?;
+        let value = HeaderValue::from_str(key).map_err(|_| {
+            WrongUse("--idempotency-key contains characters that no header can carry".to_owned())
+        })?;
         headers.push((HeaderName::from_static("idempotency-key"), value));
     }
     let answer = session.try_call(Method::POST, "/v1/notifications", &headers, Some(body)).await?;
     let answer = match answer.clone().ok() {
         Ok(answer) => answer,
-        // Over a limit the server may refuse in tone and yet have accepted: the id says so.
+        // Over a rate limit the server may answer 429 although it has accepted: the response then has an id.
         Err(problem) if problem.status == 429 && problem.notification_id.is_some() => {
             note(&format!("accepted, to be sent later: {}", session.refused(&problem)));
             answer
@@ -110,14 +110,14 @@ pub(crate) async fn run(args: SendArgs, reach: &Reach) -> anyhow::Result<Outcome
     let id = field(&accepted, "notificationId");
     let deferred = field(&accepted, "deferredUntil");
     if !deferred.is_empty() {
-        note(&format!("over the limit of what is sent a minute: not before {}", harmless(&deferred)));
+        note(&format!("over the rate limit: not before {}", harmless(&deferred)));
     }
     match session.output {
         Output::Table => line(&harmless(&id))?,
         Output::Json if !args.watch => print_json(&answer.body)?,
         Output::Json => {}
     }
-    if args.watch { watch::watch(&session, &id).await } else { Ok(Outcome::Done) }
+    if args.watch { watch::watch(&session, &id).await } else { Ok(Exit::Done) }
 }
 
 fn request(args: &SendArgs) -> anyhow::Result<String> {

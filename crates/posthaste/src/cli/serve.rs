@@ -8,14 +8,14 @@ use clap::Args;
 use tokio::runtime::Runtime;
 
 use super::output::{line, note};
-use super::{Outcome, WrongUse};
+use super::{Exit, WrongUse};
 use crate::config::{Config, Sources};
-use crate::keys::SHORTEST_ADMIN_KEY;
+use crate::keys::MIN_ADMIN_KEY;
 use crate::shutdown::Signals;
 use crate::wiring::{Server, StopError};
 use crate::{open_files, telemetry};
 
-/// The variable with the first admin key.
+/// The variable with the admin key.
 pub(crate) const ADMIN_KEY: &str = "POSTHASTE_ADMIN_KEY";
 
 const EXAMPLES: &str = "\
@@ -26,10 +26,10 @@ Examples:
   posthaste serve --store postgres://posthaste@db.example.com/posthaste
   posthaste serve --set engine.concurrency=512 --set breaker.break_duration=1m
 
-Settings: flags over POSTHASTE__SECTION__KEY over posthaste.toml over what is built in.
-The first key: POSTHASTE_ADMIN_KEY (32 ASCII characters or more) is an admin key as long as the server runs with it. Without
-it, and with no admin key in the store, one is made and printed on stdout, this once.
-Exit codes: 0 stopped when asked to, 1 failed, 2 wrong use";
+Settings: flags, then POSTHASTE__SECTION__KEY, then posthaste.toml, then the defaults.
+The first key: POSTHASTE_ADMIN_KEY (32 ASCII characters or more) is an admin key as long as the server runs with it.
+Without it, and with no admin key in the store, one is created and printed once on stdout.
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong use";
 
 /// Run the server
 #[derive(Args)]
@@ -41,16 +41,16 @@ pub(crate) struct ServeArgs {
     /// Where the API listens (server.listen)
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Where notifications are kept (store.url)
+    /// The store (store.url)
     #[arg(long, value_name = "URL")]
     pub(crate) store: Option<String>,
-    /// Any other setting, by its name; may be given many times
+    /// Any other setting, by its name; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
 }
 
-/// Runs until it is asked to stop.
-pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
+/// Runs until a signal.
+pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Exit> {
     let mut flags = vec![];
     flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
     flags.extend(args.store.map(|store| ("store.url".to_owned(), store)));
@@ -60,7 +60,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
     block_on(async {
         let mut signals = Signals::listen()?;
         let server = Server::start(&config, admin.as_deref()).await?;
-        if let Some(key) = &server.made_key {
+        if let Some(key) = &server.new_key {
             show(key);
         }
         tracing::info!(address = %server.address, "ready");
@@ -69,62 +69,62 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Outcome> {
 }
 
 /// Runs a command on the runtime of a server.
-pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<Outcome>>) -> anyhow::Result<Outcome> {
+pub(crate) fn block_on(command: impl Future<Output = anyhow::Result<Exit>>) -> anyhow::Result<Exit> {
     let runtime = runtime()?;
     let outcome = runtime.block_on(command);
-    // A name that nobody resolves may still be waited for by a thread of its own.
+    // A DNS lookup may still block a thread.
     runtime.shutdown_background();
     outcome
 }
 
-/// Serves until a signal asks for the end, or until a part of the server has ended.
-pub(crate) async fn serve(mut server: Server, signals: &mut Signals) -> anyhow::Result<Outcome> {
+/// Serves until a signal, or until a part of the server has failed.
+pub(crate) async fn serve(mut server: Server, signals: &mut Signals) -> anyhow::Result<Exit> {
     tokio::select! {
-        signal = signals.first() => stop(server, signals, signal).await,
+        signal = signals.next() => stop(server, signals, signal).await,
         part = server.broken() => Ok(broken(part)),
     }
 }
 
-/// The heart has stopped, so that others take over what this node held; a supervisor restarts a process that failed.
-fn broken(part: &str) -> Outcome {
+/// The heartbeat has stopped, so that other nodes take over. A supervisor restarts a process that failed.
+fn broken(part: &str) -> Exit {
     tracing::error!(
         part,
-        "a part of this node ended, which none does by itself: the process ends with exit code 1 and has to be started anew"
+        "a part of this node failed: the process ends with exit code 1 and must be restarted"
     );
-    Outcome::Failed
+    Exit::Failed
 }
 
-/// Stops properly; a second signal stops at once.
-async fn stop(server: Server, signals: &mut Signals, signal: &str) -> anyhow::Result<Outcome> {
-    tracing::info!(signal, "stopping: nothing new is taken, what is in flight ends");
+/// Stops cleanly; a second signal stops at once.
+async fn stop(server: Server, signals: &mut Signals, signal: &str) -> anyhow::Result<Exit> {
+    tracing::info!(signal, "stopping: no new notifications are taken, running attempts end");
     tokio::select! {
         left = server.stop() => match left {
             Ok(0) => {
                 tracing::info!("stopped");
-                Ok(Outcome::Done)
+                Ok(Exit::Done)
             }
             Ok(left) => {
-                tracing::warn!(left, "stopped with notifications under way: they go on after the next start");
-                Ok(Outcome::Done)
+                tracing::warn!(left, "stopped with running attempts: they are repeated after the next start");
+                Ok(Exit::Done)
             }
             Err(StopError::Broken(part)) => Ok(broken(part)),
             Err(error) => Err(error.into()),
         },
-        signal = signals.first() => {
-            tracing::warn!(signal, "stopped at once: what was in flight goes on after the next start");
-            Ok(Outcome::Failed)
+        signal = signals.next() => {
+            tracing::warn!(signal, "stopped at once: running attempts are repeated after the next start");
+            Ok(Exit::Failed)
         }
     }
 }
 
-/// The runtime of a server: one core is left to the thread that writes.
+/// One core is left to the writer thread.
 pub(crate) fn runtime() -> std::io::Result<Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let workers = cores.saturating_sub(1).max(1);
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-/// Starts logging, and says what was set for nothing.
+/// Starts logging, and logs the warnings of the configuration.
 pub(crate) fn start_logging(config: &Config) {
     telemetry::start(&config.log);
     let files = open_files::warning(config.server.connections, config.engine.concurrency);
@@ -133,16 +133,16 @@ pub(crate) fn start_logging(config: &Config) {
     }
 }
 
-/// The admin key of the environment. An empty one is none.
+/// The admin key of the environment. Empty means none.
 pub(crate) fn admin_key() -> anyhow::Result<Option<String>> {
     let Some(given) = std::env::var_os(ADMIN_KEY).filter(|key| !key.is_empty()) else { return Ok(None) };
     let key = given.to_str().with_context(|| {
-        format!("{ADMIN_KEY} is not text: give {SHORTEST_ADMIN_KEY} or more ASCII characters, as `openssl rand -hex 32` makes")
+        format!("{ADMIN_KEY} is not text: give {MIN_ADMIN_KEY} or more ASCII characters, as `openssl rand -hex 32` makes")
     })?;
     Ok(Some(key.to_owned()))
 }
 
-/// The key that was made is a result, not a log: whoever collects the logs is not to have it.
+/// The new key is output, not a log line: a log collector must not get it.
 fn show(key: &str) {
     let text = format!("admin key, shown this once: {key}");
     if line(&text).is_err() {
@@ -150,7 +150,7 @@ fn show(key: &str) {
     }
 }
 
-/// Where the settings of a command come from: its flags, the environment, and the file that it was told or found.
+/// The sources of a command's settings: its flags, the environment, and the file.
 pub(crate) fn sources(
     file: Option<PathBuf>,
     mut flags: Vec<(String, String)>,

@@ -1,4 +1,4 @@
-//! The flags by which a command that works beside the server finds the same store as the server.
+//! The flags of commands that open the store of the server.
 
 use std::path::PathBuf;
 
@@ -8,22 +8,21 @@ use super::output::note;
 use super::serve;
 use crate::config::Config;
 
-/// Where the settings of the store come from.
 #[derive(Args)]
 pub(crate) struct StoreArgs {
     /// The file with the settings [default: posthaste.toml in the working directory, if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where notifications are kept (store.url)
+    /// The store (store.url)
     #[arg(long, value_name = "URL")]
     store: Option<String>,
-    /// Any other setting, by its name; may be given many times
+    /// Any other setting, by its name; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
 }
 
 impl StoreArgs {
-    /// The settings as `serve` would have them. What is set there for nothing is said where it is about the store.
+    /// The settings that `serve` would use. Prints the warnings about the store.
     pub(crate) fn load(self) -> anyhow::Result<Config> {
         let flags = self.store.map(|store| ("store.url".to_owned(), store)).into_iter().collect();
         let config = Config::load(serve::sources(self.config, flags, &self.set)?)?;

@@ -1,4 +1,4 @@
-//! `posthaste sink`: a receiver that fails as told.
+//! `posthaste sink`: a test receiver that fails on request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use posthaste_wire::sink::{PATHS, ReceivedRequest, Sink, SinkOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::Outcome;
+use super::Exit;
 use super::output::{harmless, line, note};
 use crate::clock::SystemClock;
 
-/// How long arrivals are gathered before they are shown, so that many at once cost one look.
-const GATHER: Duration = Duration::from_millis(20);
-/// How long until the list is looked at again without an arrival: it may have been cleared.
-const LOOK: Duration = Duration::from_millis(500);
+/// How long requests are collected before they are printed, so that many at once are cheap.
+const COLLECT_FOR: Duration = Duration::from_millis(20);
+/// Interval of checks without new requests: the list may have been cleared.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,24 +26,24 @@ Examples:
   posthaste send --to http://127.0.0.1:7790/sequence/503,reset,200 --body Hi --watch
   curl http://127.0.0.1:7790/arrivals
 
-Exit codes: 0 stopped when asked to, 1 failed, 2 wrong use";
+Exit codes: 0 stopped by a signal, 1 failed, 2 wrong use";
 
-/// Run a receiver that fails as told by the path it is called with
+/// Run a test receiver; the path of a request selects the response
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SinkArgs {
-    /// Where it listens; whoever can reach it can read what arrived
+    /// Where it listens; every client that can connect can read the received requests
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7790")]
     listen: SocketAddr,
-    /// Say nothing about what arrives
+    /// Do not print received requests
     #[arg(long, short)]
     quiet: bool,
 }
 
-/// Runs until it is asked to stop.
-pub(crate) async fn run(args: SinkArgs) -> anyhow::Result<Outcome> {
+/// Runs until a signal.
+pub(crate) async fn run(args: SinkArgs) -> anyhow::Result<Exit> {
     let options = SinkOptions::new(Arc::new(SystemClock));
-    // From here on a signal is an answer to the question below, however early it comes.
+    // Before the first output, so that an early signal is not lost.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let sink = Sink::start(args.listen, options)
@@ -54,25 +54,25 @@ pub(crate) async fn run(args: SinkArgs) -> anyhow::Result<Outcome> {
     tokio::select! {
         _ = interrupt.recv() => {}
         _ = terminate.recv() => {}
-        ended = tell(&sink), if !args.quiet => ended?,
+        ended = print_arrivals(&sink), if !args.quiet => ended?,
     }
     sink.stop().await;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
-/// Prints what arrives, for ever.
-async fn tell(sink: &Sink) -> anyhow::Result<()> {
+/// Prints received requests, for ever.
+async fn print_arrivals(sink: &Sink) -> anyhow::Result<()> {
     let (mut seen, mut last) = (0, None);
     loop {
-        // Where nothing came in time the list is looked at all the same.
-        let _ = timeout(LOOK, sink.wait_for(seen + 1)).await;
+        // After a timeout the list is checked too.
+        let _ = timeout(CHECK_INTERVAL, sink.wait_for(seen + 1)).await;
         let total = sink.received();
         if total == seen {
             continue;
         }
         let list = sink.arrivals();
         let new = unseen(&list, last.as_ref());
-        // The list keeps the latest; if even its oldest is new, some before it may have been pushed out.
+        // The list keeps the latest requests. If even its oldest is new, earlier ones may have been dropped.
         let missed = total.saturating_sub(seen).saturating_sub(list.len() as u64);
         if missed > 0 && new.len() == list.len() {
             note(&format!("{missed} arrivals came too fast to be shown"));
@@ -82,11 +82,11 @@ async fn tell(sink: &Sink) -> anyhow::Result<()> {
         }
         last = list.last().cloned().or(last);
         seen = total;
-        sleep(GATHER).await;
+        sleep(COLLECT_FOR).await;
     }
 }
 
-/// What came after the arrival that was shown last.
+/// The requests after the last one that was printed.
 fn unseen<'l>(list: &'l [ReceivedRequest], last: Option<&ReceivedRequest>) -> &'l [ReceivedRequest] {
     let shown = last.and_then(|last| list.iter().rposition(|arrival| arrival == last));
     &list[shown.map_or(0, |at| at + 1)..]

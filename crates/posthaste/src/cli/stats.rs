@@ -1,15 +1,15 @@
-//! `posthaste stats`: how much waits, is sent, failed.
+//! `posthaste stats`: numbers of notifications by state.
 
 use std::io;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::Outcome;
+use super::Exit;
 use super::filter::TenantFilter;
 use super::listing::{Query, field};
 use super::output::{Table, line};
-use super::reach::Reach;
+use super::reach::ServerArgs;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,7 +17,7 @@ Examples:
   posthaste stats --tenant acme
   posthaste stats --output json";
 
-/// Show how much waits, is being sent, is retried and died
+/// Show how many notifications wait, are being sent, are retried and are dead letters
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct StatsArgs {
@@ -25,14 +25,13 @@ pub(crate) struct StatsArgs {
     tenant: TenantFilter,
 }
 
-/// Prints the figures.
-pub(crate) async fn run(args: StatsArgs, reach: &Reach) -> anyhow::Result<Outcome> {
+pub(crate) async fn run(args: StatsArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     let mut query = Query::default();
     args.tenant.add_to(&mut query);
     let answer = session.get(&query.after("/v1/stats")).await?;
     session.print(&answer, show)?;
-    Ok(Outcome::Done)
+    Ok(Exit::Done)
 }
 
 fn show(stats: &Value) -> io::Result<()> {

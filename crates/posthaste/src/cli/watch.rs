@@ -1,4 +1,4 @@
-//! Watching a notification until it ends, in the words of the story (S1).
+//! Watches a notification until it ends, with the texts of S1.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use posthaste_core::state::State;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::Outcome;
+use super::Exit;
 use super::listing::field;
 use super::output::{Output, harmless, json, line, note};
-use super::reach::{Hindered, Session};
+use super::reach::{CommandError, Session};
 use crate::client::encode;
 
-/// How soon it is looked at again after something changed.
-const SOONEST: Duration = Duration::from_millis(300);
-/// How long at most until the next look.
-const LATEST: Duration = Duration::from_secs(3);
-/// How long the server may be gone before the watch is given up.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Polling interval after a change.
+const MIN_INTERVAL: Duration = Duration::from_millis(300);
+/// Maximum polling interval.
+const MAX_INTERVAL: Duration = Duration::from_secs(3);
+/// How long the server may be unreachable before the watch ends.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 
-/// Watches a notification and says what changes. Failed if it ended in any way but delivered.
-pub(crate) async fn watch(session: &Session, id: &str) -> anyhow::Result<Outcome> {
+/// Prints every change. Fails if the notification is not delivered.
+pub(crate) async fn watch(session: &Session, id: &str) -> anyhow::Result<Exit> {
     tokio::select! {
         ended = follow(session, id) => ended,
         stopped = tokio::signal::ctrl_c() => {
             stopped?;
             let id = harmless(id);
             note(&format!("stopped watching; {id} goes on: posthaste notifications show {id}"));
-            Ok(Outcome::Failed)
+            Ok(Exit::Failed)
         }
     }
 }
 
-async fn follow(session: &Session, id: &str) -> anyhow::Result<Outcome> {
+async fn follow(session: &Session, id: &str) -> anyhow::Result<Exit> {
     let path = format!("/v1/notifications/{}", encode(id));
-    let mut told = Told::default();
-    let mut pause = SOONEST;
-    // Only a server that has answered before is waited for.
+    let mut seen = WatchState::default();
+    let mut pause = MIN_INTERVAL;
+    // Only a server that has responded before is waited for.
     let mut answered: Option<Instant> = None;
     loop {
         let answer = match session.get(&path).await {
             Ok(answer) => answer,
-            Err(error) if passes(&error) && answered.is_some_and(|at| at.elapsed() < PATIENCE) => {
-                told.trouble(&error);
+            Err(error) if is_temporary(&error) && answered.is_some_and(|at| at.elapsed() < GIVE_UP_AFTER) => {
+                seen.trouble(&error);
                 sleep(pause).await;
                 pause = longer(pause);
                 continue;
@@ -51,58 +51,58 @@ async fn follow(session: &Session, id: &str) -> anyhow::Result<Outcome> {
         };
         answered = Some(Instant::now());
         let notification = session.value(&answer)?;
-        let news = told.news(&notification);
-        pause = if news.is_empty() { longer(pause) } else { SOONEST };
+        let changes = seen.changes(&notification);
+        pause = if changes.is_empty() { longer(pause) } else { MIN_INTERVAL };
         match session.output {
-            Output::Json if !news.is_empty() => json(&answer.body)?,
+            Output::Json if !changes.is_empty() => json(&answer.body)?,
             Output::Json => {}
-            Output::Table => news.iter().try_for_each(|text| line(text))?,
+            Output::Table => changes.iter().try_for_each(|text| line(text))?,
         }
         if let Some(state) = state(&notification).filter(|state| state.is_end()) {
             let delivered = state == State::Succeeded;
-            return Ok(if delivered { Outcome::Done } else { Outcome::Failed });
+            return Ok(if delivered { Exit::Done } else { Exit::Failed });
         }
         sleep(pause).await;
     }
 }
 
 fn longer(pause: Duration) -> Duration {
-    (pause * 3 / 2).min(LATEST)
+    (pause * 3 / 2).min(MAX_INTERVAL)
 }
 
-/// Whether the server may answer again by itself.
-fn passes(error: &Hindered) -> bool {
+/// Whether the error may be temporary.
+fn is_temporary(error: &CommandError) -> bool {
     error.status.is_none_or(|status| status.is_server_error())
 }
 
-/// What has been said already.
+/// What has been printed already.
 #[derive(Default)]
-struct Told {
+struct WatchState {
     line: String,
     attempts: usize,
     trouble: Option<String>,
 }
 
-impl Told {
-    /// What is new in `notification`, in the order in which it happened.
-    fn news(&mut self, notification: &Value) -> Vec<String> {
+impl WatchState {
+    /// The changes since the last call, in the order in which they happened.
+    fn changes(&mut self, notification: &Value) -> Vec<String> {
         self.trouble = None;
-        let mut news = Vec::new();
+        let mut changes = Vec::new();
         let attempts = notification["attempts"].as_array().map_or(&[][..], Vec::as_slice);
         for made in attempts.get(self.attempts..).unwrap_or_default() {
-            news.extend(attempt(made).into_iter().map(|text| format!("  {text}")));
+            changes.extend(attempt(made).into_iter().map(|text| format!("  {text}")));
         }
         self.attempts = attempts.len();
-        let line = stands(notification);
+        let line = status_line(notification);
         if line != self.line {
-            news.push(line.clone());
+            changes.push(line.clone());
             self.line = line;
         }
-        news
+        changes
     }
 
-    /// Says once what keeps the server from answering.
-    fn trouble(&mut self, error: &Hindered) {
+    /// Prints each error once.
+    fn trouble(&mut self, error: &CommandError) {
         let text = error.to_string();
         if self.trouble.as_ref() != Some(&text) {
             note(&format!("still watching: {text}"));
@@ -116,18 +116,18 @@ fn state(notification: &Value) -> Option<State> {
     State::from_code(code).ok()
 }
 
-/// How a notification stands, in words.
+/// The text for the state of a notification.
 pub(crate) fn words(notification: &Value) -> String {
     let number = |name: &str| notification[name].as_u64().and_then(|number| u32::try_from(number).ok());
     match (state(notification), number("attempt"), number("maxAttempts")) {
         (Some(state), Some(attempt), Some(of)) => state.words(attempt, of),
-        // A state that this program does not know yet has its words from the server.
+        // The server has a text for states that this program does not know.
         _ => field(notification, "words"),
     }
 }
 
-/// How a notification stands, with when it goes on or why it ended.
-fn stands(notification: &Value) -> String {
+/// The state with the time of the next attempt, or the reason of the end.
+fn status_line(notification: &Value) -> String {
     let more = match state(notification) {
         Some(State::RetryScheduled | State::Pending) => {
             let next = field(notification, "nextAttemptAt");
@@ -149,7 +149,7 @@ fn stands(notification: &Value) -> String {
     harmless(&format!("{}{more}", words(notification))).into_owned()
 }
 
-/// An attempt in a line, under it the tries that came before the last one.
+/// An attempt in one line, then the tries before the last one.
 pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
     let started = field(attempt, "startedAt");
     let first = format!("attempt {} at {started}: {}", field(attempt, "number"), result(attempt));
@@ -158,7 +158,7 @@ pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
     std::iter::once(first).chain(tries).map(|text| harmless(&text).into_owned()).collect()
 }
 
-/// What came of an attempt or of a quick try, as far as it is told.
+/// The result of an attempt or of a quick try.
 fn result(made: &Value) -> String {
     let mut parts = Vec::new();
     let mut part = |name: &str, before: &str, after: &str| {
@@ -188,23 +188,23 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once_in_the_words_of_the_story() {
-        let mut told = Told::default();
+        let mut seen = WatchState::default();
         let quick = json!([{"failureType": "temporary", "statusCode": 502, "durationMs": 1}]);
         let made = json!([{"number": 1, "startedAt": "2026-04-15T10:45:30.100Z", "outcome": "failed",
             "failureType": "temporary", "statusCode": 503, "durationMs": 12, "error": null, "quickTries": quick}]);
-        assert_eq!(told.news(&notification(State::Processing, 1, json!([]))), ["Sending"]);
+        assert_eq!(seen.changes(&notification(State::Processing, 1, json!([]))), ["Sending"]);
         let retrying = notification(State::RetryScheduled, 2, made.clone());
         assert_eq!(
-            told.news(&retrying),
+            seen.changes(&retrying),
             [
                 "  attempt 1 at 2026-04-15T10:45:30.100Z: failed, temporary, HTTP 503, 12 ms",
                 "    its try 1: temporary, HTTP 502, 1 ms",
                 "Retrying (attempt 2 of 3), next at 2026-04-15T10:46:30.000Z",
             ]
         );
-        assert_eq!(told.news(&retrying), [""; 0]);
+        assert_eq!(seen.changes(&retrying), [""; 0]);
         assert_eq!(
-            told.news(&notification(State::DeadLetter, 3, made)),
+            seen.changes(&notification(State::DeadLetter, 3, made)),
             ["Failed (moved to dead letter queue): 503 \\u{1b} (MAX_ATTEMPTS_EXCEEDED)"]
         );
     }

@@ -8,17 +8,17 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::rt::{Read, Write};
 use tokio::task::JoinSet;
 
-/// A connection; dropping it closes it.
+/// Dropping it closes the connection.
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     _driver: JoinSet<()>,
 }
 
-/// Why a request was not answered, with the request itself where it surely was not sent.
+/// The error, and the request if it surely was not sent.
 type Unanswered = (hyper::Error, Option<Request<Full<Bytes>>>);
 
 impl Connection {
-    /// Starts to speak HTTP over a stream.
+    /// Starts HTTP on a stream.
     pub(super) async fn new<S>(stream: S) -> Result<Self, hyper::Error>
     where
         S: Read + Write + Unpin + Send + 'static,
@@ -26,7 +26,7 @@ impl Connection {
         let (sender, connection) = http1::handshake(stream).await?;
         let mut driver = JoinSet::new();
         driver.spawn(async move {
-            // Whoever waits for an answer is told what went wrong.
+            // The caller that waits for the response gets the error.
             let _ = connection.await;
         });
         Ok(Self { sender, _driver: driver })

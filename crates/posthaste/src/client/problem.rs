@@ -1,38 +1,35 @@
-//! What the server says is wrong.
+//! Errors reported by the server.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-use super::Answer;
+use super::ClientResponse;
 
-/// How much of an answer that is no problem in the agreed form is shown.
-const EXCERPT: usize = 200;
+/// Characters that are shown of a response that is not a problem document.
+const MAX_EXCERPT: usize = 200;
 
-/// A problem as the API tells it (RFC 9457).
+/// A problem document of the API (RFC 9457).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Problem {
-    /// The status of the answer.
+pub struct ApiProblem {
     #[serde(skip)]
     pub status: u16,
-    /// The kind of problem, by its lasting name.
+    /// Stable name of the kind of problem.
     pub code: Option<String>,
-    /// What the kind is called.
     pub title: Option<String>,
-    /// What is wrong this time.
+    /// What is wrong in this request.
     pub detail: Option<String>,
-    /// Where in what was sent.
+    /// JSON pointer into the request's body.
     pub pointer: Option<String>,
-    /// Which parameter, header or part of the path.
+    /// The parameter, header or part of the path.
     pub parameter: Option<String>,
-    /// The notification that it is about.
     #[serde(rename = "notificationId")]
     pub notification_id: Option<String>,
 }
 
-impl Problem {
-    /// The problem in an answer; one that is not in the agreed form is shown as it is.
-    pub(super) fn read(answer: &Answer) -> Self {
+impl ApiProblem {
+    /// Reads a problem document. Any other body is shown as text.
+    pub(super) fn read(answer: &ClientResponse) -> Self {
         let status = answer.status.as_u16();
         if let Ok(problem) = answer.json::<Self>()
             && (problem.detail.is_some() || problem.title.is_some())
@@ -40,17 +37,17 @@ impl Problem {
             return Self { status, ..problem };
         }
         let text = String::from_utf8_lossy(&answer.body);
-        let text: String = text.trim().chars().take(EXCERPT).collect();
+        let text: String = text.trim().chars().take(MAX_EXCERPT).collect();
         let detail = if text.is_empty() { None } else { Some(text) };
         let title = answer.status.canonical_reason().map(str::to_owned);
         Self { status, code: None, title, detail, pointer: None, parameter: None, notification_id: None }
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ApiProblem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = self.detail.as_deref().or(self.title.as_deref());
-        out.write_str(what.unwrap_or("the server refused without a word"))?;
+        out.write_str(what.unwrap_or("the server refused without a reason"))?;
         match &self.code {
             Some(code) => write!(out, " ({code})")?,
             None => write!(out, " (HTTP {})", self.status)?,
@@ -65,7 +62,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl std::error::Error for Problem {}
+impl std::error::Error for ApiProblem {}
 
 #[cfg(test)]
 mod tests {
@@ -73,8 +70,8 @@ mod tests {
     use bytes::Bytes;
     use http::{HeaderMap, StatusCode};
 
-    fn answer(status: StatusCode, body: &'static str) -> Answer {
-        Answer { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) }
+    fn answer(status: StatusCode, body: &'static str) -> ClientResponse {
+        ClientResponse { status, headers: HeaderMap::new(), body: Bytes::from_static(body.as_bytes()) }
     }
 
     #[test]

@@ -1,19 +1,18 @@
-//! Values that have a meaning of their own: names from a short list, the store's URL, secrets.
+//! Types of single values: names from a short list, the store's URL, secrets.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// What is never shown.
+/// A text that is never shown or logged.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Keeps the text from being shown.
     pub const fn new(text: String) -> Self {
         Self(text)
     }
 
-    /// The text itself, for the one who needs it.
+    /// The text itself.
     pub fn reveal(&self) -> &str {
         &self.0
     }
@@ -25,12 +24,11 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Where notifications are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// An SQLite file, relative or absolute.
+    /// A path, relative or absolute.
     Sqlite(PathBuf),
-    /// A PostgreSQL server; the URL may hold a password.
+    /// The URL may hold a password.
     Postgres(Secret),
 }
 
@@ -46,7 +44,7 @@ impl StoreUrl {
     }
 }
 
-/// As people may see it: without the password.
+/// Without the password.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -70,11 +68,11 @@ macro_rules! names {
 }
 
 names! {
-    /// When SQLite waits until the disk has what was written.
+    /// When SQLite waits for the disk.
     Synchronous {
-        /// At every commit: what was acknowledged survives a power cut.
+        /// At every commit: acknowledged notifications survive a power cut.
         Full = "full",
-        /// At checkpoints only: a power cut loses what was acknowledged last.
+        /// At checkpoints only: a power cut loses the last acknowledged notifications.
         Normal = "normal",
         /// Never: a power cut may lose everything.
         Off = "off",
@@ -82,23 +80,16 @@ names! {
 }
 
 names! {
-    /// How much is logged.
     LogLevel {
-        /// What went wrong.
         Error = "error",
-        /// Also what may go wrong.
         Warn = "warn",
-        /// Also what happens.
         Info = "info",
-        /// Also why.
         Debug = "debug",
-        /// Everything.
         Trace = "trace",
     }
 }
 
 names! {
-    /// How a log line looks.
     LogFormat {
         /// For people.
         Text = "text",
@@ -108,7 +99,7 @@ names! {
 }
 
 names! {
-    /// What a caller over the rate limit is answered; the notification is accepted and delayed in both cases.
+    /// The response to a caller over the rate limit. The notification is accepted and delayed in both cases.
     RateAnswer {
         /// 202 with `deferredUntil`.
         Accepted = "202",

@@ -1,19 +1,19 @@
-//! Finds what was probably meant.
+//! Suggestions for misspelled names.
 
-/// The candidate that is few slips away from what was written, if there is one.
-pub(super) fn nearest<'a>(written: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let plain = |text: &str| text.to_lowercase().replace('-', "_");
-    let written: Vec<char> = plain(written).chars().take(64).collect();
+/// The most similar candidate, if it is similar enough.
+pub(super) fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let normalize = |text: &str| text.to_lowercase().replace('-', "_");
+    let given: Vec<char> = normalize(given).chars().take(64).collect();
     let scored = candidates.into_iter().map(|candidate| {
-        let meant: Vec<char> = plain(candidate).chars().collect();
-        (slips(&written, &meant), meant.len(), candidate)
+        let letters: Vec<char> = normalize(candidate).chars().collect();
+        (distance(&given, &letters), letters.len(), candidate)
     });
-    let (slips, length, candidate) = scored.min_by_key(|(slips, _, _)| *slips)?;
-    (slips <= (length / 3).max(1)).then_some(candidate)
+    let (distance, length, candidate) = scored.min_by_key(|(distance, _, _)| *distance)?;
+    (distance <= (length / 3).max(1)).then_some(candidate)
 }
 
-/// How many letters have to be added, left out, changed or swapped with their neighbour.
-fn slips(from: &[char], to: &[char]) -> usize {
+/// The edit distance: letters added, removed, changed, or swapped with their neighbour.
+fn distance(from: &[char], to: &[char]) -> usize {
     let mut before: Vec<usize> = Vec::new();
     let mut above: Vec<usize> = (0..=to.len()).collect();
     for (row, letter) in from.iter().enumerate() {
@@ -47,16 +47,17 @@ mod tests {
             ("colour", None),
             ("", None),
         ];
-        for (written, meant) in table {
-            assert_eq!(nearest(written, keys), meant, "{written}");
+        for (given, letters) in table {
+            assert_eq!(nearest(given, keys), letters, "{given}");
         }
         assert_eq!(nearest("x", []), None);
     }
 
     #[test]
     fn swapped_neighbours_are_one_slip() {
-        let count =
-            |from: &str, to: &str| slips(&from.chars().collect::<Vec<_>>(), &to.chars().collect::<Vec<_>>());
+        let count = |from: &str, to: &str| {
+            distance(&from.chars().collect::<Vec<_>>(), &to.chars().collect::<Vec<_>>())
+        };
         assert_eq!(count("lisetn", "listen"), 1);
         assert_eq!(count("kitten", "sitting"), 3);
         assert_eq!(count("", "abc"), 3);

@@ -1,4 +1,4 @@
-//! `[policies.*]` and `[overrides.*]`: sections that a scope or a channel names.
+//! `[policies.*]` and `[overrides.*]`: sections named by a scope or a channel.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use posthaste_core::policy::{PolicyLayer, Scope, Source};
 use serde_json::{Map, Value};
 
 use super::Config;
-use super::layers::{Given, Key, Layers, is_empty_table, shown};
-use super::read::{Reader, unknown};
+use super::layers::{ConfigValue, Key, Layers, dotted, is_empty_table};
+use super::read::{ConfigReader, unknown};
 use super::values;
 
-/// The channels that notifications can leave by today.
-const BUILT: [Channel; 1] = [Channel::Webhook];
+/// The channels that exist today.
+const AVAILABLE: [Channel; 1] = [Channel::Webhook];
 
-/// The fields of a policy as files spell them. Those of `quick`, `retry_on` and `jitter` are listed with their parent.
+/// The fields of a policy, in the spelling of files. Those of `quick`, `retry_on` and `jitter` have lists of
+/// their own.
 const FIELDS: &[&str] = &[
     "preset",
     "strategy",
@@ -50,8 +51,8 @@ const RETRY_ON: &[&str] = &[
     "quota_exceeded",
 ];
 
-/// The same key with the fields of a policy in snake_case, and a channel's scope by the channel alone.
-pub(super) fn in_one_spelling(mut key: Key) -> Key {
+/// Normalizes the fields of a policy to snake_case, and a channel's scope to the name of the channel.
+pub(super) fn normalized(mut key: Key) -> Key {
     if key.len() > 1 && key[0] == "policies" {
         if let Some(channel) = key[1].strip_prefix("channel:") {
             key[1] = channel.to_owned();
@@ -61,8 +62,8 @@ pub(super) fn in_one_spelling(mut key: Key) -> Key {
     key
 }
 
-/// Whether two fields of one policy are two ways to say the same, so that the stronger layer's way counts alone.
-pub(super) fn says_the_same(one: &[String], other: &[String]) -> bool {
+/// Whether two fields of one policy set the same thing, so that the stronger source replaces the weaker one.
+pub(super) fn is_alias(one: &[String], other: &[String]) -> bool {
     if one.len() < 3 || other.len() < 3 || one[0] != "policies" || one[..2] != other[..2] {
         return false;
     }
@@ -71,51 +72,49 @@ pub(super) fn says_the_same(one: &[String], other: &[String]) -> bool {
     (is_budget(one) && is_budget(other)) || (is_jitter(one) && is_jitter(other))
 }
 
-/// Reads the policies of all scopes.
-pub(super) fn read(layers: &Layers, config: &mut Config, reader: &mut Reader<'_>) {
+pub(super) fn read(layers: &Layers, config: &mut Config, reader: &mut ConfigReader<'_>) {
     for (name, fields) in named(layers, "policies") {
         let Some(any) = fields.first().map(|(_, given)| *given) else { continue };
-        let at = shown(&["policies".to_owned(), name.to_owned()]);
+        let at = dotted(&["policies".to_owned(), name.to_owned()]);
         let scope = match name.parse().map(Scope::Channel).or_else(|_| name.parse()) {
             Ok(scope) => scope,
             Err(_) => {
                 let mut known: Vec<&str> = Channel::ALL.iter().map(|channel| channel.name()).collect();
                 known.extend(["global", "tenant:x", "template:x"]);
-                reader.complain(any, &at, &unknown(name, &known, None));
+                reader.report_value(any, &at, &unknown(name, &known, None));
                 continue;
             }
         };
         if !all_known(&fields, &at, reader) {
             continue;
         }
-        let value = whole(&fields);
+        let value = object_of(&fields);
         let layer = PolicyLayer::from_json(&value)
             .and_then(|layer| config.policies.put(Source::File, scope.clone(), layer));
         match (layer, scope) {
-            (Err(bad), _) => blame(&fields, &at, bad, reader),
+            (Err(bad), _) => report(&fields, &at, bad, reader),
             (Ok(()), Scope::Channel(channel))
                 if !fields.iter().all(|(_, given)| is_empty_table(&given.value)) =>
             {
-                warn_if_unbuilt(channel, any, &at, reader);
+                warn_if_unavailable(channel, any, &at, reader);
             }
             (Ok(()), _) => {}
         }
     }
 }
 
-/// Reads what single codes mean.
-pub(super) fn overrides(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<Channel, Overrides> {
+pub(super) fn overrides(layers: &Layers, reader: &mut ConfigReader<'_>) -> BTreeMap<Channel, Overrides> {
     let mut overrides = BTreeMap::new();
     for (name, fields) in named(layers, "overrides") {
         let Some(any) = fields.first().map(|(_, given)| *given) else { continue };
-        let at = shown(&["overrides".to_owned(), name.to_owned()]);
+        let at = dotted(&["overrides".to_owned(), name.to_owned()]);
         let Ok(channel) = name.parse::<Channel>() else {
             let known = Channel::ALL.map(Channel::name);
-            reader.complain(any, &at, &unknown(name, &known, None));
+            reader.report_value(any, &at, &unknown(name, &known, None));
             continue;
         };
         if fields.iter().any(|(path, given)| path.is_empty() && !is_empty_table(&given.value)) {
-            reader.complain(any, &at, values::SECTION);
+            reader.report_value(any, &at, values::SECTION);
             continue;
         }
         let codes = fields.iter().filter(|(path, _)| !path.is_empty());
@@ -123,10 +122,10 @@ pub(super) fn overrides(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<Ch
             codes.map(|(path, given)| (path.join("."), camel_text(&given.value))).collect();
         let is_empty = codes.is_empty();
         match Overrides::from_json(&Value::Object(codes)) {
-            Err(bad) => blame(&fields, &at, bad, reader),
+            Err(bad) => report(&fields, &at, bad, reader),
             Ok(_) if is_empty => {}
             Ok(rules) => {
-                warn_if_unbuilt(channel, any, &at, reader);
+                warn_if_unavailable(channel, any, &at, reader);
                 overrides.insert(channel, rules);
             }
         }
@@ -134,10 +133,10 @@ pub(super) fn overrides(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<Ch
     overrides
 }
 
-/// A field below a named section: the rest of its key, and what was given.
-type Field<'a> = (&'a [String], &'a Given);
+/// A field of a named section: the rest of its key, and its value.
+type Field<'a> = (&'a [String], &'a ConfigValue);
 
-/// What stands in an open section, by the name that the user picked.
+/// The fields of a section, grouped by the name chosen by the user.
 pub(super) fn named<'a>(layers: &'a Layers, section: &str) -> BTreeMap<&'a str, Vec<Field<'a>>> {
     let mut named: BTreeMap<&str, Vec<Field<'_>>> = BTreeMap::new();
     for (key, given) in layers.given.iter().filter(|(key, _)| key.len() > 1 && key[0] == section) {
@@ -146,15 +145,15 @@ pub(super) fn named<'a>(layers: &'a Layers, section: &str) -> BTreeMap<&'a str, 
     named
 }
 
-/// Complains about fields that no policy has, with what may have been meant.
-fn all_known(fields: &[Field<'_>], at: &str, reader: &mut Reader<'_>) -> bool {
+/// Reports unknown fields, with a suggestion.
+fn all_known(fields: &[Field<'_>], at: &str, reader: &mut ConfigReader<'_>) -> bool {
     let mut good = true;
     for (path, given) in fields {
         let mut known = FIELDS;
         for (depth, part) in path.iter().enumerate() {
             if !known.contains(&part.as_str()) {
-                let key = format!("{at}.{}", shown(&path[..=depth]));
-                reader.complain(given, &key, &unknown(part, known, None));
+                let key = format!("{at}.{}", dotted(&path[..=depth]));
+                reader.report_value(given, &key, &unknown(part, known, None));
                 good = false;
                 break;
             }
@@ -162,7 +161,7 @@ fn all_known(fields: &[Field<'_>], at: &str, reader: &mut Reader<'_>) -> bool {
                 "quick" => QUICK,
                 "retry_on" => RETRY_ON,
                 "jitter" if depth == 0 => JITTER,
-                // A table in a plain field: the policy's own reader says what it expects.
+                // A table in a plain field: the policy's own parser reports it.
                 _ => break,
             };
         }
@@ -170,8 +169,8 @@ fn all_known(fields: &[Field<'_>], at: &str, reader: &mut Reader<'_>) -> bool {
     good
 }
 
-/// The fields as one JSON object again.
-fn whole(fields: &[Field<'_>]) -> Value {
+/// Rebuilds one JSON object from the fields.
+fn object_of(fields: &[Field<'_>]) -> Value {
     let mut object = Value::Object(Map::new());
     for (path, given) in fields {
         let Some((last, parents)) = path.split_last() else {
@@ -190,8 +189,8 @@ fn whole(fields: &[Field<'_>]) -> Value {
     object
 }
 
-/// What a text from a variable or a flag stands for in that field.
-fn typed(field: &str, given: &Given) -> Value {
+/// Converts the text of a variable or a flag to the type of the field.
+fn typed(field: &str, given: &ConfigValue) -> Value {
     let Value::String(text) = given.value.clone() else { return given.value.clone() };
     if !given.origin.is_text() {
         return Value::String(text);
@@ -206,8 +205,8 @@ fn typed(field: &str, given: &Given) -> Value {
     }
 }
 
-/// Lays a policy's complaint at the door of whoever gave the field.
-fn blame(fields: &[Field<'_>], at: &str, bad: BadField, reader: &mut Reader<'_>) {
+/// Attributes an error of a policy to the source of the field.
+fn report(fields: &[Field<'_>], at: &str, bad: BadField, reader: &mut ConfigReader<'_>) {
     let field: String = bad.field.split('.').map(snake).collect::<Vec<_>>().join(".");
     let plain = field.split('[').next().unwrap_or_default();
     let matches = |path: &&[String]| {
@@ -217,16 +216,21 @@ fn blame(fields: &[Field<'_>], at: &str, bad: BadField, reader: &mut Reader<'_>)
     let found = fields.iter().find(|(path, _)| !path.is_empty() && matches(path)).or(fields.first());
     let (_, given) = found.expect("a section without fields is not read");
     let key = if field.starts_with('(') { at.to_owned() } else { format!("{at}.{field}") };
-    reader.complain(given, &key, &bad.reason);
+    reader.report_value(given, &key, &bad.reason);
 }
 
-pub(super) fn warn_if_unbuilt(channel: Channel, given: &Given, key: &str, reader: &mut Reader<'_>) {
-    if !BUILT.contains(&channel) {
+pub(super) fn warn_if_unavailable(
+    channel: Channel,
+    given: &ConfigValue,
+    key: &str,
+    reader: &mut ConfigReader<'_>,
+) {
+    if !AVAILABLE.contains(&channel) {
         reader.without_effect(given, key, &format!("the channel {channel} is not built yet"));
     }
 }
 
-/// The names of failure types, also in the spelling of files.
+/// Accepts the names of failure types in the spelling of files too.
 fn camel_text(value: &Value) -> Value {
     let Value::String(text) = value else { return value.clone() };
     let mut parts = text.split('_');

@@ -1,33 +1,32 @@
-//! What is wrong with settings, and where it was said.
+//! Errors of the configuration, with their source.
 
 use std::fmt;
 
-/// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// Where it was said: a file, a variable or a flag.
-    pub place: String,
-    /// What is wrong, in words that begin with the key where there is one.
+pub struct ConfigProblem {
+    /// A file, a variable or a flag.
+    pub source: String,
+    /// Begins with the key, if there is one.
     pub reason: String,
-    /// Whether the command line said it, so that the program was called in a way that cannot be meant.
+    /// Whether a flag is wrong, which is a usage error.
     pub is_wrong_use: bool,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for ConfigProblem {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}: {}", self.place, self.reason)
+        write!(out, "{}: {}", self.source, self.reason)
     }
 }
 
-/// Settings that cannot be used, with every mistake that was found, one a line.
+/// All mistakes of a configuration, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The mistakes; at least one.
-    pub problems: Vec<Problem>,
+    /// At least one.
+    pub problems: Vec<ConfigProblem>,
 }
 
 impl ConfigError {
-    /// Whether a flag is among what is wrong.
+    /// Whether a flag is wrong.
     pub fn is_wrong_use(&self) -> bool {
         self.problems.iter().any(|problem| problem.is_wrong_use)
     }
@@ -36,8 +35,8 @@ impl ConfigError {
 impl fmt::Display for ConfigError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, problem) in self.problems.iter().enumerate() {
-            let end = if index == 0 { "" } else { "\n" };
-            write!(out, "{end}{problem}")?;
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(out, "{separator}{problem}")?;
         }
         Ok(())
     }

@@ -1,31 +1,30 @@
-//! `[providers.*]`: who carries what leaves, under names that the user picks.
+//! `[providers.*]`: the providers, under names chosen by the user.
 
 use std::collections::BTreeMap;
 
 use posthaste_core::channel::Channel;
 
-use super::layers::{Given, Layers, is_empty_table, shown};
+use super::layers::{ConfigValue, Layers, dotted, is_empty_table};
 use super::policies::named;
-use super::read::{Reader, unknown};
+use super::read::{ConfigReader, unknown};
 use super::sections::Provider;
 use super::values::{self, Read};
 
-/// The keys of a provider.
 const FIELDS: &[&str] =
     &["channel", "kind", "priority", "url", "base_url", "from", "account_sid", "auth_token", "token"];
 
-/// Reads every provider. None of them is built yet, so each is reported.
-pub(super) fn read(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<String, Provider> {
+/// Reads all providers. They have no effect yet, so each causes a warning.
+pub(super) fn read(layers: &Layers, reader: &mut ConfigReader<'_>) -> BTreeMap<String, Provider> {
     let mut providers = BTreeMap::new();
     for (name, fields) in named(layers, "providers") {
-        let at = shown(&["providers".to_owned(), name.to_owned()]);
+        let at = dotted(&["providers".to_owned(), name.to_owned()]);
         let mut given = BTreeMap::new();
         let mut good = true;
         for (path, value) in &fields {
             match path {
                 [] if is_empty_table(&value.value) => {}
                 [] => {
-                    reader.complain(value, &at, values::SECTION);
+                    reader.report_value(value, &at, values::SECTION);
                     good = false;
                 }
                 [field] if FIELDS.contains(&field.as_str()) => {
@@ -33,7 +32,7 @@ pub(super) fn read(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<String,
                 }
                 [field, ..] => {
                     let reason = unknown(field, FIELDS, None);
-                    reader.complain(value, &format!("{at}.{}", shown(path)), &reason);
+                    reader.report_value(value, &format!("{at}.{}", dotted(path)), &reason);
                     good = false;
                 }
             }
@@ -48,12 +47,12 @@ pub(super) fn read(layers: &Layers, reader: &mut Reader<'_>) -> BTreeMap<String,
 }
 
 fn provider(
-    given: &BTreeMap<&str, &Given>,
-    any: &Given,
+    given: &BTreeMap<&str, &ConfigValue>,
+    any: &ConfigValue,
     at: &str,
-    reader: &mut Reader<'_>,
+    reader: &mut ConfigReader<'_>,
 ) -> Option<Provider> {
-    let mut fields = Fields { given, at, reader, good: true };
+    let mut fields = ProviderFields { given, at, reader, good: true };
     let channel = fields.read("channel", channel);
     let kind = fields.read("kind", values::text);
     let priority = fields.read("priority", values::whole(0..=1_000_000)).unwrap_or(1);
@@ -68,30 +67,29 @@ fn provider(
     }
     if channel.is_none() {
         let reason = "is missing: say which channel the provider carries, such as email";
-        reader.complain(any, &format!("{at}.channel"), reason);
+        reader.report_value(any, &format!("{at}.channel"), reason);
     }
     if kind.is_none() {
-        reader.complain(any, &format!("{at}.kind"), "is missing: say what the provider is, such as smtp");
+        reader.report_value(any, &format!("{at}.kind"), "is missing: say what the provider is, such as smtp");
     }
     let (channel, kind) = (channel?, kind?);
     Some(Provider { channel, kind, priority, url, base_url, from, account_sid, auth_token, token })
 }
 
-/// The fields of one provider.
-struct Fields<'f, 'r, 'l> {
-    given: &'f BTreeMap<&'f str, &'f Given>,
+struct ProviderFields<'f, 'r, 'l> {
+    given: &'f BTreeMap<&'f str, &'f ConfigValue>,
     at: &'f str,
-    reader: &'r mut Reader<'l>,
+    reader: &'r mut ConfigReader<'l>,
     good: bool,
 }
 
-impl Fields<'_, '_, '_> {
-    fn read<T>(&mut self, field: &str, read: impl Fn(&Given) -> Read<T>) -> Option<T> {
+impl ProviderFields<'_, '_, '_> {
+    fn read<T>(&mut self, field: &str, read: impl Fn(&ConfigValue) -> Read<T>) -> Option<T> {
         let given = self.given.get(field)?;
         match read(given) {
             Ok(value) => Some(value),
             Err(reason) => {
-                self.reader.complain(given, &format!("{}.{field}", self.at), &reason);
+                self.reader.report_value(given, &format!("{}.{field}", self.at), &reason);
                 self.good = false;
                 None
             }
@@ -99,7 +97,7 @@ impl Fields<'_, '_, '_> {
     }
 }
 
-fn channel(given: &Given) -> Read<Channel> {
+fn channel(given: &ConfigValue) -> Read<Channel> {
     let found = given.value.as_str().and_then(|text| text.parse().ok());
     let names = Channel::ALL.map(Channel::name).join(", ");
     found.ok_or_else(|| format!("must be one of {names}, not {}", values::excerpt(&given.value)))

@@ -1,4 +1,4 @@
-//! Reads single values: what a file says has a type, what a variable or a flag says is text.
+//! Parsers of single values. Values of a file have types; values of variables and flags are text.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,54 +8,53 @@ use posthaste_core::fields;
 use posthaste_core::policy::MAX_TIMEOUT;
 use serde_json::Value;
 
-use super::layers::Given;
+use super::layers::ConfigValue;
 use super::named::Secret;
 
-/// A value, or what is wrong with it in words that follow the key.
+/// A value, or an error text that follows the key.
 pub(super) type Read<T> = Result<T, String>;
 
-/// What is said of a value where a section belongs. The value is not shown: it may be a URL with a password.
+/// The error about a value in the place of a section. The value is not shown, since it may be a URL with a
+/// password.
 pub(super) const SECTION: &str = "must be a section with keys in it, not a value";
 
-/// The start of a value, for complaints.
+/// A short form of a value, for errors.
 pub(super) fn excerpt(value: &Value) -> String {
     if value.is_object() { "a section".to_owned() } else { fields::excerpt(value) }
 }
 
-fn expected(what: &str, given: &Given) -> String {
+fn expected(what: &str, given: &ConfigValue) -> String {
     format!("must be {what}, not {}", excerpt(&given.value))
 }
 
-/// A text.
-pub(super) fn text(given: &Given) -> Read<String> {
+pub(super) fn text(given: &ConfigValue) -> Read<String> {
     given.value.as_str().map(str::to_owned).ok_or_else(|| expected("a text", given))
 }
 
-/// The longest name.
-const LONGEST_NAME: usize = 128;
+/// In bytes.
+const MAX_NAME: usize = 128;
 
-/// A name that can be shown on one line, where an empty one is none.
-pub(super) fn optional_name(given: &Given) -> Read<Option<String>> {
+/// A name of one line. Empty means none.
+pub(super) fn optional_name(given: &ConfigValue) -> Read<Option<String>> {
     let text = optional_text(given)?;
-    if text.as_ref().is_some_and(|text| text.len() > LONGEST_NAME || text.chars().any(char::is_control)) {
-        return Err(format!("must be at most {LONGEST_NAME} printable bytes"));
+    if text.as_ref().is_some_and(|text| text.len() > MAX_NAME || text.chars().any(char::is_control)) {
+        return Err(format!("must be at most {MAX_NAME} printable bytes"));
     }
     Ok(text)
 }
 
-/// A text, where an empty one is none.
-pub(super) fn optional_text(given: &Given) -> Read<Option<String>> {
+/// Empty means none.
+pub(super) fn optional_text(given: &ConfigValue) -> Read<Option<String>> {
     text(given).map(|text| Some(text).filter(|text| !text.is_empty()))
 }
 
-/// A text that is never shown, not even where it is wrong.
-pub(super) fn secret(given: &Given) -> Read<Option<Secret>> {
+/// A text that is never shown, not even in errors.
+pub(super) fn secret(given: &ConfigValue) -> Read<Option<Secret>> {
     let text = given.value.as_str().ok_or_else(|| "must be a text in quotes".to_owned())?;
     Ok(Some(text).filter(|text| !text.is_empty()).map(|text| Secret::new(text.to_owned())))
 }
 
-/// A yes or no.
-pub(super) fn flag(given: &Given) -> Read<bool> {
+pub(super) fn flag(given: &ConfigValue) -> Read<bool> {
     let flag = match &given.value {
         Value::String(text) if given.origin.is_text() => text.trim().to_ascii_lowercase().parse().ok(),
         value => value.as_bool(),
@@ -63,8 +62,7 @@ pub(super) fn flag(given: &Given) -> Read<bool> {
     flag.ok_or_else(|| expected("true or false", given))
 }
 
-/// A whole number in bounds.
-pub(super) fn whole(bounds: RangeInclusive<u32>) -> impl Fn(&Given) -> Read<u32> {
+pub(super) fn whole(bounds: RangeInclusive<u32>) -> impl Fn(&ConfigValue) -> Read<u32> {
     move |given| {
         let number = match &given.value {
             Value::String(text) if given.origin.is_text() => text.trim().parse().ok(),
@@ -75,8 +73,7 @@ pub(super) fn whole(bounds: RangeInclusive<u32>) -> impl Fn(&Given) -> Read<u32>
     }
 }
 
-/// A duration.
-pub(super) fn length(given: &Given) -> Read<Duration> {
+pub(super) fn any_duration(given: &ConfigValue) -> Read<Duration> {
     let what = "a duration such as 500ms, 30s, 5m, 4h, 1d or a number of seconds";
     match &given.value {
         value @ (Value::String(_) | Value::Number(_)) => {
@@ -86,44 +83,42 @@ pub(super) fn length(given: &Given) -> Read<Duration> {
     }
 }
 
-/// A duration that is more than nothing.
-pub(super) fn some_length(given: &Given) -> Read<Duration> {
-    length(given).and_then(|length| {
+pub(super) fn positive_duration(given: &ConfigValue) -> Read<Duration> {
+    any_duration(given).and_then(|length| {
         if length.is_zero() { Err("must be longer than 0s".to_owned()) } else { Ok(length) }
     })
 }
 
-/// The longest wait.
-const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
+const MAX_WAIT: Duration = Duration::from_secs(86_400);
 
-/// How long to wait for somebody else, in whole milliseconds: that is how PostgreSQL counts, to whom none is for ever.
-pub(super) fn wait(given: &Given) -> Read<Duration> {
-    let length = length(given)?;
-    if length < Duration::from_millis(1) || length > LONGEST_WAIT {
+/// At least 1 ms, because PostgreSQL counts in milliseconds and takes 0 as no limit.
+pub(super) fn wait(given: &ConfigValue) -> Read<Duration> {
+    let length = any_duration(given)?;
+    if length < Duration::from_millis(1) || length > MAX_WAIT {
         return Err(expected("from 1ms to 1d", given));
     }
     Ok(length)
 }
 
-/// How long a timeout may be that somebody asks for.
-pub(super) fn asked_timeout(given: &Given) -> Read<Duration> {
-    let length = length(given)?;
+/// The upper bound on timeouts that a caller may set.
+pub(super) fn max_timeout(given: &ConfigValue) -> Read<Duration> {
+    let length = any_duration(given)?;
     if length < Duration::from_secs(1) || length > MAX_TIMEOUT {
         return Err(expected("from 1s to 10m", given));
     }
     Ok(length)
 }
 
-/// A duration that is more than nothing, or `never`.
-pub(super) fn length_or_never(given: &Given) -> Read<Option<Duration>> {
+/// A positive duration, or `never`.
+pub(super) fn duration_or_never(given: &ConfigValue) -> Read<Option<Duration>> {
     if given.value == "never" {
         return Ok(None);
     }
-    some_length(given).map(Some).map_err(|reason| format!("{reason}; or `never`"))
+    positive_duration(given).map(Some).map_err(|reason| format!("{reason}; or `never`"))
 }
 
-/// Five fields of cron, or `never`. What the fields say is checked where jobs run.
-pub(super) fn cron(given: &Given) -> Read<Option<String>> {
+/// Five fields of cron, or `never`. The scheduler checks the fields.
+pub(super) fn cron(given: &ConfigValue) -> Read<Option<String>> {
     let what = "`never` or a cron expression of five fields such as `0 2 * * *`";
     let bad = || expected(what, given);
     let text = given.value.as_str().ok_or_else(bad)?.trim();
@@ -140,7 +135,7 @@ pub(super) fn cron(given: &Given) -> Read<Option<String>> {
 }
 
 /// One of a short list of names.
-pub(super) fn name<T: Copy>(all: &'static [(&'static str, T)]) -> impl Fn(&Given) -> Read<T> {
+pub(super) fn name<T: Copy>(all: &'static [(&'static str, T)]) -> impl Fn(&ConfigValue) -> Read<T> {
     move |given| {
         let found = all.iter().find(|(name, _)| given.value == **name).map(|(_, value)| *value);
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
@@ -148,8 +143,8 @@ pub(super) fn name<T: Copy>(all: &'static [(&'static str, T)]) -> impl Fn(&Given
     }
 }
 
-/// A list of texts; in a variable or a flag they stand between commas.
-pub(super) fn list(given: &Given) -> Read<Vec<String>> {
+/// A list of texts. In a variable or a flag it is separated by commas.
+pub(super) fn list(given: &ConfigValue) -> Read<Vec<String>> {
     match &given.value {
         Value::String(text) if given.origin.is_text() => Ok(split(text).map(str::to_owned).collect()),
         Value::Array(list) => {
@@ -161,7 +156,6 @@ pub(super) fn list(given: &Given) -> Read<Vec<String>> {
     }
 }
 
-/// The parts between commas.
 pub(super) fn split(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|part| !part.is_empty())
 }

@@ -1,18 +1,16 @@
-//! Bugs in the built program that a test switches on by a variable. Not compiled into a product.
+//! Bugs in the built program that a test switches on by a variable. Not compiled into releases.
 
 use posthaste_engine::engine::Settings;
 use posthaste_engine::planted;
 use posthaste_store::sqlite::{Options, Planted};
 
-/// Names the bug: `loop` lets a loop of the engine panic, `writer` the thread of SQLite that writes.
+/// The name of the bug: `loop` makes a loop of the engine panic, `writer` the writer thread of SQLite.
 const VARIABLE: &str = "POSTHASTE_PLANTED";
 
-/// The settings of the engine, with the bug.
 pub(super) fn in_engine(settings: &mut Settings) {
     settings.planted = is("loop").then_some(planted::Planted::PanicAtAccept);
 }
 
-/// How a file is opened, with the bug.
 pub(super) fn in_file(options: Options) -> Options {
     Options { planted: is("writer").then_some(Planted::WriterPanics), ..options }
 }

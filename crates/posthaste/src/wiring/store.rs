@@ -1,4 +1,4 @@
-//! The store that the configuration names, whichever kind it is: opened, brought up to date, looked at.
+//! Opens, migrates and inspects the store of the configuration, SQLite or PostgreSQL.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use posthaste_store::sqlite::{self, Options, SqliteStore, Synchronous};
 use super::StartError;
 use crate::config::{self, StoreUrl};
 
-/// Opens the store, and says whether what it acknowledges survives a crash.
-pub(super) async fn open(config: &config::Store) -> Result<(Arc<dyn Store>, Durability), StartError> {
+/// Opens the store, and returns whether acknowledged notifications survive a crash.
+pub(super) async fn open(config: &config::StoreSettings) -> Result<(Arc<dyn Store>, Durability), StartError> {
     Ok(match &config.url {
         StoreUrl::Sqlite(file) => {
             let store = SqliteStore::open(file, sqlite_options(config))?;
@@ -30,22 +30,23 @@ pub(super) async fn open(config: &config::Store) -> Result<(Arc<dyn Store>, Dura
     })
 }
 
-/// The steps of the store's schema, and why this program cannot run on it, if it cannot. Changes nothing.
-pub async fn schema(config: &config::Store) -> Result<Schema<StartError>, StartError> {
+/// The migrations of the store's schema, and why this program cannot run on it, if it cannot. Changes
+/// nothing.
+pub async fn schema(config: &config::StoreSettings) -> Result<Schema<StartError>, StartError> {
     Ok(match &config.url {
-        StoreUrl::Sqlite(file) => told(sqlite::migrate::status(file)?),
+        StoreUrl::Sqlite(file) => converted(sqlite::migrate::status(file)?),
         StoreUrl::Postgres(url) => {
-            told(postgres::migrate::status(url.reveal(), &postgres_options(config)).await?)
+            converted(postgres::migrate::status(url.reveal(), &postgres_options(config)).await?)
         }
     })
 }
 
-fn told<E: Into<StartError>>(schema: Schema<E>) -> Schema<StartError> {
+fn converted<E: Into<StartError>>(schema: Schema<E>) -> Schema<StartError> {
     Schema { steps: schema.steps, refused: schema.refused.map(Into::into) }
 }
 
-/// Takes the steps of the schema that the store lacks, and answers with those.
-pub async fn migrate(config: &config::Store) -> Result<Vec<Step>, StartError> {
+/// Applies the missing migrations, and returns them.
+pub async fn migrate(config: &config::StoreSettings) -> Result<Vec<Step>, StartError> {
     Ok(match &config.url {
         StoreUrl::Sqlite(file) => sqlite::migrate::up(file, &sqlite_options(config))?,
         StoreUrl::Postgres(url) => postgres::migrate::up(url.reveal(), &postgres_options(config)).await?,
@@ -57,12 +58,15 @@ pub fn backup(file: &Path, to: &Path) -> Result<Copied, StartError> {
     Ok(sqlite::backup::backup(file, to)?)
 }
 
-/// A look at the server of a store in PostgreSQL.
-pub async fn inspect(config: &config::Store, url: &config::Secret) -> Result<Inspection, ConnectError> {
+/// Inspects the PostgreSQL server of a store.
+pub async fn inspect(
+    config: &config::StoreSettings,
+    url: &config::Secret,
+) -> Result<Inspection, ConnectError> {
     Inspection::start(url.reveal(), postgres_options(config)).await
 }
 
-fn sqlite_options(config: &config::Store) -> Options {
+fn sqlite_options(config: &config::StoreSettings) -> Options {
     #[cfg(feature = "planted")]
     let defaults = super::planted::in_file(Options::default());
     #[cfg(not(feature = "planted"))]
@@ -79,7 +83,7 @@ fn sqlite_options(config: &config::Store) -> Options {
     }
 }
 
-fn postgres_options(config: &config::Store) -> PostgresOptions {
+fn postgres_options(config: &config::StoreSettings) -> PostgresOptions {
     PostgresOptions {
         connections: config.connections as usize,
         connect_timeout: config.connect_timeout,

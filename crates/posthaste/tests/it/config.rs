@@ -290,7 +290,7 @@ fn what_is_set_for_the_other_kind_of_store_is_said_to_have_no_effect() {
         "root_certificates",
     ];
     assert_eq!(warned, idle.map(|key| format!("store.{key} has no effect")));
-    assert!(config.warnings[0].ends_with("the store is SQLite, and this is for PostgreSQL"));
+    assert!(config.warnings[0].ends_with("it is for PostgreSQL, and the store is SQLite"));
     let url = [("POSTHASTE__STORE__URL", "postgres://me@db/posthaste")];
     let config = load(postgres, &url, &[]).unwrap();
     assert_eq!(config.warnings, Vec::<String>::new());
@@ -314,7 +314,7 @@ fn a_file_that_was_named_must_be_there_and_one_that_was_not_may_be_missing() {
         ..Sources::default()
     };
     let error = Config::load(sources(Some(named.clone()), empty.path())).unwrap_err();
-    assert_eq!(error.problems[0].place, named.display().to_string());
+    assert_eq!(error.problems[0].source, named.display().to_string());
     assert!(error.problems[0].reason.starts_with("the file cannot be read: "), "{error}");
     assert!(Config::load(sources(None, empty.path())).is_ok());
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use http::{Method, StatusCode};
-use posthaste::client::{Answer, Client};
+use posthaste::client::{Client, ClientResponse};
 use posthaste_core::id::NotificationId;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -43,7 +43,7 @@ pub(crate) struct Ledger {
     /// Every request with an idempotency key, answered or not.
     pub(crate) keyed: Vec<Keyed>,
     /// Answers that refused for the time being.
-    pub(crate) refused: Vec<Answer>,
+    pub(crate) refused: Vec<ClientResponse>,
     /// How many requests got no answer, because a connection was refused, broke or stayed silent.
     pub(crate) unanswered: u64,
 }
@@ -68,7 +68,7 @@ struct Request {
 /// How a request ended.
 enum Outcome {
     Acknowledged(Vec<NotificationId>),
-    Refused(Answer),
+    Refused(ClientResponse),
     /// The connection broke before there was an answer.
     Unclear,
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
-use posthaste::client::{Answer, Client};
+use posthaste::client::{Client, ClientResponse};
 use posthaste::clock::SystemClock;
 use posthaste_wire::sink::{Sink, SinkOptions};
 use serde_json::Value;
@@ -285,7 +285,7 @@ pub(crate) async fn eventually<T>(mut ask: impl AsyncFnMut() -> Option<T>) -> Op
 }
 
 /// The JSON of an answer that must have that status.
-pub(crate) fn json(answer: &Answer, status: StatusCode) -> Value {
+pub(crate) fn json(answer: &ClientResponse, status: StatusCode) -> Value {
     assert_eq!(answer.status, status, "{}", String::from_utf8_lossy(&answer.body));
     answer.json().unwrap()
 }

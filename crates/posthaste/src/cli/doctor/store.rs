@@ -1,4 +1,4 @@
-//! What `posthaste doctor` finds out about the store itself.
+//! The checks of `posthaste doctor` on the store.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,35 +11,34 @@ use posthaste_store::sqlite::OpenError;
 
 use super::Finding;
 use crate::clock::SystemClock;
-use crate::config::{Secret, Store, StoreUrl};
+use crate::config::{Secret, StoreSettings, StoreUrl};
 use crate::wiring::{StartError, store};
 
-/// How far the clocks may be apart without a word.
+/// Allowed difference of the clocks.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
-/// How long to wait for what was announced.
-const HEARD_WITHIN: Duration = Duration::from_secs(2);
+/// How long to wait for a notification of PostgreSQL.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Looks at the store of the settings.
-pub(super) async fn look(config: &Store) -> Vec<Finding> {
+pub(super) async fn check(config: &StoreSettings) -> Vec<Finding> {
     match &config.url {
-        // Most who ask are elsewhere, where there is no such file.
+        // The command often runs on another machine, which has no such file.
         StoreUrl::Sqlite(file) if !file.exists() => vec![],
         StoreUrl::Sqlite(file) => sqlite(config, file).await,
         StoreUrl::Postgres(url) => postgres(config, url).await,
     }
 }
 
-async fn sqlite(config: &Store, file: &Path) -> Vec<Finding> {
+async fn sqlite(config: &StoreSettings, file: &Path) -> Vec<Finding> {
     match store::schema(config).await {
         Ok(schema) => {
             let found = Finding::ok("store", format!("{} can be read", file.display()));
-            vec![found, in_order(schema.refused, config)]
+            vec![found, schema_finding(schema.refused, config)]
         }
-        Err(error) => vec![Finding::fail("store", told(error))],
+        Err(error) => vec![Finding::fail("store", error_text(error))],
     }
 }
 
-async fn postgres(config: &Store, url: &Secret) -> Vec<Finding> {
+async fn postgres(config: &StoreSettings, url: &Secret) -> Vec<Finding> {
     let inspection = match store::inspect(config, url).await {
         Ok(inspection) => inspection,
         Err(error) => return vec![Finding::fail("store", error.to_string())],
@@ -55,7 +54,7 @@ async fn postgres(config: &Store, url: &Secret) -> Vec<Finding> {
     }
     found.extend(fit(config, &inspection).await);
     found.push(match inspection.schema().await {
-        Ok(schema) => in_order(schema.refused.map(StartError::from), config),
+        Ok(schema) => schema_finding(schema.refused.map(StartError::from), config),
         Err(error) => Finding::fail("schema", error.to_string()),
     });
     let asked = SystemClock.now();
@@ -67,27 +66,27 @@ async fn postgres(config: &Store, url: &Secret) -> Vec<Finding> {
     found
 }
 
-/// An error with everything beneath it.
-fn told(error: impl std::error::Error + Send + Sync + 'static) -> String {
+/// An error with its sources.
+fn error_text(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::new(error))
 }
 
-/// Steps that are missing are no failure where a start takes them.
-fn in_order(refused: Option<StartError>, config: &Store) -> Finding {
+/// Missing steps are only a warning if the server takes them when it starts.
+fn schema_finding(refused: Option<StartError>, config: &StoreSettings) -> Finding {
     match refused {
         None => Finding::ok("schema", "in order: this program can run on it"),
         Some(
             behind @ (StartError::Open(OpenError::Behind { .. })
             | StartError::Connect(ConnectError::Behind { .. })),
         ) if config.migrate => {
-            Finding::warn("schema", format!("{}, or start a server, which does it", told(behind)))
+            Finding::warn("schema", format!("{}, or start a server, which does it", error_text(behind)))
         }
-        Some(refused) => Finding::fail("schema", told(refused)),
+        Some(refused) => Finding::fail("schema", error_text(refused)),
     }
 }
 
-/// What the server is asked for first is its durability, so whoever lacks something else keeps what it acknowledges.
-async fn fit(config: &Store, inspection: &Inspection) -> Vec<Finding> {
+/// Durability is checked first, so any other error means that it is fine.
+async fn fit(config: &StoreSettings, inspection: &Inspection) -> Vec<Finding> {
     let durable = Finding::ok("store disk", "what the server acknowledges is on its disk");
     match inspection.fit().await {
         Ok(()) => vec![durable],
@@ -105,8 +104,8 @@ async fn fit(config: &Store, inspection: &Inspection) -> Vec<Finding> {
     }
 }
 
-fn connections(config: &Store, room: &Room) -> Finding {
-    // One more is for heartbeats, and one listens, where connections are sessions.
+fn connections(config: &StoreSettings, room: &Room) -> Finding {
+    // One more is for heartbeats, and one listens if connections are sessions.
     let (mine, most) = (config.connections + 1 + u32::from(config.prepared), room.connections);
     if mine > most {
         let text = format!(
@@ -123,7 +122,7 @@ fn connections(config: &Store, room: &Room) -> Finding {
     Finding::ok("connections", text)
 }
 
-/// Nodes live by the clock of the server, so this is only a remark.
+/// Nodes use the clock of the server, so this is only a warning.
 fn clock(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
     let (behind, ahead) = (asked.since(theirs), theirs.since(answered));
     let apart = behind.max(ahead);
@@ -132,30 +131,28 @@ fn clock(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
     }
     let way = if ahead > behind { "ahead of" } else { "behind" };
     let text = format!(
-        "the server's clock is {:.0} s {way} this machine's: nodes live by the server's, so only logs differ; check NTP",
+        "the server's clock is {:.0} s {way} this machine's: nodes use the server's clock, so only logs differ; check NTP",
         apart.as_secs_f64()
     );
     Finding::warn("store clock", text)
 }
 
-async fn wake_ups(config: &Store, inspection: &Inspection) -> Finding {
+async fn wake_ups(config: &StoreSettings, inspection: &Inspection) -> Finding {
     if !config.prepared {
-        let text = "this node does not listen, since store.prepared = false says that its connections are no sessions: it finds \
+        let text = "this node does not LISTEN, because store.prepared = false means that its connections are no sessions: it finds \
                     the work and settings of other nodes a little later (docs/scaling.md, Connections)";
         return Finding::warn("wake-ups", text);
     }
-    match inspection.hears(HEARD_WITHIN).await {
+    match inspection.hears(NOTIFY_TIMEOUT).await {
         Ok(true) => {
             Finding::ok("wake-ups", "what one connection announces (NOTIFY) reaches another (LISTEN)")
         }
         Ok(false) => {
             let text = "what one connection announces (NOTIFY) does not reach another (LISTEN): is a pooler without sessions \
-                        in between?\nNodes find work all the same, a little later; a direct connection is quicker";
+                        in between?\nNodes still find work, a little later; a direct connection is quicker";
             Finding::warn("wake-ups", text)
         }
-        Err(error) => {
-            Finding::warn("wake-ups", format!("it could not be tried whether they arrive: {error}"))
-        }
+        Err(error) => Finding::warn("wake-ups", format!("they could not be tested: {error}")),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use posthaste::client::Answer;
+use posthaste::client::ClientResponse;
 use posthaste::clock::SystemClock;
 use posthaste::http::problem::Kind;
 use posthaste_core::time::Timestamp;
@@ -92,7 +92,7 @@ impl Page {
     }
 
     /// Runs a command as it is written, but for names; the answer is held against the description as well.
-    async fn curl(&self, command: &str) -> (String, Answer) {
+    async fn curl(&self, command: &str) -> (String, ClientResponse) {
         let mut script = command.trim_end().to_owned();
         for (name, real) in &self.names {
             script = script.replace(name, real);
@@ -110,7 +110,7 @@ impl Page {
         let path = url.strip_prefix(&format!("http://{}", self.running.address())).unwrap().to_owned();
         let mut headers = HeaderMap::new();
         headers.insert("content-type", HeaderValue::from_str(facts[2]).unwrap());
-        let answer = Answer {
+        let answer = ClientResponse {
             status: facts[0].parse::<StatusCode>().unwrap(),
             headers,
             body: Bytes::from(body.to_owned()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use posthaste::client::{Answer, Client};
+use posthaste::client::{Client, ClientResponse};
 use posthaste::clock::SystemClock;
 use posthaste::config::{Config, Secret, StoreUrl};
 use posthaste::http::problem::Kind;
@@ -289,7 +289,7 @@ impl Caller {
 }
 
 /// Holds an answer against the description of its route.
-pub(super) fn checked(method: &Method, path: &str, answer: Answer) -> Told {
+pub(super) fn checked(method: &Method, path: &str, answer: ClientResponse) -> Told {
     let asked = format!("{method} {path}");
     let kind = answer.headers.get(CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap());
     let json = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);

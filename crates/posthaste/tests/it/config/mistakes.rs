@@ -16,7 +16,7 @@ const FILES: &[(&str, &str)] = &[
     ("[brekaer]\nx = 1\ny = 2", "FILE: brekaer is unknown; did you mean `breaker`?"),
     ("[brekaer]", "FILE: brekaer is unknown; did you mean `breaker`?"),
     ("listen = \"127.0.0.1:1\"", "FILE: listen is unknown; did you mean `server.listen`?"),
-    ("[metrics]\ncolour = 1", "FILE: metrics.colour is unknown; known here: require_key"),
+    ("[metrics]\ncolour = 1", "FILE: metrics.colour is unknown; the known names are require_key"),
     (
         "[jobs.retry_procesor]\ncron = \"never\"",
         "FILE: jobs.retry_procesor is unknown; did you mean `retry_processor`?",
@@ -159,7 +159,7 @@ fn a_mistake_in_a_variable_or_a_flag_is_named_with_it() {
             "variable POSTHASTE__SERVER__LISEN: server.lisen is unknown; did you mean `listen`?",
         ),
         ("POSTHASTE__SERVER", "x", "variable POSTHASTE__SERVER: server must be a section"),
-        ("POSTHASTE__", "x", "variable POSTHASTE__: \"\" is unknown; known here: alerts, "),
+        ("POSTHASTE__", "x", "variable POSTHASTE__: \"\" is unknown; the known names are alerts, "),
         (
             "POSTHASTE__ENGINE__CONCURRENCY",
             "many",

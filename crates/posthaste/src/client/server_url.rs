@@ -1,4 +1,4 @@
-//! Where the server is, and how to connect to it.
+//! The URL of the server, and how to connect to it.
 
 use std::fmt::Write;
 use std::io;
@@ -13,8 +13,7 @@ use url::{Host, Url};
 use super::ClientError;
 use super::connection::Connection;
 
-/// The address of a server, taken apart.
-pub(super) struct Target {
+pub(super) struct ServerUrl {
     url: String,
     host: String,
     port: u16,
@@ -24,7 +23,7 @@ pub(super) struct Target {
     tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
-impl Target {
+impl ServerUrl {
     pub(super) fn read(text: &str) -> Result<Self, ClientError> {
         let bad = |reason| ClientError::Url { url: text.to_owned(), reason };
         let url = Url::parse(text).map_err(|_| bad("is not one such as http://127.0.0.1:7780"))?;
@@ -46,8 +45,8 @@ impl Target {
             Host::Ipv6(address) => (address.to_string(), address.is_loopback()),
         };
         let tls = if secure {
-            let server =
-                ServerName::try_from(name.clone()).map_err(|_| bad("has no name that can be proved"))?;
+            let server = ServerName::try_from(name.clone())
+                .map_err(|_| bad("has a host name that TLS cannot verify"))?;
             Some((connector(), server))
         } else {
             None
@@ -83,7 +82,7 @@ impl Target {
     pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
         let unreachable = |source| ClientError::Connect { url: self.url.clone(), source };
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
-        // Requests are small; without it they would wait for acknowledgements.
+        // Without it small requests wait for acknowledgements.
         stream.set_nodelay(true).map_err(unreachable)?;
         let connection = match &self.tls {
             None => Connection::new(TokioIo::new(stream)).await,
@@ -96,7 +95,7 @@ impl Target {
     }
 }
 
-/// TLS that trusts the authorities that browsers trust.
+/// TLS that trusts the certificate authorities of browsers.
 fn connector() -> TlsConnector {
     let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -108,7 +107,7 @@ fn connector() -> TlsConnector {
     TlsConnector::from(Arc::new(config))
 }
 
-/// Writes a text so that it can stand as one part of a path or of a query.
+/// Percent-encodes a text for one segment of a path or one value of a query.
 pub fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -127,14 +126,14 @@ mod tests {
 
     #[test]
     fn an_address_is_taken_apart() {
-        let target = Target::read("http://[::1]:7780/posthaste/").unwrap();
+        let target = ServerUrl::read("http://[::1]:7780/posthaste/").unwrap();
         assert_eq!((target.host.as_str(), target.port, target.authority()), ("::1", 7780, "[::1]:7780"));
         assert_eq!(target.path("/v1/stats"), "/posthaste/v1/stats");
         assert!(!target.is_exposed());
-        let target = Target::read("https://queue.example.com").unwrap();
+        let target = ServerUrl::read("https://queue.example.com").unwrap();
         assert_eq!((target.port, target.authority()), (443, "queue.example.com"));
         assert!(target.tls.is_some() && !target.is_exposed());
-        assert!(Target::read("http://queue.example.com").unwrap().is_exposed());
+        assert!(ServerUrl::read("http://queue.example.com").unwrap().is_exposed());
     }
 
     #[test]
@@ -146,7 +145,7 @@ mod tests {
             ("http://me:secret@example.com", "--key"),
             ("http://example.com/?a=1", "more than an address"),
         ] {
-            let error = Target::read(url).err().unwrap().to_string();
+            let error = ServerUrl::read(url).err().unwrap().to_string();
             assert!(error.contains(reason), "{url}: {error}");
         }
     }
