@@ -301,7 +301,10 @@ fn what_is_set_for_the_other_kind_of_store_is_said_to_have_no_effect() {
     assert_eq!(store.root_certificates.as_deref(), Some(Path::new("ca.pem")));
     // What SQLite is told about the disk is not weighed where there is none.
     let config = load("[store]\nsynchronous = \"off\"", &url, &[]).unwrap();
-    assert!(config.warnings[0].contains("store.synchronous has no effect: the store is PostgreSQL"));
+    assert!(
+        config.warnings[0]
+            .contains("store.synchronous has no effect: it is for SQLite, and the store is PostgreSQL")
+    );
 }
 
 #[test]

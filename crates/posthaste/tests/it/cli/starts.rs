@@ -55,8 +55,8 @@ async fn an_admin_key_that_no_request_can_carry_is_refused_at_the_start() {
         ("short".to_owned(), "at least 32"),
         (format!("{long}\n"), "begins or ends with a space or a line break"),
         (format!(" {long}"), "begins or ends with a space or a line break"),
-        (format!("{long}\u{e9}"), "holds `\\u{e9}`"),
-        (format!("{long}\t{long}"), "holds `\\t`"),
+        (format!("{long}\u{e9}"), "contains `\\u{e9}`"),
+        (format!("{long}\t{long}"), "contains `\\t`"),
     ];
     for (key, said) in cases {
         let mut command = serve(directory.path(), &[]);
