@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fastrand::Rng;
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use posthaste::client::{Answer, Client};
+use posthaste::client::{Client, ClientResponse};
 use posthaste_core::id::NotificationId;
 use posthaste_wire::sink::Sink;
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ struct Doors {
 
 impl Doors {
     /// Hands the same in at one door after the other until it is answered by other than 503.
-    async fn ask(&self, rng: &mut Rng, method: Method, path: &str, key: &str, body: &str) -> Answer {
+    async fn ask(&self, rng: &mut Rng, method: Method, path: &str, key: &str, body: &str) -> ClientResponse {
         let headers = [(HeaderName::from_static("idempotency-key"), HeaderValue::from_str(key).unwrap())];
         let headers = if key.is_empty() { &[][..] } else { &headers };
         loop {

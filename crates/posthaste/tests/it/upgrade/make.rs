@@ -61,7 +61,7 @@ impl Repeat {
     }
 }
 
-async fn send_keyed(client: &Client, path: &str, key: &str, body: &str) -> posthaste::client::Answer {
+async fn send_keyed(client: &Client, path: &str, key: &str, body: &str) -> posthaste::client::ClientResponse {
     let headers = [(HeaderName::from_static("idempotency-key"), HeaderValue::from_str(key).unwrap())];
     client.send(Method::POST, path, &headers, Bytes::from(body.to_owned())).await.unwrap()
 }
