@@ -11,7 +11,7 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::caught::{Caught, Panicked};
+use crate::catch_panic::{CatchPanic, Panicked};
 use crate::channel::Delivery;
 use crate::engine::Shared;
 use crate::node::LeaseGone;
@@ -48,7 +48,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<I
 async fn work(shared: Arc<Shared>, InSlot { job, slot }: InSlot) {
     let (bytes, lease, id) = (job.bytes(), job.lease, job.notification.id);
     let mut held = Held::Slot(slot);
-    match Caught(Box::pin(report(&shared, job, &mut held))).await {
+    match CatchPanic(Box::pin(report(&shared, job, &mut held))).await {
         Ok(Some(report)) => {
             match &report {
                 Report::Finished(_) => shared.slots.sent(&held, bytes),
@@ -72,7 +72,7 @@ async fn work(shared: Arc<Shared>, InSlot { job, slot }: InSlot) {
 /// What to record; none if the lease is gone.
 async fn report(shared: &Shared, job: Job, held: &mut Held) -> Option<Report> {
     let policy = shared.policies.of(&job.notification);
-    let step = match Caught(Box::pin(attempt(shared, &job, &policy, held))).await {
+    let step = match CatchPanic(Box::pin(attempt(shared, &job, &policy, held))).await {
         Ok(step) => step,
         Err(Panicked) => Ok(broken_down(shared, &job)),
     };

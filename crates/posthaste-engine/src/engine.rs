@@ -11,15 +11,15 @@
 //! | `due` (alarm) | a row waits for a later time; settling failed | wake |
 //! | `expiry` (alarm) | a row that expires waits | expire |
 //! | `sweep` | rows may be due that nobody announced | sweep |
-//! | `herald` | rows are due that this node has no slot for | tell |
+//! | `hints` | rows are due that this node has no slot for | tell |
 //! | `store.listen` | another node told something | listen |
-//! | `node.beat_now` | a try needs a longer lease | heart |
-//! | `fallen` | a heartbeat was answered | reclaim |
+//! | `node.beat_now` | a try needs a longer lease | heartbeat |
+//! | `dead_nodes` | a heartbeat was answered | reclaim |
 //! | `recording` | outcomes can be recorded again, or a drain begins | claim, tries that wait to start |
 //! | `slots.freed` | a notification is no longer in hand | `drain` |
 //! | `ended` | a loop broke down | `broken` |
 //!
-//! Wake, expire, sweep and heart also look at fixed times; age and the comparison of leases look only then.
+//! Wake, expire, sweep and heartbeat also look at fixed times; age and the comparison of leases look only then.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -42,24 +42,26 @@ use tokio::time::Instant;
 
 use crate::accept::Incoming;
 use crate::alarm::Alarm;
-use crate::caught::Caught;
+use crate::catch_panic::CatchPanic;
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::flow_names::FlowNames;
+use crate::hints::Hints;
 use crate::leases::Leases;
-use crate::news::Herald;
+use crate::metrics::Counts;
 use crate::node::Node;
 use crate::outage::Outage;
 use crate::planted::Planted;
 use crate::policies::Policies;
-use crate::reclaim::Fallen;
+use crate::reclaim::DeadNodes;
 use crate::settle::{Report, Unsent};
 use crate::signal::Signal;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Job, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
-use crate::tally::Counts;
-use crate::{accept, age, claim, dispatch, expire, heart, leases, news, node, reclaim, settle, sweep, wake};
+use crate::{
+    accept, age, claim, dispatch, expire, heartbeat, hints, leases, node, reclaim, settle, sweep, wake,
+};
 
 /// What an engine needs from outside.
 pub struct Parts {
@@ -88,7 +90,7 @@ pub struct Settings {
     pub concurrency: u32,
     /// How long a heartbeat holds the node's leases. Another node takes them over this long after the last one.
     pub hold: Duration,
-    /// How often the heart beats.
+    /// The time between two heartbeats.
     pub beat: Duration,
     /// How often the safety net looks for due work that nobody was woken for.
     pub sweep: Duration,
@@ -157,7 +159,7 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) node: Node,
     pub(crate) leases: Leases,
-    pub(crate) fallen: Fallen,
+    pub(crate) dead_nodes: DeadNodes,
     pub(crate) slots: NodeSlots,
     pub(crate) flow_names: FlowNames,
     /// When the next row becomes due.
@@ -165,7 +167,7 @@ pub(crate) struct Shared {
     /// When the next row expires.
     pub(crate) expiry: Alarm,
     pub(crate) sweep: Sweep,
-    pub(crate) herald: Herald,
+    pub(crate) hints: Hints,
     pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) jobs: mpsc::UnboundedSender<InSlot>,
@@ -200,13 +202,13 @@ impl Engine {
             overrides: parts.overrides,
             node,
             leases: Leases::default(),
-            fallen: Fallen::default(),
+            dead_nodes: DeadNodes::default(),
             slots: NodeSlots::new(settings.concurrency),
             flow_names: FlowNames::default(),
             due: Alarm::default(),
             expiry: Alarm::default(),
             sweep: Sweep::default(),
-            herald: Herald::default(),
+            hints: Hints::default(),
             outage: Outage::default(),
             inbox,
             jobs,
@@ -272,7 +274,7 @@ impl Engine {
     }
 
     /// Waits until a loop has ended, or a part of the store without which it cannot serve, and returns its name. Every other
-    /// loop has been told to end by then, the heart among them, so that other nodes take over. The process must be restarted.
+    /// loop has been told to end by then, heartbeats among them, so that other nodes take over. The process must be restarted.
     pub async fn broken(&self) -> &'static str {
         self.shared.ended.wait(|name| name).await
     }
@@ -300,7 +302,7 @@ impl Engine {
     }
 
     /// Stops: takes nothing new, gives back what is unsent, waits up to `patience` for what is under way, and leaves
-    /// the cluster. Answers how many were still under way; those are taken back by others once the node's time is up.
+    /// the cluster. Returns how many were still under way; those are taken back by others once the node's time is up.
     pub async fn drain(&self, patience: Duration) -> Result<u32, StoreError> {
         self.shared.draining.store(true, Ordering::SeqCst);
         self.shared.recording.ring();
@@ -327,8 +329,8 @@ impl Engine {
             self.shared.store.leave(self.shared.node.id()).await?;
         }
         // What was given back is somebody else's now, at once.
-        self.shared.herald.anywhere();
-        if let Err(error) = self.shared.herald.tell(&self.shared).await {
+        self.shared.hints.anywhere();
+        if let Err(error) = self.shared.hints.tell(&self.shared).await {
             tracing::debug!(%error, "the other nodes could not be told that this one stopped");
         }
         Ok(left)
@@ -355,22 +357,22 @@ fn start_loops(
     loops.spawn(watch("sweep", Box::pin(sweep::run(shared.clone()))));
     loops.spawn(watch("expire", Box::pin(expire::run(shared.clone()))));
     loops.spawn(watch("age", Box::pin(age::run(shared.clone()))));
-    loops.spawn(watch("heart", Box::pin(heart::run(shared.clone()))));
+    loops.spawn(watch("heartbeat", Box::pin(heartbeat::run(shared.clone()))));
     loops.spawn(watch("reclaim", Box::pin(reclaim::run(shared.clone()))));
     loops.spawn(watch("leases", Box::pin(leases::run(shared.clone()))));
-    loops.spawn(watch("tell", Box::pin(news::tell(shared.clone()))));
-    loops.spawn(watch("listen", Box::pin(news::listen(shared.clone()))));
+    loops.spawn(watch("tell", Box::pin(hints::tell(shared.clone()))));
+    loops.spawn(watch("listen", Box::pin(hints::listen(shared.clone()))));
     let store = shared.store.clone();
     loops.spawn(watch("store", Box::pin(async move { store.broken().await })));
 }
 
 type Loop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs a loop. If it ends, by a panic or by itself, all loops end: a heart that goes on beating would keep the node alive, and
+/// Runs a loop. If it ends, by a panic or by itself, all loops end: heartbeats that went on would keep the node alive, and
 /// what the node holds would stay with it.
 async fn watch(shared: Arc<Shared>, all: Weak<Mutex<JoinSet<()>>>, name: &'static str, the_loop: Loop) {
     // A panic has told its message by now.
-    let _ = Caught(the_loop).await;
+    let _ = CatchPanic(the_loop).await;
     shared.ended.change(|first| first.or(Some(name)));
     if let Some(all) = all.upgrade() {
         all.lock().expect("no code panics while it starts the loops").abort_all();
@@ -418,7 +420,7 @@ impl Shared {
     /// Makes known, here and to the other nodes, that a bucket holds due rows.
     pub(crate) fn ready(&self, tenant: &Tenant, bucket: Bucket) {
         self.slots.ready([(tenant, bucket)]);
-        self.herald.due(bucket);
+        self.hints.due(bucket);
     }
 
     /// A number from 0.0 to just under 1.0.

@@ -157,6 +157,6 @@ fn given_back(shared: &Shared, lease: Lease, released: usize) {
         tracing::warn!(?lease, released, "gave back leases of a call that was answered as an error");
         shared.counts.given_back(released);
         shared.sweep.ask();
-        shared.herald.anywhere();
+        shared.hints.anywhere();
     }
 }

@@ -6,7 +6,7 @@ pub mod accept;
 pub mod acts;
 mod age;
 mod alarm;
-mod caught;
+mod catch_panic;
 #[warn(missing_docs)]
 pub mod channel;
 mod claim;
@@ -19,12 +19,14 @@ pub mod engine;
 mod expire;
 mod flow_names;
 mod gather;
-mod heart;
+mod heartbeat;
+mod hints;
 mod journal;
 mod leases;
+pub mod log_throttle;
+pub mod metrics;
 #[cfg(feature = "testing")]
 pub mod model_store;
-mod news;
 mod node;
 mod outage;
 mod outcome;
@@ -36,9 +38,7 @@ pub mod settings;
 mod settle;
 mod signal;
 mod slots;
-pub mod sparing;
 #[warn(missing_docs)]
 pub mod store;
 mod sweep;
-pub mod tally;
 mod wake;

@@ -1,11 +1,11 @@
-//! What is said while the store does not serve: a line a second at most, and one when it serves again.
+//! What is logged while the store does not serve: a line a second at most, and one when it serves again.
 
 use std::sync::{Mutex, MutexGuard};
 
 use tokio::time::Instant;
 
 use crate::engine::Shared;
-use crate::sparing::Sparing;
+use crate::log_throttle::LogThrottle;
 use crate::store::StoreError;
 
 /// Whether the store serves, as the loops see it.
@@ -15,7 +15,7 @@ pub(crate) struct Outage(Mutex<Option<Failing>>);
 #[derive(Debug)]
 struct Failing {
     since: Instant,
-    lines: Sparing,
+    lines: LogThrottle,
 }
 
 impl Outage {
@@ -23,10 +23,10 @@ impl Outage {
         self.0.lock().expect("no code panics while it notes an outage")
     }
 
-    /// Notes a call that failed; answers how many there were since the last line, if it is time for one.
+    /// Counts a call that failed; returns the number since the last line, if it is time for one.
     fn note(&self) -> Option<u64> {
         let now = Instant::now();
-        self.lock().get_or_insert_with(|| Failing { since: now, lines: Sparing::new() }).lines.count(now)
+        self.lock().get_or_insert_with(|| Failing { since: now, lines: LogThrottle::new() }).lines.count(now)
     }
 }
 

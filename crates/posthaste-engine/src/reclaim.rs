@@ -16,22 +16,22 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// The dead nodes by the last heartbeat.
 #[derive(Debug, Default)]
-pub(crate) struct Fallen {
+pub(crate) struct DeadNodes {
     nodes: Mutex<Vec<NodeId>>,
     bell: Notify,
 }
 
-impl Fallen {
+impl DeadNodes {
     /// A heartbeat was answered, and these nodes are dead.
     pub(crate) fn report(&self, nodes: Vec<NodeId>) {
-        *self.nodes.lock().expect("no code panics while it notes the dead") = nodes;
+        *self.nodes.lock().expect("no code panics while it notes dead nodes") = nodes;
         self.bell.notify_one();
     }
 
     /// Takes out the first node after `last`, or the first of all: one that cannot be taken back does not hold up the
     /// others, though each heartbeat names it again.
     fn next(&self, last: Option<NodeId>) -> Option<NodeId> {
-        let mut nodes = self.nodes.lock().expect("no code panics while it notes the dead");
+        let mut nodes = self.nodes.lock().expect("no code panics while it notes dead nodes");
         let place = nodes.iter().position(|node| Some(*node) > last).unwrap_or(0);
         (place < nodes.len()).then(|| nodes.remove(place))
     }
@@ -41,10 +41,10 @@ impl Fallen {
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut last = None;
     loop {
-        shared.fallen.bell.notified().await;
+        shared.dead_nodes.bell.notified().await;
         refresh(&shared).await;
         // A later heartbeat may replace the list meanwhile: then those that are dead by that one are next.
-        while let Some(node) = shared.fallen.next(last) {
+        while let Some(node) = shared.dead_nodes.next(last) {
             last = Some(node);
             if let Err(error) = take_back(&shared, node).await {
                 shared.store_failed("reclaim", &error);
@@ -68,7 +68,7 @@ async fn take_back(shared: &Shared, node: NodeId) -> Result<()> {
         if taken > 0 {
             tracing::info!(%node, taken, "took back leases of a node that died");
             shared.sweep.ask();
-            shared.herald.anywhere();
+            shared.hints.anywhere();
         }
         if taken < shared.settings.batch {
             return Ok(());

@@ -151,7 +151,7 @@ async fn release(shared: &Shared, lease: Lease, rows: Option<Vec<Unsent>>) {
         None if count > 0 => {
             shared.counts.given_back(count);
             shared.sweep.ask();
-            shared.herald.anywhere();
+            shared.hints.anywhere();
         }
         None => {}
     }

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 
 use tokio::sync::Notify;
 
-/// A small value, and a bell that rings whenever it changes.
+/// A small value whose changes can be waited for.
 #[derive(Debug)]
 pub(crate) struct Signal<T> {
     value: Mutex<T>,
@@ -26,7 +26,7 @@ impl<T: Copy + PartialEq> Signal<T> {
         *self.lock()
     }
 
-    /// Changes the value; answers what it was.
+    /// Changes the value; returns what it was.
     pub(crate) fn change(&self, change: impl FnOnce(T) -> T) -> T {
         let mut value = self.lock();
         let old = *value;

@@ -10,7 +10,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{self, NodeView, Stats, Store};
-use posthaste_engine::tally::{Histogram, Tally};
+use posthaste_engine::metrics::{Histogram, Metrics};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -87,7 +87,7 @@ pub(super) async fn get(api: &Api) -> Result {
     let mut page = Page::default();
     page.process(api);
     page.requests(&api.requests);
-    page.engine(&api.engine.tally());
+    page.engine(&api.engine.metrics());
     let up = u8::from(kept.is_some());
     page.one("posthaste_store_up", "gauge", "1 if the store answered, else what it keeps is left out", up);
     if let Some(kept) = kept {
@@ -172,42 +172,42 @@ impl Page {
         self.histogram(name, "", &requests.accept_times());
     }
 
-    fn engine(&mut self, tally: &Tally) {
+    fn engine(&mut self, metrics: &Metrics) {
         let counters = [
-            ("posthaste_accepted_total", "Notifications that were stored as new", tally.accepted),
-            ("posthaste_quick_tries_total", "Tries that were repeated within an attempt", tally.quick_tries),
-            ("posthaste_retries_scheduled_total", "Retries that were scheduled", tally.retries_scheduled),
-            ("posthaste_leases_lost_total", "Outcomes whose lease was no longer held", tally.leases_lost),
+            ("posthaste_accepted_total", "Notifications that were stored as new", metrics.accepted),
+            ("posthaste_quick_tries_total", "Tries that were repeated within an attempt", metrics.quick_tries),
+            ("posthaste_retries_scheduled_total", "Retries that were scheduled", metrics.retries_scheduled),
+            ("posthaste_leases_lost_total", "Outcomes whose lease was no longer held", metrics.leases_lost),
             (
                 "posthaste_leases_taken_back_total",
                 "Leases taken back from dead nodes",
-                tally.leases_taken_back,
+                metrics.leases_taken_back,
             ),
             (
                 "posthaste_leases_given_back_total",
                 "Leases of calls that were answered as an error and happened later",
-                tally.leases_given_back,
+                metrics.leases_given_back,
             ),
-            ("posthaste_store_errors_total", "Calls that the store did not serve", tally.store_errors),
+            ("posthaste_store_errors_total", "Calls that the store did not serve", metrics.store_errors),
         ];
         for (name, help, value) in counters {
             self.one(name, "counter", help, value);
         }
         let name = "posthaste_attempts_total";
         self.head(name, "counter", "Attempts by outcome");
-        self.line(name, "outcome=\"delivered\"", tally.attempts_delivered);
-        for (failure, count) in tally.attempts_failed {
+        self.line(name, "outcome=\"delivered\"", metrics.attempts_delivered);
+        for (failure, count) in metrics.attempts_failed {
             self.line(name, &format!("outcome=\"{}\"", failure.name()), count);
         }
         let name = "posthaste_ended_total";
         self.head(name, "counter", "Notifications that ended, by state");
-        for (state, count) in tally.ends {
+        for (state, count) in metrics.ends {
             self.line(name, &format!("state=\"{state}\""), count);
         }
         let name = "posthaste_lateness_seconds";
         self.head(name, "histogram", "From the due time of an attempt to its start");
-        self.histogram(name, "lane=\"main\"", &tally.lateness_main);
-        self.histogram(name, "lane=\"retry\"", &tally.lateness_retry);
+        self.histogram(name, "lane=\"main\"", &metrics.lateness_main);
+        self.histogram(name, "lane=\"retry\"", &metrics.lateness_retry);
     }
 
     fn nodes(&mut self, nodes: &[NodeView]) {

@@ -14,7 +14,7 @@ use posthaste_engine::store::StoreError;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use posthaste_engine::sparing::Sparing;
+use posthaste_engine::log_throttle::LogThrottle;
 
 /// The kinds of problems. Status and code of each are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -286,13 +286,13 @@ impl From<StoreError> for Problem {
 impl Problem {
     fn of_store(error: &StoreError) -> Self {
         /// A store that fails refuses every request; what makes no sense must not drown in that.
-        static UNAVAILABLE: Sparing = Sparing::new();
-        static CORRUPT: Sparing = Sparing::new();
-        let sparing = match error {
+        static UNAVAILABLE: LogThrottle = LogThrottle::new();
+        static CORRUPT: LogThrottle = LogThrottle::new();
+        let throttle = match error {
             StoreError::Unavailable { .. } => &UNAVAILABLE,
             StoreError::Corrupt { .. } => &CORRUPT,
         };
-        if let Some(requests) = sparing.count(Instant::now()) {
+        if let Some(requests) = throttle.count(Instant::now()) {
             tracing::error!(error = %error.causes(), requests, "the store could not serve requests");
         }
         match error {

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use posthaste_engine::sparing::Sparing;
+use posthaste_engine::log_throttle::LogThrottle;
 
 use super::guests::{Guest, Guests};
 
@@ -74,7 +74,7 @@ pub async fn serve<A: Answer>(
 ) {
     let (mut connections, guests) = (JoinSet::new(), Arc::<Guests>::default());
     let told = stop.clone();
-    let (mut failures, crowds) = (Sparing::new(), Sparing::new());
+    let (mut failures, crowds) = (LogThrottle::new(), LogThrottle::new());
     // One connection more than there may be, which waits for its place, and whether one is being closed for it.
     let (mut waits, mut has_room) = (None, true);
     loop {
@@ -91,7 +91,7 @@ pub async fn serve<A: Answer>(
             () = guests.more(), if !has_room => has_room = make_room(&guests, &crowds),
             accepted = listener.accept(), if waits.is_none() => match accepted {
                 Ok((stream, _)) => {
-                    if failures.mended() {
+                    if failures.recovered() {
                         tracing::info!("connections are accepted again");
                     }
                     waits = Some(stream);
@@ -113,7 +113,7 @@ pub async fn serve<A: Answer>(
 }
 
 /// Closes a connection without a key, and returns whether there is one.
-fn make_room(guests: &Guests, crowds: &Sparing) -> bool {
+fn make_room(guests: &Guests, crowds: &LogThrottle) -> bool {
     let closed = guests.close_oldest();
     if closed && let Some(times) = crowds.count(Instant::now()) {
         tracing::warn!(

@@ -13,7 +13,7 @@ const LOOPS: [(&str, &str); 5] = [
     ("claim", "claim"),
     ("settle", "settle"),
     ("wakes", "wake"),
-    ("heartbeat", "heart"),
+    ("heartbeat", "heartbeat"),
 ];
 
 #[tokio::test(start_paused = true)]

@@ -31,7 +31,7 @@ async fn what_an_accept_leased_after_it_was_answered_as_an_error_is_delivered() 
     pass(secs(8)).await;
     assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
     assert!(rig.events(id).await.is_empty(), "no interruption is counted");
-    assert_eq!((engine.tally().leases_given_back, held(&rig)), (1, 0));
+    assert_eq!((engine.metrics().leases_given_back, held(&rig)), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,8 +64,8 @@ async fn what_a_node_works_on_is_never_given_back() {
     for id in ids {
         assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
     }
-    let tally = engine.tally();
-    assert_eq!((tally.leases_given_back, tally.leases_lost), (0, 0));
+    let metrics = engine.metrics();
+    assert_eq!((metrics.leases_given_back, metrics.leases_lost), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ async fn an_answer_under_an_earlier_grant_does_not_hide_a_lease_that_is_used() {
     tokio::join!(accepted, back);
     pass(secs(60)).await;
     assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
-    assert_eq!(engine.tally().leases_given_back, 0);
+    assert_eq!(engine.metrics().leases_given_back, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,7 +124,7 @@ async fn an_outcome_that_cannot_be_recorded_for_long_stays_in_hand() {
     store.refuse(&[]);
     pass(secs(5)).await;
     assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
-    assert_eq!(engine.tally().leases_given_back, 0);
+    assert_eq!(engine.metrics().leases_given_back, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,6 +189,6 @@ async fn a_lease_that_was_not_granted_is_not_used() {
     let id = send(&slept, notification(&slept, "a", r#"{"timeout": "1s"}"#)).await;
     pass(secs(6)).await;
     assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Succeeded, 1));
-    assert_eq!(slept.tally().attempts_delivered + other.tally().attempts_delivered, 1);
-    assert_eq!(slept.tally().attempts_delivered, 0);
+    assert_eq!(slept.metrics().attempts_delivered + other.metrics().attempts_delivered, 1);
+    assert_eq!(slept.metrics().attempts_delivered, 0);
 }

@@ -1,7 +1,7 @@
-//! News between nodes: what one leaves undone, another with room does at once.
+//! Hints between nodes: a node with free slots claims at once what another has none for.
 //!
-//! What waits is told at most ten times a second, however much it is. News may get lost: the safety net of the waking loop
-//! finds the rows, and every heartbeat looks for settings.
+//! Hints are sent at most ten times a second. They may get lost: the sweep finds the rows, and every heartbeat reads the
+//! settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,30 +14,30 @@ use tokio::time::Instant;
 use crate::engine::Shared;
 use crate::store::{News, Result};
 
-/// How long nothing is told after something was.
+/// Minimum pause between two hints.
 const QUIET: Duration = Duration::from_millis(100);
-/// The most buckets that are named at once. Others are told to look everywhere instead.
+/// The most buckets that one hint names. Beyond it the other nodes look everywhere.
 const MOST: usize = 1_000;
-/// How long after a look at every bucket the next one may follow because of news.
+/// Minimum pause between two sweeps because of hints.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
-/// How long to wait for an ear that was lost.
+/// The pause before a lost connection is listened to again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is to be told.
+/// What the other nodes are to be told.
 #[derive(Debug, Default)]
-pub(crate) struct Herald {
+pub(crate) struct Hints {
     untold: Mutex<Option<Untold>>,
     bell: Notify,
 }
 
-/// Where rows are due that nobody was told of.
+/// Where rows are due.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Untold {
     In(BTreeSet<Bucket>),
     Anywhere,
 }
 
-impl Herald {
+impl Hints {
     /// Rows of this bucket are due, and this node does not hold them.
     pub(crate) fn due(&self, bucket: Bucket) {
         match &mut *self.lock() {
@@ -57,7 +57,7 @@ impl Herald {
         self.bell.notify_one();
     }
 
-    /// Tells what is to be told, if there is anything.
+    /// Sends the hint, if there is any.
     pub(crate) async fn tell(&self, shared: &Shared) -> Result<()> {
         let untold = self.lock().take();
         let due = match untold {
@@ -69,15 +69,15 @@ impl Herald {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Untold>> {
-        self.untold.lock().expect("no code panics while it holds the news")
+        self.untold.lock().expect("no code panics while it notes a hint")
     }
 }
 
 /// The loop that tells.
 pub(crate) async fn tell(shared: Arc<Shared>) {
     loop {
-        shared.herald.bell.notified().await;
-        if let Err(error) = shared.herald.tell(&shared).await {
+        shared.hints.bell.notified().await;
+        if let Err(error) = shared.hints.tell(&shared).await {
             // Others find it a little later; whoever waits for the store has been told of it elsewhere.
             tracing::debug!(%error, "the other nodes could not be told what is due");
         }
@@ -92,7 +92,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
     let mut look_at = None;
     loop {
         let news = tokio::select! {
-            // In an order, so that a simulated run can be replayed; and however much news there is, the look comes.
+            // In an order, so that a simulated run can be replayed; and a stream of hints does not put off the sweep.
             biased;
             () = at(look_at) => {
                 (look_at, looked) = (None, Instant::now());

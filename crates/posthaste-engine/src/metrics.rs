@@ -1,4 +1,4 @@
-//! What this process did since its start, counted where it happens: for metrics, never for decisions.
+//! Counts of what this process did since its start: for metrics, never for decisions.
 
 use std::array;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::store::{Next, Settled, Settlement};
 
 /// Numbers since the start of the process. What a store did without saying so is not among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
+pub struct Metrics {
     /// Notifications that were stored as new.
     pub accepted: u64,
     /// Attempts that delivered.
@@ -73,7 +73,7 @@ impl Histogram {
 
 impl Engine {
     /// What this process did since its start.
-    pub fn tally(&self) -> Tally {
+    pub fn metrics(&self) -> Metrics {
         self.shared.counts.read()
     }
 }
@@ -185,8 +185,8 @@ impl Counts {
         self.store_errors.add(1);
     }
 
-    fn read(&self) -> Tally {
-        Tally {
+    fn read(&self) -> Metrics {
+        Metrics {
             accepted: self.accepted.read(),
             attempts_delivered: self.attempts_delivered.read(),
             attempts_failed: FailureType::ALL
@@ -218,7 +218,7 @@ mod tests {
         }
         counts.began(Lane::Main, Duration::ZERO);
         counts.began(Lane::Retry, Duration::from_secs(3_600));
-        let Tally { lateness_main, lateness_retry, .. } = counts.read();
+        let Metrics { lateness_main, lateness_retry, .. } = counts.read();
         assert_eq!(lateness_main.counts, [2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0]);
         assert_eq!(lateness_retry.counts, [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2]);
         assert_eq!(lateness_main.sum, Histogram::BOUNDS.iter().sum());

@@ -1,4 +1,4 @@
-//! A future whose panic is an answer.
+//! A future whose panic is a result.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -8,10 +8,10 @@ use std::task::{Context, Poll};
 /// It panicked; what it held is gone with it.
 pub(crate) struct Panicked;
 
-/// Polls a future and answers with `Panicked` where it panics, so that whoever waits for it can go on.
-pub(crate) struct Caught<F>(pub(crate) F);
+/// Resolves to `Panicked` if the future panics, so that the caller can go on.
+pub(crate) struct CatchPanic<F>(pub(crate) F);
 
-impl<F: Future + Unpin> Future for Caught<F> {
+impl<F: Future + Unpin> Future for CatchPanic<F> {
     type Output = Result<F::Output, Panicked>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

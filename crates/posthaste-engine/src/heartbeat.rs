@@ -1,4 +1,4 @@
-//! The heart: keeps this node alive in the cluster. It waits for nothing but its own beat.
+//! Heartbeats: they keep this node alive in the cluster. The loop waits for nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut heart = Heart::start(&shared);
+    let mut heartbeats = Heartbeats::start(&shared);
     loop {
-        let pause = match heart.beat(&shared).await {
+        let pause = match heartbeats.beat(&shared).await {
             Ok(()) => shared.settings.beat,
             Err(error) => {
                 shared.store_failed("heartbeat", &error);
@@ -26,14 +26,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// When this node's heart beat, and from when on it judges others. Where the store was away for longer than a hold, every
+/// When the last heartbeat was answered, and from when on this node judges others. Where the store was away for longer than a hold, every
 /// node looks dead until it has beaten again, so the first one back gives the others time.
-struct Heart {
+struct Heartbeats {
     beat_at: Instant,
     judges_from: Instant,
 }
 
-impl Heart {
+impl Heartbeats {
     fn start(shared: &Shared) -> Self {
         let now = shared.node.instant();
         // A node that starts just when the store is back knows as little of the others.
@@ -68,7 +68,7 @@ impl Heart {
         shared.slots.deal_now.notify_one();
         shared.give_back(shared.slots.stale());
         let judges = shared.node.instant() >= self.judges_from;
-        shared.fallen.report(if judges { dead } else { vec![] });
+        shared.dead_nodes.report(if judges { dead } else { vec![] });
         Ok(())
     }
 }

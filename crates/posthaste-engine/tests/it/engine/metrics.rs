@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use posthaste_core::failure::FailureType;
 use posthaste_core::state::State;
+use posthaste_engine::metrics::{Histogram, Metrics};
 use posthaste_engine::store::Idempotency;
-use posthaste_engine::tally::{Histogram, Tally};
 
 use super::PLAIN;
 use crate::rig::{FaultyStore, Rig, Script, Trouble, ada, http, ms, notification, pass, secs, send};
@@ -14,12 +14,12 @@ use crate::rig::{FaultyStore, Rig, Script, Trouble, ada, http, ms, notification,
 const QUICK: &str = r#"{"strategy": "none", "jitter": "none", "timeout": "10s", "deadLetter": false,
     "quick": {"tries": 2, "delay": "1s", "backoff": "constant", "jitter": false}}"#;
 
-fn failed(tally: &Tally, wanted: FailureType) -> u64 {
-    tally.attempts_failed.iter().find(|(failure_type, _)| *failure_type == wanted).unwrap().1
+fn failed(metrics: &Metrics, wanted: FailureType) -> u64 {
+    metrics.attempts_failed.iter().find(|(failure_type, _)| *failure_type == wanted).unwrap().1
 }
 
-fn ended(tally: &Tally, wanted: State) -> u64 {
-    tally.ends.iter().find(|(state, _)| *state == wanted).unwrap().1
+fn ended(metrics: &Metrics, wanted: State) -> u64 {
+    metrics.ends.iter().find(|(state, _)| *state == wanted).unwrap().1
 }
 
 /// The places and numbers of the counts that are not zero.
@@ -30,11 +30,11 @@ fn filled(histogram: &Histogram) -> Vec<(usize, u64)> {
 #[tokio::test(start_paused = true)]
 async fn a_new_engine_has_counted_nothing() {
     let rig = Rig::new();
-    let tally = rig.start().await.tally();
-    assert_eq!((tally.accepted, tally.attempts_delivered, tally.store_errors), (0, 0, 0));
-    assert!(tally.ends.iter().all(|(_, count)| *count == 0));
-    assert!(tally.attempts_failed.iter().all(|(_, count)| *count == 0));
-    assert_eq!((tally.lateness_main, tally.lateness_retry), Default::default());
+    let metrics = rig.start().await.metrics();
+    assert_eq!((metrics.accepted, metrics.attempts_delivered, metrics.store_errors), (0, 0, 0));
+    assert!(metrics.ends.iter().all(|(_, count)| *count == 0));
+    assert!(metrics.attempts_failed.iter().all(|(_, count)| *count == 0));
+    assert_eq!((metrics.lateness_main, metrics.lateness_retry), Default::default());
 }
 
 #[tokio::test(start_paused = true)]
@@ -47,17 +47,17 @@ async fn attempts_retries_and_ends_are_counted_by_what_came_of_them() {
         send(&engine, notification(&engine, to, PLAIN)).await;
     }
     pass(secs(130)).await;
-    let tally = engine.tally();
-    assert_eq!((tally.accepted, tally.attempts_delivered), (3, 2));
-    assert_eq!(failed(&tally, FailureType::Temporary), 1);
-    assert_eq!(failed(&tally, FailureType::RateLimit), 1);
-    assert_eq!(failed(&tally, FailureType::Permanent), 1);
-    assert_eq!(tally.attempts_failed.iter().map(|(_, count)| count).sum::<u64>(), 3);
-    assert_eq!((tally.retries_scheduled, tally.quick_tries), (2, 0));
-    assert_eq!((ended(&tally, State::Succeeded), ended(&tally, State::DeadLetter)), (2, 1));
-    assert_eq!(tally.ends.iter().map(|(_, count)| count).sum::<u64>(), 3);
-    assert_eq!((tally.lateness_main.count(), tally.lateness_retry.count()), (3, 2));
-    assert_eq!((tally.leases_lost, tally.store_errors), (0, 0));
+    let metrics = engine.metrics();
+    assert_eq!((metrics.accepted, metrics.attempts_delivered), (3, 2));
+    assert_eq!(failed(&metrics, FailureType::Temporary), 1);
+    assert_eq!(failed(&metrics, FailureType::RateLimit), 1);
+    assert_eq!(failed(&metrics, FailureType::Permanent), 1);
+    assert_eq!(metrics.attempts_failed.iter().map(|(_, count)| count).sum::<u64>(), 3);
+    assert_eq!((metrics.retries_scheduled, metrics.quick_tries), (2, 0));
+    assert_eq!((ended(&metrics, State::Succeeded), ended(&metrics, State::DeadLetter)), (2, 1));
+    assert_eq!(metrics.ends.iter().map(|(_, count)| count).sum::<u64>(), 3);
+    assert_eq!((metrics.lateness_main.count(), metrics.lateness_retry.count()), (3, 2));
+    assert_eq!((metrics.leases_lost, metrics.store_errors), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,9 +72,9 @@ async fn ends_without_an_attempt_are_counted_too() {
     let (doomed, _) = (send(&engine, doomed).await, send(&engine, expiring).await);
     engine.cancel(doomed, &ada()).await.unwrap();
     pass(secs(10)).await;
-    let tally = engine.tally();
-    assert_eq!((ended(&tally, State::Cancelled), ended(&tally, State::Expired)), (1, 1));
-    assert_eq!((tally.attempts_delivered, tally.lateness_main.count()), (0, 0));
+    let metrics = engine.metrics();
+    assert_eq!((ended(&metrics, State::Cancelled), ended(&metrics, State::Expired)), (1, 1));
+    assert_eq!((metrics.attempts_delivered, metrics.lateness_main.count()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +84,9 @@ async fn quick_tries_are_counted_and_the_attempt_only_once() {
     let engine = rig.start().await;
     send(&engine, notification(&engine, "a", QUICK)).await;
     pass(secs(10)).await;
-    let tally = engine.tally();
-    assert_eq!((tally.quick_tries, failed(&tally, FailureType::Temporary)), (2, 1));
-    assert_eq!((tally.lateness_main.count(), ended(&tally, State::Failed)), (1, 1));
+    let metrics = engine.metrics();
+    assert_eq!((metrics.quick_tries, failed(&metrics, FailureType::Temporary)), (2, 1));
+    assert_eq!((metrics.lateness_main.count(), ended(&metrics, State::Failed)), (1, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,7 +103,7 @@ async fn a_twin_is_not_counted_as_accepted() {
         let pair = vec![notification(&engine, "a", PLAIN), notification(&engine, "b", PLAIN)];
         engine.accept(Some(key.clone()), pair).await.unwrap();
     }
-    assert_eq!(engine.tally().accepted, 2);
+    assert_eq!(engine.metrics().accepted, 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,13 +115,13 @@ async fn lateness_is_counted_from_the_due_time_in_its_lane() {
     send(&engine, notification(&engine, "slow", PLAIN)).await;
     send(&engine, notification(&engine, "a", PLAIN)).await;
     pass(secs(120)).await;
-    let tally = engine.tally();
+    let metrics = engine.metrics();
     // The first was on time, the second waited for the one place; the retry was on time.
     let [first, second] = [0, Histogram::BOUNDS.iter().position(|bound| *bound == ms(500)).unwrap()];
-    assert_eq!(filled(&tally.lateness_main), [(first, 1), (second, 1)]);
-    assert!((ms(300)..ms(310)).contains(&tally.lateness_main.sum), "{:?}", tally.lateness_main.sum);
-    assert_eq!(tally.lateness_retry.count(), 1);
-    assert!(tally.lateness_retry.sum <= ms(5));
+    assert_eq!(filled(&metrics.lateness_main), [(first, 1), (second, 1)]);
+    assert!((ms(300)..ms(310)).contains(&metrics.lateness_main.sum), "{:?}", metrics.lateness_main.sum);
+    assert_eq!(metrics.lateness_retry.count(), 1);
+    assert!(metrics.lateness_retry.sum <= ms(5));
 }
 
 #[tokio::test(start_paused = true)]
@@ -135,14 +135,14 @@ async fn what_is_lost_and_taken_back_is_counted_where_it_happens() {
     pass(secs(1)).await;
     store.refuse(&["heartbeat", "settle"]);
     pass(secs(30)).await;
-    assert_eq!((first.tally().leases_taken_back, ended(&first.tally(), State::Succeeded)), (1, 1));
+    assert_eq!((first.metrics().leases_taken_back, ended(&first.metrics(), State::Succeeded)), (1, 1));
     store.refuse(&["heartbeat"]);
     pass(secs(2)).await;
-    let tally = cut_off.tally();
-    assert_eq!((tally.leases_lost, tally.attempts_delivered), (1, 1));
-    assert_eq!((tally.leases_taken_back, ended(&tally, State::Succeeded)), (0, 0));
-    assert!(tally.store_errors > 10);
-    assert_eq!(first.tally().store_errors, 0);
+    let metrics = cut_off.metrics();
+    assert_eq!((metrics.leases_lost, metrics.attempts_delivered), (1, 1));
+    assert_eq!((metrics.leases_taken_back, ended(&metrics, State::Succeeded)), (0, 0));
+    assert!(metrics.store_errors > 10);
+    assert_eq!(first.metrics().store_errors, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -161,7 +161,7 @@ async fn errors_of_the_store_are_counted_in_every_loop() {
         let _ = engine.accept(None, vec![later]).await;
         pass(secs(3)).await;
         let wanted = if method == "release" { 2 } else { 1 };
-        assert_eq!(engine.tally().store_errors, wanted, "{method}");
+        assert_eq!(engine.metrics().store_errors, wanted, "{method}");
     }
 }
 
@@ -173,7 +173,7 @@ async fn a_channel_that_breaks_down_leaves_the_engine_whole_and_so_does_a_drain(
     send(&engine, notification(&engine, "a", PLAIN)).await;
     pass(secs(70)).await;
     assert!(engine.is_whole());
-    assert_eq!(failed(&engine.tally(), FailureType::Unknown), 1);
+    assert_eq!(failed(&engine.metrics(), FailureType::Unknown), 1);
     engine.drain(secs(1)).await.unwrap();
     assert!(engine.is_whole());
 }
