@@ -2,14 +2,18 @@
 //! were claimed ahead. Each saves a claim, which is a commit, and most of the writing.
 //!
 //! Only flows that send have room here, as much as they sent in the last moments. So nothing waits for long, and the rows of
-//! a flow that hangs stay in the store, where other nodes can have them.
+//! a flow that hangs stay in the store, where other nodes can have them. A flow that has not sent lately has room for one, as
+//! long as its tenant has fewer waiting than it sent in the last moments: else each row of a tenant with thousands of
+//! destinations would cost a claim.
 
 mod pace;
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::time::Duration;
 
 use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::notification::Tenant;
 use tokio::time::Instant;
 
 use self::pace::Pace;
@@ -33,8 +37,10 @@ pub(crate) struct Prefetched {
     /// Reserved room, filled or not yet.
     total: u32,
     by_flow: HashMap<FlowId, u32>,
+    by_tenant: HashMap<Tenant, u32>,
     bytes: usize,
-    pace: Pace,
+    pace: Pace<FlowId>,
+    tenants: Pace<Tenant>,
 }
 
 impl Prefetched {
@@ -45,8 +51,10 @@ impl Prefetched {
             behind: HashMap::new(),
             total: 0,
             by_flow: HashMap::new(),
+            by_tenant: HashMap::new(),
             bytes: 0,
             pace: Pace::new(now),
+            tenants: Pace::new(now),
         }
     }
 
@@ -61,10 +69,11 @@ impl Prefetched {
     }
 
     /// Reserves room for one more, if its flow sends and there is some.
-    pub(crate) fn reserve(&mut self, flow: FlowId, bytes: usize, now: Instant) -> bool {
-        let room = self.room(flow, now) > 0 && self.bytes.saturating_add(bytes) <= MOST_BYTES;
+    pub(crate) fn reserve(&mut self, tenant: &Tenant, flow: FlowId, bytes: usize, now: Instant) -> bool {
+        let room = self.room(flow, now) > 0 || self.is_newcomer(tenant, flow, now);
+        let room = room && self.bytes.saturating_add(bytes) <= MOST_BYTES;
         if room {
-            self.keep(flow, 1);
+            self.keep(tenant, flow, 1);
             self.bytes += bytes;
         }
         room
@@ -72,33 +81,35 @@ impl Prefetched {
 
     /// The same for one that comes while rows of its bucket are in the store: those may be claimed ahead, so most of the room
     /// is theirs.
-    pub(crate) fn reserve_behind(&mut self, flow: FlowId, bytes: usize, now: Instant) -> bool {
-        self.in_flow(flow) < self.share(flow, now) / 4 && self.reserve(flow, bytes, now)
+    pub(crate) fn reserve_behind(
+        &mut self,
+        tenant: &Tenant,
+        flow: FlowId,
+        bytes: usize,
+        now: Instant,
+    ) -> bool {
+        self.in_flow(flow) < self.share(flow, now) / 4 && self.reserve(tenant, flow, bytes, now)
     }
 
     /// Reserves room for rows that are claimed ahead, once the flow has used up half of what it had; returns for how many.
-    pub(crate) fn reserve_ahead(&mut self, flow: FlowId, most: u32, now: Instant) -> u32 {
+    pub(crate) fn reserve_ahead(&mut self, tenant: &Tenant, flow: FlowId, most: u32, now: Instant) -> u32 {
         let room = self.room(flow, now);
         if room <= self.share(flow, now) / 2 {
             return 0;
         }
-        let expected = self.pace.recent(flow, now).1.max(1);
+        let expected = self.pace.recent(&flow, now).1.max(1);
         let by_bytes = MOST_BYTES.saturating_sub(self.bytes) / expected;
         let count = room.min(most).min(u32::try_from(by_bytes).unwrap_or(u32::MAX));
-        self.keep(flow, count);
+        self.keep(tenant, flow, count);
         count
     }
 
     /// Gives reserved room back.
-    pub(crate) fn cancel(&mut self, flow: FlowId, bytes: usize) {
+    pub(crate) fn cancel(&mut self, tenant: &Tenant, flow: FlowId, bytes: usize) {
         self.total = self.total.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(bytes);
-        if let Some(count) = self.by_flow.get_mut(&flow) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                self.by_flow.remove(&flow);
-            }
-        }
+        lower(&mut self.by_flow, &flow);
+        lower(&mut self.by_tenant, tenant);
     }
 
     /// Fills reserved room.
@@ -117,8 +128,8 @@ impl Prefetched {
     pub(crate) fn push_ahead(&mut self, job: Job, now: Instant) -> Option<Job> {
         let bytes = job.bytes();
         if self.bytes.saturating_add(bytes) > MOST_BYTES {
-            self.pace.expect_bytes(job.flow, bytes);
-            self.cancel(job.flow, 0);
+            self.pace.expect_bytes(&job.flow, bytes);
+            self.cancel(&job.notification.tenant, job.flow, 0);
             return Some(job);
         }
         self.bytes += bytes;
@@ -151,8 +162,9 @@ impl Prefetched {
     }
 
     /// A send of the flow ended.
-    pub(crate) fn sent(&mut self, flow: FlowId, bytes: usize, now: Instant) {
-        self.pace.sent(flow, bytes, now);
+    pub(crate) fn sent(&mut self, tenant: &Tenant, flow: FlowId, bytes: usize, now: Instant) {
+        self.pace.sent(&flow, bytes, now);
+        self.tenants.sent(tenant, bytes, now);
     }
 
     /// Takes out the first of each queue, as many as `count` says.
@@ -173,12 +185,21 @@ impl Prefetched {
 
     fn cancel_each(&mut self, jobs: &[Job]) {
         for job in jobs {
-            self.cancel(job.flow, job.bytes());
+            self.cancel(&job.notification.tenant, job.flow, job.bytes());
         }
     }
 
     fn room(&self, flow: FlowId, now: Instant) -> u32 {
         self.share(flow, now).saturating_sub(self.in_flow(flow)).min(self.most.saturating_sub(self.total))
+    }
+
+    /// Whether the flow has none here and its tenant sends more than it has waiting. Half of the room is kept for flows that
+    /// send.
+    fn is_newcomer(&self, tenant: &Tenant, flow: FlowId, now: Instant) -> bool {
+        let of_tenant = self.by_tenant.get(tenant).copied().unwrap_or(0);
+        self.total < self.most / 2
+            && self.in_flow(flow) == 0
+            && of_tenant < self.tenants.recent(tenant, now).0
     }
 
     fn in_flow(&self, flow: FlowId) -> u32 {
@@ -187,13 +208,24 @@ impl Prefetched {
 
     /// How many of a flow may wait: as many as it sent in a short while.
     fn share(&self, flow: FlowId, now: Instant) -> u32 {
-        self.pace.recent(flow, now).0.min(self.most / 2)
+        self.pace.recent(&flow, now).0.min(self.most / 2)
     }
 
-    fn keep(&mut self, flow: FlowId, count: u32) {
+    fn keep(&mut self, tenant: &Tenant, flow: FlowId, count: u32) {
         if count > 0 {
             self.total += count;
             *self.by_flow.entry(flow).or_default() += count;
+            *self.by_tenant.entry(tenant.clone()).or_default() += count;
+        }
+    }
+}
+
+/// Counts one less; what is not counted any more leaves no entry behind.
+fn lower<K: Eq + Hash>(counts: &mut HashMap<K, u32>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }

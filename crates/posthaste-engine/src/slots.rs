@@ -61,7 +61,7 @@ pub(crate) enum Hold {
     /// It is sent at once.
     Slot(Slot),
     /// It waits in memory.
-    Prefetched { flow: FlowId, bytes: usize },
+    Prefetched { tenant: Tenant, flow: FlowId, bytes: usize },
 }
 
 impl Hold {
@@ -153,10 +153,10 @@ impl NodeSlots {
         let (flow, instant) = (bucket.flow, Instant::now());
         let reserved = match backlog {
             Some(Backlog::Many) => false,
-            Some(Backlog::Few) => inner.prefetched.reserve_behind(flow, bytes, instant),
-            None => inner.prefetched.reserve(flow, bytes, instant),
+            Some(Backlog::Few) => inner.prefetched.reserve_behind(tenant, flow, bytes, instant),
+            None => inner.prefetched.reserve(tenant, flow, bytes, instant),
         };
-        if reserved { Hold::Prefetched { flow, bytes } } else { Hold::No }
+        if reserved { Hold::Prefetched { tenant: tenant.clone(), flow, bytes } } else { Hold::No }
     }
 
     /// Gives back what was taken for a notification that is not sent.
@@ -164,8 +164,8 @@ impl NodeSlots {
         match hold {
             Hold::No => {}
             Hold::Slot(slot) => self.free(&Held::Slot(slot.clone())),
-            Hold::Prefetched { flow, bytes } => {
-                self.lock().prefetched.cancel(*flow, *bytes);
+            Hold::Prefetched { tenant, flow, bytes } => {
+                self.lock().prefetched.cancel(tenant, *flow, *bytes);
                 self.freed.notify_one();
             }
         }
@@ -207,7 +207,7 @@ impl NodeSlots {
         let mut inner = self.lock();
         inner.give_back(held);
         let (Held::Slot(slot) | Held::Paused(slot)) = held;
-        inner.prefetched.sent(slot.flow, bytes, Instant::now());
+        inner.prefetched.sent(&slot.tenant, slot.flow, bytes, Instant::now());
         inner.unrecorded += 1;
         drop(inner);
         self.deal_now.notify_one();
@@ -272,8 +272,11 @@ impl NodeSlots {
             let jobs = inner.prefetched.pop(bucket, slots);
             slots -= u32::try_from(jobs.len()).expect("no more than the limit");
             let in_store = inner.in_store.contains_key(&bucket);
-            let ahead =
-                if in_store { inner.prefetched.reserve_ahead(bucket.flow, most_ahead, instant) } else { 0 };
+            let ahead = if in_store {
+                inner.prefetched.reserve_ahead(&slot.tenant, bucket.flow, most_ahead, instant)
+            } else {
+                0
+            };
             most_ahead -= ahead;
             let claims = in_store && slots + ahead > 0;
             if !claims {
@@ -303,7 +306,7 @@ impl NodeSlots {
         let later = jobs.split_off(jobs.len().min(claim.slots as usize));
         inner.slots.give_back(&claim.slot, claim.slots.saturating_sub(filled));
         for _ in later.len()..claim.ahead as usize {
-            inner.prefetched.cancel(bucket.flow, 0);
+            inner.prefetched.cancel(&claim.slot.tenant, bucket.flow, 0);
         }
         let full = filled >= claim.limit();
         let too_large =

@@ -1,23 +1,23 @@
-//! How fast each flow sends: the number of its sends in the last moments.
+//! How fast each flow, or each tenant, sends: the number of its sends in the last moments.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
-use posthaste_core::flow::FlowId;
 use tokio::time::Instant;
 
-/// The stretch of time in which the sends of a flow are counted.
+/// The stretch of time in which sends are counted.
 pub(super) const WINDOW: Duration = Duration::from_millis(250);
-/// The most flows whose sends are counted; beyond it all are forgotten and counted anew.
-const MOST_FLOWS: usize = 10_000;
+/// The most flows or tenants whose sends are counted; beyond it all are forgotten and counted anew.
+const MOST: usize = 10_000;
 
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct Pace<K> {
     began: Instant,
-    flows: HashMap<FlowId, Sends>,
+    sends: HashMap<K, Sends>,
 }
 
-/// The sends of a flow in one window, and in the one before.
+/// The sends in one window, and in the one before.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sends {
     window: u128,
@@ -27,33 +27,36 @@ struct Sends {
     bytes: usize,
 }
 
-impl Pace {
+impl<K: Eq + Hash + Clone> Pace<K> {
     pub(super) fn new(now: Instant) -> Self {
-        Self { began: now, flows: HashMap::new() }
+        Self { began: now, sends: HashMap::new() }
     }
 
-    /// A send of the flow ended.
-    pub(super) fn sent(&mut self, flow: FlowId, bytes: usize, now: Instant) {
-        if self.flows.len() >= MOST_FLOWS {
-            self.flows.clear();
-        }
+    /// A send ended.
+    pub(super) fn sent(&mut self, key: &K, bytes: usize, now: Instant) {
         let window = self.window(now);
-        let sends = self.flows.entry(flow).or_default();
+        if !self.sends.contains_key(key) {
+            if self.sends.len() >= MOST {
+                self.sends.clear();
+            }
+            self.sends.insert(key.clone(), Sends::default());
+        }
+        let Some(sends) = self.sends.get_mut(key) else { return };
         *sends = sends.at(window);
         sends.now = sends.now.saturating_add(1);
         sends.bytes = bytes;
     }
 
     /// How many sends ended in a short while, and how large the next ones are expected to be.
-    pub(super) fn recent(&self, flow: FlowId, now: Instant) -> (u32, usize) {
-        let Some(sends) = self.flows.get(&flow) else { return (0, 0) };
+    pub(super) fn recent(&self, key: &K, now: Instant) -> (u32, usize) {
+        let Some(sends) = self.sends.get(key) else { return (0, 0) };
         let sends = sends.at(self.window(now));
         (sends.now.max(sends.before), sends.bytes)
     }
 
-    /// The next ones of the flow are expected to be at least that large.
-    pub(super) fn expect_bytes(&mut self, flow: FlowId, bytes: usize) {
-        if let Some(sends) = self.flows.get_mut(&flow) {
+    /// The next ones are expected to be at least that large.
+    pub(super) fn expect_bytes(&mut self, key: &K, bytes: usize) {
+        if let Some(sends) = self.sends.get_mut(key) {
             sends.bytes = sends.bytes.max(bytes);
         }
     }
@@ -90,7 +93,7 @@ mod tests {
             let (mut now, mut made) = (begin, vec![]);
             for (flow, millis) in sends {
                 now += Duration::from_millis(millis);
-                pace.sent(FlowId(flow), 10, now);
+                pace.sent(&flow, 10, now);
                 made.push((flow, now));
                 let window = |at: Instant| (at - begin).as_millis() / WINDOW.as_millis();
                 for flow in 0..3 {
@@ -99,10 +102,10 @@ mod tests {
                     };
                     let last = window(now);
                     let expected = of(last).max(if last == 0 { 0 } else { of(last - 1) });
-                    prop_assert_eq!(pace.recent(FlowId(flow), now).0 as usize, expected);
+                    prop_assert_eq!(pace.recent(&flow, now).0 as usize, expected);
                 }
             }
-            prop_assert_eq!(pace.recent(FlowId(0), now + WINDOW * 2).0, 0, "one that stands still has none");
+            prop_assert_eq!(pace.recent(&0, now + WINDOW * 2).0, 0, "one that stands still has none");
         }
     }
 }

@@ -16,6 +16,10 @@ use crate::store::Progress;
 
 const ONE: FlowId = FlowId(1);
 
+fn acme() -> Tenant {
+    "acme".parse().unwrap()
+}
+
 /// A claimed notification of that flow.
 pub(crate) fn job(flow: FlowId, number: u128) -> Job {
     let now = Timestamp::from_micros(0);
@@ -51,7 +55,7 @@ pub(crate) fn job(flow: FlowId, number: u128) -> Job {
 /// One whose flow has just sent so many.
 fn moved(count: u32, now: Instant) -> Prefetched {
     let mut prefetched = Prefetched::new(256, now);
-    (0..count).for_each(|_| prefetched.sent(ONE, 1_000, now));
+    (0..count).for_each(|_| prefetched.sent(&acme(), ONE, 1_000, now));
     prefetched
 }
 
@@ -59,12 +63,18 @@ fn moved(count: u32, now: Instant) -> Prefetched {
 fn a_flow_has_as_much_room_as_it_sent_in_a_short_while() {
     let now = Instant::now();
     let mut prefetched = moved(3, now);
-    assert!((0..3).all(|_| prefetched.reserve(ONE, 10, now)) && !prefetched.reserve(ONE, 10, now));
-    assert!(!prefetched.reserve(FlowId(2), 10, now), "this one has not sent");
-    prefetched.cancel(ONE, 10);
-    assert!(prefetched.reserve(ONE, 10, now + WINDOW), "the window before still counts");
-    prefetched.cancel(ONE, 10);
-    assert!(!prefetched.reserve(ONE, 10, now + WINDOW * 2), "it has stopped");
+    assert!(
+        (0..3).all(|_| prefetched.reserve(&acme(), ONE, 10, now))
+            && !prefetched.reserve(&acme(), ONE, 10, now)
+    );
+    assert!(
+        !prefetched.reserve(&acme(), FlowId(2), 10, now),
+        "this one has not sent, and three of its tenant wait"
+    );
+    prefetched.cancel(&acme(), ONE, 10);
+    assert!(prefetched.reserve(&acme(), ONE, 10, now + WINDOW), "the window before still counts");
+    prefetched.cancel(&acme(), ONE, 10);
+    assert!(!prefetched.reserve(&acme(), ONE, 10, now + WINDOW * 2), "it has stopped");
     assert_eq!((prefetched.len(), prefetched.bytes), (2, 20));
 }
 
@@ -72,22 +82,45 @@ fn a_flow_has_as_much_room_as_it_sent_in_a_short_while() {
 fn one_flow_has_half_at_most_and_bytes_are_bounded() {
     let now = Instant::now();
     let mut prefetched = moved(100_000, now);
-    assert_eq!(prefetched.reserve_ahead(ONE, 100_000, now), 2_048);
-    assert_eq!(prefetched.reserve_ahead(ONE, 100_000, now), 0);
+    assert_eq!(prefetched.reserve_ahead(&acme(), ONE, 100_000, now), 2_048);
+    assert_eq!(prefetched.reserve_ahead(&acme(), ONE, 100_000, now), 0);
     let mut prefetched = moved(100_000, now);
-    assert!(!prefetched.reserve(ONE, MOST_BYTES + 1, now) && prefetched.reserve(ONE, MOST_BYTES, now));
-    assert_eq!(prefetched.reserve_ahead(ONE, 100, now), 0, "no bytes are left");
+    assert!(
+        !prefetched.reserve(&acme(), ONE, MOST_BYTES + 1, now)
+            && prefetched.reserve(&acme(), ONE, MOST_BYTES, now)
+    );
+    assert_eq!(prefetched.reserve_ahead(&acme(), ONE, 100, now), 0, "no bytes are left");
 }
 
 #[test]
 fn rows_are_claimed_ahead_once_half_of_the_room_is_free() {
     let now = Instant::now();
     let mut prefetched = moved(100, now);
-    assert_eq!(prefetched.reserve_ahead(ONE, 500, now), 100);
-    (0..50).for_each(|_| prefetched.cancel(ONE, 0));
-    assert_eq!(prefetched.reserve_ahead(ONE, 500, now), 0);
-    prefetched.cancel(ONE, 0);
-    assert_eq!(prefetched.reserve_ahead(ONE, 500, now), 51);
+    assert_eq!(prefetched.reserve_ahead(&acme(), ONE, 500, now), 100);
+    (0..50).for_each(|_| prefetched.cancel(&acme(), ONE, 0));
+    assert_eq!(prefetched.reserve_ahead(&acme(), ONE, 500, now), 0);
+    prefetched.cancel(&acme(), ONE, 0);
+    assert_eq!(prefetched.reserve_ahead(&acme(), ONE, 500, now), 51);
+}
+
+#[test]
+fn flows_that_have_not_sent_have_room_for_one_while_their_tenant_sends() {
+    let now = Instant::now();
+    let mut prefetched = moved(10, now);
+    let of = |flow: i64| FlowId(100 + flow);
+    let took = (0..20).filter(|flow| prefetched.reserve(&acme(), of(*flow), 1, now)).count();
+    assert_eq!(took, 10, "as many as the tenant sent");
+    prefetched.cancel(&acme(), of(3), 1);
+    assert!(!prefetched.reserve(&acme(), of(4), 1, now), "this flow has one");
+    assert!(prefetched.reserve(&acme(), of(3), 1, now));
+    let other: Tenant = "other".parse().unwrap();
+    assert!(!prefetched.reserve(&other, of(30), 1, now), "this tenant has not sent");
+    (0..10).for_each(|flow| prefetched.cancel(&acme(), of(flow), 1));
+    assert!(prefetched.by_tenant.is_empty());
+    assert!(!prefetched.reserve(&acme(), of(0), 1, now + WINDOW * 2), "the tenant has stopped");
+    let mut prefetched = moved(100_000, now);
+    let took = (0..4_096).filter(|flow| prefetched.reserve(&acme(), of(*flow), 1, now)).count();
+    assert_eq!(took, 2_048, "half of the room is kept for flows that send");
 }
 
 #[derive(Debug, Clone)]
@@ -132,29 +165,29 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Sent(flow) => prefetched.sent(FlowId(flow), 100, now),
+                Step::Sent(flow) => prefetched.sent(&acme(), FlowId(flow), 100, now),
                 Step::Arrive(flow, behind) => {
                     number += 1;
                     let new = job(FlowId(flow), number);
                     let bytes = new.bytes();
                     let line = &mut lines[flow as usize];
-                    if behind && prefetched.reserve_behind(FlowId(flow), bytes, now) {
+                    if behind && prefetched.reserve_behind(&acme(), FlowId(flow), bytes, now) {
                         prefetched.push_behind(new, now);
                         line.1.push((number, now));
-                    } else if !behind && prefetched.reserve(FlowId(flow), bytes, now) {
+                    } else if !behind && prefetched.reserve(&acme(), FlowId(flow), bytes, now) {
                         prefetched.push(new, now);
                         line.0.push((number, now));
                     }
                 }
                 Step::Ahead(flow, asked, came) => {
-                    let room = prefetched.reserve_ahead(FlowId(flow), asked, now);
+                    let room = prefetched.reserve_ahead(&acme(), FlowId(flow), asked, now);
                     prop_assert!(room <= asked);
                     for _ in 0..came.min(room) {
                         number += 1;
                         prop_assert!(prefetched.push_ahead(job(FlowId(flow), number), now).is_none());
                         lines[flow as usize].0.push((number, now));
                     }
-                    (came.min(room)..room).for_each(|_| prefetched.cancel(FlowId(flow), 0));
+                    (came.min(room)..room).for_each(|_| prefetched.cancel(&acme(), FlowId(flow), 0));
                 }
                 Step::Join(flow) => {
                     prefetched.join(bucket(flow));
