@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::engine::Shared;
 use crate::expire::end;
 use crate::journal;
-use crate::store::{Act, Change, Overdue, Result, Seen};
+use crate::store::{Act, Change, DueCursor, Overdue, Result, Seen};
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
         let overdue = now.earlier(shared.settings.sweep);
         let page = shared.store.overdue(overdue, overdue, after, shared.settings.batch).await?;
         let full = page.len() == shared.settings.batch;
-        after = page.last().map(|row| (row.due, row.notification.id));
+        after = page.last().map(|row| DueCursor { due: row.due, id: row.notification.id });
         let burials: Vec<(&Overdue, Change)> =
             page.iter().filter_map(|row| burial(shared, row, now).map(|change| (row, change))).collect();
         if !burials.is_empty() {

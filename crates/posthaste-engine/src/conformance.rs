@@ -11,19 +11,13 @@ use std::sync::Arc;
 
 use crate::store::{Store, StoreError};
 
-mod accepting;
-mod acting;
-mod acts_table;
-mod burying;
-mod claiming;
-mod counting;
-mod keys;
+mod acts;
 mod nodes;
+mod queue;
 pub mod random;
-mod reading;
+mod reads;
 mod scene;
 mod settings;
-mod settling;
 mod waking;
 
 /// A sentence that is true of every store.
@@ -79,25 +73,18 @@ macro_rules! list {
 }
 use list;
 
-/// Every promise, by subject.
-const SUBJECTS: &[&[Promise]] = &[
-    accepting::PROMISES,
-    keys::PROMISES,
-    claiming::PROMISES,
-    settling::PROMISES,
-    burying::PROMISES,
-    nodes::PROMISES,
-    waking::PROMISES,
-    acts_table::PROMISES,
-    acting::PROMISES,
-    settings::PROMISES,
-    reading::PROMISES,
-    counting::PROMISES,
+/// Every promise, by slice and subject.
+const SLICES: &[&[&[Promise]]] = &[
+    queue::SUBJECTS,
+    &[nodes::PROMISES, waking::PROMISES],
+    acts::SUBJECTS,
+    &[settings::PROMISES],
+    reads::SUBJECTS,
 ];
 
 /// Every promise there is.
 pub fn promises() -> impl Iterator<Item = Promise> {
-    SUBJECTS.iter().flat_map(|subject| subject.iter().copied())
+    SLICES.iter().copied().flatten().copied().flatten().copied()
 }
 
 /// Shows every promise on a store of its own, and tells which were broken and how.

@@ -189,8 +189,8 @@ impl Engine {
     pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
         let settings = settings.within_bounds();
         let asked = node::instant(&*parts.clock);
-        let (id, now) = parts.store.join(&settings.name, settings.hold, parts.clock.now()).await?;
-        let node = Node::joined(parts.clock, id, now, asked, settings.hold);
+        let joined = parts.store.join(settings.name.clone(), settings.hold, parts.clock.now()).await?;
+        let node = Node::joined(parts.clock, joined.node, joined.now, asked, settings.hold);
         let policies = Policies::load(parts.policies, &*parts.store).await?;
         let (inbox, arrivals) = mpsc::channel(INBOX);
         let (jobs, to_send) = mpsc::unbounded_channel();

@@ -35,8 +35,11 @@ async fn expire(shared: &Shared) -> Result<Option<Timestamp>> {
         let expiring = shared.store.expiring(now, shared.settings.batch).await?;
         let full = expiring.rows.len() == shared.settings.batch;
         let mut any = expiring.rows.is_empty();
-        let changes: Vec<Change> =
-            expiring.rows.into_iter().map(|(id, seen)| Change { id, seen, act: Act::Expire }).collect();
+        let changes: Vec<Change> = expiring
+            .rows
+            .into_iter()
+            .map(|row| Change { id: row.id, seen: row.seen, act: Act::Expire })
+            .collect();
         if !changes.is_empty() {
             let ids: Vec<NotificationId> = changes.iter().map(|change| change.id).collect();
             let made = end(shared, changes, State::Expired, now).await?;

@@ -78,9 +78,9 @@ impl Heartbeats {
 async fn rejoin(shared: &Shared) -> Result<()> {
     let asked = shared.node.instant();
     let hold = shared.settings.hold;
-    let (id, now) = shared.store.join(&shared.settings.name, hold, shared.node.now()).await?;
-    tracing::warn!(was = %shared.node.id(), node = %id, "this node was declared dead and joined again");
-    shared.node.rejoined(id, now, asked, hold);
+    let joined = shared.store.join(shared.settings.name.clone(), hold, shared.node.now()).await?;
+    tracing::warn!(was = %shared.node.id(), node = %joined.node, "this node was declared dead and joined again");
+    shared.node.rejoined(joined.node, joined.now, asked, hold);
     // Claims of the dead node came back empty although rows may be due.
     shared.sweep.ask();
     Ok(())

@@ -134,8 +134,8 @@ async fn at(time: Option<Instant>) {
 
 async fn ready(shared: &Shared, buckets: Vec<Bucket>) -> Result<()> {
     let flows: BTreeSet<FlowId> = buckets.iter().map(|bucket| bucket.flow).collect();
-    let known: BTreeMap<FlowId, FlowKey> =
-        shared.store.flows(flows.into_iter().collect()).await?.into_iter().collect();
+    let known = shared.store.flows(flows.into_iter().collect()).await?;
+    let known: BTreeMap<FlowId, FlowKey> = known.into_iter().map(|flow| (flow.id, flow.key)).collect();
     let named = buckets.iter().filter_map(|bucket| Some((&known.get(&bucket.flow)?.tenant, *bucket)));
     shared.slots.ready(named);
     Ok(())

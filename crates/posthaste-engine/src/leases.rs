@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::engine::{Engine, Shared};
 use crate::planted::Planted;
-use crate::store::Result;
+use crate::store::{Held, Result};
 
 /// The number of heartbeats between two comparisons.
 const BEATS: u32 = 4;
@@ -68,13 +68,9 @@ impl Leases {
     }
 
     /// Adds those of the rows that this node does not know of.
-    fn add_unknown(
-        &self,
-        held: &[(NotificationId, Fence)],
-        unknown: &mut BTreeMap<Fence, Vec<NotificationId>>,
-    ) {
+    fn add_unknown(&self, held: &[Held], unknown: &mut BTreeMap<Fence, Vec<NotificationId>>) {
         let known = self.lock();
-        for (id, fence) in held {
+        for Held { id, fence } in held {
             if !known.rows.contains(&(*id, *fence)) && !known.asked.contains(fence) {
                 unknown.entry(*fence).or_default().push(*id);
             }
@@ -129,7 +125,7 @@ async fn compare(shared: &Shared) -> Result<()> {
         // counted: it is not held under that grant any more.
         shared.leases.add_unknown(&held, &mut unknown);
         match held.last() {
-            Some((last, _)) if held.len() == PAGE => after = Some(*last),
+            Some(last) if held.len() == PAGE => after = Some(last.id),
             _ => break,
         }
     }

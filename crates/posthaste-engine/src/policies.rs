@@ -8,8 +8,7 @@ use posthaste_core::fields::BadField;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::policy::{Policy, PolicyLayer, PolicySet, Scope, Source};
 
-use crate::settings::Kept;
-use crate::store::{Result, Store};
+use crate::store::{Result, Settings, Store};
 
 /// What the names of policy settings in the store begin with; the scope follows.
 pub const PREFIX: &str = "policy:";
@@ -27,7 +26,7 @@ pub struct Policies {
 /// What one version of the settings makes of the policies.
 #[derive(Debug)]
 struct Snapshot {
-    kept: Arc<Kept>,
+    kept: Arc<Settings>,
     set: PolicySet,
     resolved: RwLock<Resolved>,
 }
@@ -71,7 +70,7 @@ impl Resolved {
 impl Policies {
     /// Reads what the store has.
     pub(crate) async fn load(file: PolicySet, store: &dyn Store) -> Result<Self> {
-        let kept = Kept::read(store, None).await?.unwrap_or_default();
+        let kept = store.settings(None).await?.unwrap_or_default();
         let current = RwLock::new(Snapshot::new(&file, kept));
         Ok(Self { file, current })
     }
@@ -104,14 +103,14 @@ impl Policies {
     }
 
     /// Every setting of the store that these policies were read from.
-    pub(crate) fn kept(&self) -> Arc<Kept> {
+    pub(crate) fn kept(&self) -> Arc<Settings> {
         self.snapshot().kept.clone()
     }
 
     /// Takes over what the store has that is new.
     pub(crate) async fn refresh(&self, store: &dyn Store) -> Result<()> {
         let known = self.snapshot().kept.version;
-        let Some(kept) = Kept::read(store, Some(known)).await? else { return Ok(()) };
+        let Some(kept) = store.settings(Some(known)).await? else { return Ok(()) };
         let fresh = Snapshot::new(&self.file, kept);
         let mut current = self.current.write().expect("no code panics while it replaces the policies");
         // Two refreshes can overtake each other; the older answer must not undo the newer one.
@@ -129,7 +128,7 @@ impl Policies {
 impl Snapshot {
     /// A setting that cannot be understood leaves its scope as the file has it: it was checked when it was put, so only
     /// a newer version can have written it.
-    fn new(file: &PolicySet, kept: Kept) -> Self {
+    fn new(file: &PolicySet, kept: Settings) -> Self {
         let mut set = file.clone();
         for (name, value) in &kept.values {
             let Some(scope) = name.strip_prefix(PREFIX) else { continue };

@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::id::NotificationId;
 use posthaste_core::time::Timestamp;
 
 use crate::engine::Shared;
-use crate::store::{Result, Wakes};
+use crate::store::{DueCursor, Result, Wakes};
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -16,9 +15,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const PAGE: usize = 5_000;
 /// The most waves that are read beside each other. Beyond it the sweep finds the rest.
 const MOST_BEHIND: usize = 16;
-
-/// Everything up to this row was seen.
-type Cursor = (Timestamp, NotificationId);
 
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -39,22 +35,23 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// How far the loop has looked. Where more becomes due at once than a page holds, the rest is read page by page beside what
 /// becomes due later: a wave of one tenant's retries does not make others' late.
 struct Rounds {
-    after: Cursor,
+    /// Everything up to this place was seen.
+    after: DueCursor,
     /// What was not read to its end, and until when it was due.
-    behind: VecDeque<(Cursor, Timestamp)>,
+    behind: VecDeque<(DueCursor, Timestamp)>,
 }
 
 impl Rounds {
     /// What was due before is found by the first sweep.
     fn new(now: Timestamp) -> Self {
-        Self { after: (now, NotificationId::LAST), behind: VecDeque::new() }
+        Self { after: DueCursor::after_all_at(now), behind: VecDeque::new() }
     }
 
     /// Announces what became due since the last look and a page of what is behind; returns when the next row becomes due.
     async fn look(&mut self, shared: &Shared) -> Result<Option<Timestamp>> {
         let until = shared.node.now();
         let wakes = page(shared, self.after, until).await?;
-        self.after = (until, NotificationId::LAST);
+        self.after = DueCursor::after_all_at(until);
         if let Some(cursor) = wakes.more {
             self.behind.push_back((cursor, until));
             if self.behind.len() > MOST_BEHIND {
@@ -71,8 +68,8 @@ impl Rounds {
     }
 }
 
-async fn page(shared: &Shared, after: Cursor, until: Timestamp) -> Result<Wakes> {
+async fn page(shared: &Shared, after: DueCursor, until: Timestamp) -> Result<Wakes> {
     let wakes = shared.store.wakes(after, until, PAGE).await?;
-    shared.slots.ready(wakes.buckets.iter().map(|(bucket, tenant)| (tenant, *bucket)));
+    shared.slots.ready(wakes.buckets.iter().map(|woken| (&woken.tenant, woken.bucket)));
     Ok(wakes)
 }

@@ -20,7 +20,7 @@ use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Arrival, Ending, Job, Next, Request, Settlement, Store};
+use posthaste_engine::store::{Arrival, Ending, Job, Next, Nodes, Queue, Request, Settlement, Store};
 use posthaste_store::sqlite::{Options, SqliteStore, Synchronous};
 use rusqlite::params;
 
@@ -196,7 +196,7 @@ impl Side {
         let fast = Options { synchronous: Synchronous::Off, unsafe_durability: true, ..Options::default() };
         let store = SqliteStore::open(&path, fast)?;
         let numbers = store.intern(keys.clone()).await?;
-        let (node, _) = store.join("fill", Duration::from_secs(3600), clock(0)).await?;
+        let node = store.join("fill".to_owned(), Duration::from_secs(3600), clock(0)).await?.node;
         let mut side = Self {
             name: name.to_owned(),
             store,
@@ -218,7 +218,8 @@ impl Side {
         ));
         side.store = SqliteStore::open(&path, Options::default())?;
         std::fs::remove_file(directory.join("none"))?;
-        side.node = side.store.join("bench", Duration::from_secs(3600), clock(side.made)).await?.0;
+        side.node =
+            side.store.join("bench".to_owned(), Duration::from_secs(3600), clock(side.made)).await?.node;
         Ok(side)
     }
 

@@ -9,16 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use deadpool_postgres::Pool;
-use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
-use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Fence, Lease, NodeId};
-use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{
-    Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Durability,
-    Expiring, Facts, Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled,
-    Settlement, Stats, Store, View, Waiting, Wakes,
-};
+use posthaste_engine::store::{Alone, Durability, Listener, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use self::connect::{PostgresOptions, Time, without_password};
@@ -52,6 +44,7 @@ mod nodes;
 pub mod own;
 mod planted;
 mod probe;
+mod queue;
 mod reads;
 mod refusal;
 mod rows;
@@ -61,7 +54,7 @@ mod settle;
 mod stats;
 mod tls;
 mod tx;
-mod wake;
+mod waking;
 
 /// How often a transaction that had to give way to another one is tried.
 const TRIES: usize = 5;
@@ -103,7 +96,7 @@ pub struct PostgresStore {
 /// Runs something in a transaction of its own, again where the server chose it to give way.
 macro_rules! transact {
     ($store:expr, $tx:ident => $run:expr) => {
-        transact!($store, tx, $store.longest, $tx => $run)
+        $crate::postgres::transact!($store, tx, $store.longest, $tx => $run)
     };
     ($store:expr, $open:ident, $limit:expr, $tx:ident => $run:expr) => {{
         let mut tries = 1;
@@ -113,7 +106,7 @@ macro_rules! transact {
             let answer = tokio::time::timeout($limit, $run).await;
             let answer = answer.unwrap_or_else(|_| Err($store.silent()));
             match $tx.end(answer).await {
-                Err(fault) if fault.gave_way() && tries < TRIES => tries += 1,
+                Err(fault) if fault.gave_way() && tries < $crate::postgres::TRIES => tries += 1,
                 done => break done,
             }
         }
@@ -123,23 +116,25 @@ macro_rules! transact {
 /// Runs something that a heartbeat waits for: it is not given the time in which the node's leases would end.
 macro_rules! prompt {
     ($store:expr, $open:ident, $tx:ident => $run:expr) => {
-        transact!($store, $open, $store.longest.min(PROMPT), $tx => $run)
+        $crate::postgres::transact!($store, $open, $store.longest.min($crate::postgres::PROMPT), $tx => $run)
     };
 }
 
 /// Looks at something by its key, in a transaction of its own, beside those that work.
 macro_rules! look {
     ($store:expr, $tx:ident => $run:expr) => {
-        transact!($store, look_tx, $store.longest, $tx => $run)
+        $crate::postgres::transact!($store, look_tx, $store.longest, $tx => $run)
     };
 }
 
 /// The same for lists and figures.
 macro_rules! list {
     ($store:expr, $tx:ident => $run:expr) => {
-        transact!($store, list_tx, $store.longest, $tx => $run)
+        $crate::postgres::transact!($store, list_tx, $store.longest, $tx => $run)
     };
 }
+
+use {list, look, prompt, transact};
 
 impl PostgresStore {
     /// Connects to the database that the URL names, and brings its schema up to date if that is allowed.
@@ -233,7 +228,7 @@ impl PostgresStore {
 
     /// The first counter that differs from a recount of the rows, in words; none if all are right.
     #[cfg(feature = "planted")]
-    pub async fn recount(&self) -> Result<Option<String>> {
+    pub async fn recount(&self) -> posthaste_engine::store::Result<Option<String>> {
         Ok(look!(self, tx => counters::recount(&tx))?)
     }
 }
@@ -244,203 +239,7 @@ impl Store for PostgresStore {
         true
     }
 
-    async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
-        Ok(transact!(self, tx => nodes::join(&tx, name, hold, self.time(now)))?)
-    }
-
-    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
-        Ok(prompt!(self, pulse_tx, tx => nodes::heartbeat(&tx, node, hold, self.time(now)))?)
-    }
-
-    async fn leave(&self, node: NodeId) -> Result<()> {
-        Ok(transact!(self, tx => nodes::leave(&tx, node))?)
-    }
-
-    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
-        Ok(prompt!(self, tx, tx => nodes::reclaim(&tx, node, limit, self.time(now)))?)
-    }
-
-    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
-        Ok(list!(self, tx => nodes::nodes(&tx, self.time(now)))?)
-    }
-
     fn listen(&self) -> Box<dyn Listener> {
         if self.sessions { Box::new(Ear::new(self.way.clone())) } else { Box::new(Alone) }
-    }
-
-    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()> {
-        Ok(transact!(self, tx => news::tell(&tx, &self.way.channel, from, &due))?)
-    }
-
-    async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
-        if let Some(known) = self.flows.numbers(&flows) {
-            return Ok(known);
-        }
-        Ok(transact!(self, tx => self.flows.intern(&tx, &flows))?)
-    }
-
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
-        let keyed = requests.iter().any(|request| request.idempotency.is_some());
-        if keyed && !self.days.ready(now) {
-            transact!(self, tx => self.days.turn(&tx, now))?;
-        }
-        Ok(transact!(self, tx => accept::accept(&tx, &self.flows, &self.days, &requests, now))?)
-    }
-
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
-        let (mut all, mut quotas) = (Claimed::default(), quotas);
-        // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
-        // rows are leased by then, so each turn has fewer of them.
-        while !quotas.is_empty() {
-            let (claimed, lost) = transact!(self, tx => claim::claim(&tx, &self.flows, &quotas, lease, now))?;
-            all.jobs.extend(claimed.jobs);
-            all.set_aside.extend(claimed.set_aside);
-            quotas = lost;
-        }
-        Ok(all)
-    }
-
-    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
-        Ok(transact!(self, tx => settle::settle(&tx, &batch, now))?)
-    }
-
-    async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
-        Ok(transact!(self, tx => claim::release(&tx, lease, only.as_deref()))?)
-    }
-
-    async fn held(
-        &self,
-        node: NodeId,
-        after: Option<NotificationId>,
-        limit: usize,
-    ) -> Result<Vec<(NotificationId, Fence)>> {
-        Ok(transact!(self, tx => claim::held(&tx, node, after, limit))?)
-    }
-
-    async fn idempotent(
-        &self,
-        tenant: Tenant,
-        key: String,
-        now: Timestamp,
-    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
-        Ok(look!(self, tx => idempotency::known(&tx, tenant.as_str(), &key, now))?)
-    }
-
-    async fn wakes(
-        &self,
-        after: (Timestamp, NotificationId),
-        until: Timestamp,
-        limit: usize,
-    ) -> Result<Wakes> {
-        Ok(transact!(self, tx => wake::wakes(&tx, after, until, limit))?)
-    }
-
-    async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
-        Ok(transact!(self, tx => wake::expiring(&tx, until, limit))?)
-    }
-
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
-        Ok(transact!(self, tx => wake::buckets(&tx, after, limit))?)
-    }
-
-    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
-        if let Some(known) = self.flows.remembered(&flows) {
-            return Ok(known);
-        }
-        let found = transact!(self, tx => self.flows.keys(&tx, flows.iter().copied()))?;
-        let mut found: Vec<(FlowId, FlowKey)> =
-            found.into_iter().map(|(flow, key)| (flow, (*key).clone())).collect();
-        found.sort_unstable_by_key(|(flow, _)| *flow);
-        Ok(found)
-    }
-
-    async fn overdue(
-        &self,
-        due_before: Timestamp,
-        first_due_before: Timestamp,
-        after: Option<(Timestamp, NotificationId)>,
-        limit: usize,
-    ) -> Result<Vec<Overdue>> {
-        Ok(transact!(
-            self,
-            tx => wake::overdue(&tx, &self.flows, due_before, first_due_before, after, limit)
-        )?)
-    }
-
-    async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
-        Ok(look!(self, tx => reads::facts(&tx, &self.flows, &ids))?)
-    }
-
-    async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
-        Ok(look!(self, tx => reads::notification_of(&tx, dead_letter))?)
-    }
-
-    async fn transition(
-        &self,
-        changes: Vec<Change>,
-        audit: Option<Audit>,
-        now: Timestamp,
-    ) -> Result<Vec<bool>> {
-        Ok(transact!(self, tx => acts::transition(&tx, &self.flows, &changes, audit.as_ref(), now))?)
-    }
-
-    async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>> {
-        Ok(prompt!(self, tx, tx => settings::settings(&tx, known))?)
-    }
-
-    async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
-        Ok(transact!(self, tx => settings::put(&tx, &self.way.channel, name, value.as_deref(), &audit))?)
-    }
-
-    async fn get(&self, id: NotificationId) -> Result<Option<View>> {
-        Ok(look!(self, tx => reads::get(&tx, &self.flows, id))?)
-    }
-
-    async fn history(&self, id: NotificationId) -> Result<History> {
-        Ok(look!(self, tx => reads::history(&tx, id))?)
-    }
-
-    async fn page(
-        &self,
-        filter: Filter,
-        before: Option<NotificationId>,
-        limit: usize,
-    ) -> Result<Page<View, NotificationId>> {
-        Ok(list!(self, tx => lists::page(&tx, &self.flows, &filter, before, limit))?)
-    }
-
-    async fn retry_queue(
-        &self,
-        tenant: Option<Tenant>,
-        after: Option<(Timestamp, NotificationId)>,
-        limit: usize,
-    ) -> Result<Page<View, (Timestamp, NotificationId)>> {
-        Ok(list!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
-    }
-
-    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
-        Ok(look!(self, tx => lists::dead_letter(&tx, &self.flows, id))?)
-    }
-
-    async fn dead_letters(
-        &self,
-        filter: DeadLetterFilter,
-        before: Option<DeadLetterId>,
-        limit: usize,
-    ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-        Ok(list!(self, tx => lists::dead_letters(&tx, &self.flows, &filter, before, limit))?)
-    }
-
-    async fn audit(
-        &self,
-        tenant: Option<Tenant>,
-        before: Option<i64>,
-        limit: usize,
-    ) -> Result<Page<AuditRow, i64>> {
-        Ok(list!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
-    }
-
-    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        Ok(list!(self, tx => stats::stats(&tx, tenant.as_ref(), now))?)
     }
 }

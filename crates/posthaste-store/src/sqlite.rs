@@ -7,19 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
-use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Fence, Lease, NodeId};
-use posthaste_core::notification::Tenant;
-use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{
-    Acceptance, Alone, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts,
-    Filter, History, Listener, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
-    Store, View, Waiting, Wakes,
-};
+use posthaste_engine::store::{Result, Store};
 use tokio::sync::{mpsc, watch};
 
 pub use self::open::{OpenError, Options, Synchronous};
@@ -27,7 +17,6 @@ pub use self::open::{OpenError, Options, Synchronous};
 pub use self::planted::Occupied;
 pub use self::planted::Planted;
 
-use self::accept::Incoming;
 use self::checkpoint::Wal;
 use self::fault::gone;
 use self::lock::Lock;
@@ -50,6 +39,7 @@ pub mod migrate;
 mod nodes;
 mod open;
 mod planted;
+mod queue;
 mod readers;
 mod reads;
 mod rows;
@@ -58,7 +48,7 @@ mod settle;
 mod stats;
 #[cfg(test)]
 mod steps;
-mod wake;
+mod waking;
 mod writer;
 
 /// The most commands that wait for the writer, and the most looks that wait for each group of readers; whoever comes then
@@ -246,196 +236,5 @@ impl Store for SqliteStore {
     async fn broken(&self) {
         // Without a thread that could tell, all have ended.
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
-    }
-
-    async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
-        let name = name.to_owned();
-        let node = self.write(1, move |tx| nodes::join(tx, &name, hold, now)).await?;
-        Ok((node, now))
-    }
-
-    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
-        self.write(1, move |tx| nodes::heartbeat(tx, node, hold, now)).await
-    }
-
-    async fn leave(&self, node: NodeId) -> Result<()> {
-        self.write(1, move |tx| nodes::leave(tx, node)).await
-    }
-
-    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
-        self.write(limit, move |tx| nodes::reclaim(tx, node, limit, now)).await
-    }
-
-    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
-        self.list(move |reader| nodes::nodes(&reader.conn, now)).await
-    }
-
-    fn listen(&self) -> Box<dyn Listener> {
-        Box::new(Alone)
-    }
-
-    /// A file has one node, so there is nobody to tell.
-    async fn tell(&self, _: NodeId, _: Vec<Bucket>) -> Result<()> {
-        Ok(())
-    }
-
-    async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
-        let intern =
-            move |tx: &mut Tx<'_>| flows.iter().map(|key| tx.flows.intern(tx.conn, key.clone())).collect();
-        self.write(1, intern).await
-    }
-
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
-        let requests = requests.into_iter().map(Incoming::new).collect::<fault::Result<Vec<_>>>()?;
-        let rows = requests.iter().map(Incoming::rows).sum();
-        self.write(rows, move |tx| accept::accept(tx, &requests, now)).await
-    }
-
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
-        let (mut all, mut quotas) = (Claimed::default(), quotas);
-        // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
-        // rows are leased by then, so each turn has fewer of them.
-        while !quotas.is_empty() {
-            let rows = quotas.iter().fold(0, |rows: usize, quota| rows.saturating_add(quota.limit as usize));
-            let leased = self.write(rows, move |tx| claim::claim(tx, &quotas, lease, now)).await?;
-            quotas = claim::jobs(leased, &mut all)?;
-        }
-        Ok(all)
-    }
-
-    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
-        self.write(batch.len(), move |tx| settle::settle(tx, &batch, now)).await
-    }
-
-    async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
-        let rows = only.as_ref().map_or(1, Vec::len);
-        self.write(rows, move |tx| claim::release(tx, lease, only.as_deref())).await
-    }
-
-    async fn held(
-        &self,
-        node: NodeId,
-        after: Option<NotificationId>,
-        limit: usize,
-    ) -> Result<Vec<(NotificationId, Fence)>> {
-        self.read(move |reader| claim::held(&reader.conn, node, after, limit)).await
-    }
-
-    async fn idempotent(
-        &self,
-        tenant: Tenant,
-        key: String,
-        now: Timestamp,
-    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
-        self.find(move |reader| idempotency::idempotent(&reader.conn, &tenant, &key, now)).await
-    }
-
-    async fn wakes(
-        &self,
-        after: (Timestamp, NotificationId),
-        until: Timestamp,
-        limit: usize,
-    ) -> Result<Wakes> {
-        self.read(move |reader| wake::wakes(&reader.conn, after, until, limit)).await
-    }
-
-    async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
-        self.read(move |reader| wake::expiring(&reader.conn, until, limit)).await
-    }
-
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
-        self.read(move |reader| wake::buckets(&reader.conn, after, limit)).await
-    }
-
-    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
-        self.read(move |reader| reader.flows.known(&reader.conn, flows)).await
-    }
-
-    async fn overdue(
-        &self,
-        due_before: Timestamp,
-        first_due_before: Timestamp,
-        after: Option<(Timestamp, NotificationId)>,
-        limit: usize,
-    ) -> Result<Vec<Overdue>> {
-        self.read(move |reader| wake::overdue(reader, due_before, first_due_before, after, limit)).await
-    }
-
-    async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
-        self.find(move |reader| reads::facts(reader, &ids)).await
-    }
-
-    async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
-        self.find(move |reader| reads::notification_of(&reader.conn, dead_letter)).await
-    }
-
-    async fn transition(
-        &self,
-        changes: Vec<Change>,
-        audit: Option<Audit>,
-        now: Timestamp,
-    ) -> Result<Vec<bool>> {
-        self.write(changes.len(), move |tx| acts::transition(tx, &changes, audit.as_ref(), now)).await
-    }
-
-    async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>> {
-        self.read(move |reader| settings::settings(&reader.conn, known)).await
-    }
-
-    async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
-        let name = name.to_owned();
-        self.write(1, move |tx| settings::put(tx, &name, value.as_deref(), &audit)).await
-    }
-
-    async fn get(&self, id: NotificationId) -> Result<Option<View>> {
-        self.find(move |reader| reads::get(reader, id)).await
-    }
-
-    async fn history(&self, id: NotificationId) -> Result<History> {
-        self.find(move |reader| reads::history(&reader.conn, id)).await
-    }
-
-    async fn page(
-        &self,
-        filter: Filter,
-        before: Option<NotificationId>,
-        limit: usize,
-    ) -> Result<Page<View, NotificationId>> {
-        self.list(move |reader| lists::page(reader, &filter, before, limit)).await
-    }
-
-    async fn retry_queue(
-        &self,
-        tenant: Option<Tenant>,
-        after: Option<(Timestamp, NotificationId)>,
-        limit: usize,
-    ) -> Result<Page<View, (Timestamp, NotificationId)>> {
-        self.list(move |reader| lists::retry_queue(reader, tenant.as_ref(), after, limit)).await
-    }
-
-    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
-        self.find(move |reader| lists::dead_letter(reader, id)).await
-    }
-
-    async fn dead_letters(
-        &self,
-        filter: DeadLetterFilter,
-        before: Option<DeadLetterId>,
-        limit: usize,
-    ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-        self.list(move |reader| lists::dead_letters(reader, &filter, before, limit)).await
-    }
-
-    async fn audit(
-        &self,
-        tenant: Option<Tenant>,
-        before: Option<i64>,
-        limit: usize,
-    ) -> Result<Page<AuditRow, i64>> {
-        self.list(move |reader| lists::audit(reader, tenant.as_ref(), before, limit)).await
-    }
-
-    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        self.list(move |reader| stats::stats(&reader.conn, tenant.as_ref(), now)).await
     }
 }

@@ -14,7 +14,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::engine::Engine;
-use posthaste_engine::settings::Kept;
+use posthaste_engine::store::Settings;
 use serde::{Deserialize, Serialize};
 
 use crate::http::hex;
@@ -156,7 +156,7 @@ impl Keys {
 
     /// Uses the newest settings seen so far: a request may still hold older ones, with a key that has been
     /// revoked since.
-    fn find_kept(&self, kept: &Kept, hash: &Hash) -> Option<Arc<Caller>> {
+    fn find_kept(&self, kept: &Settings, hash: &Hash) -> Option<Arc<Caller>> {
         let cache = self.cache.read().expect("no code panics while it replaces the keys");
         if cache.version >= Some(kept.version) {
             return cache.callers.get(hash).cloned();
@@ -172,7 +172,7 @@ impl Keys {
 }
 
 impl KeyCache {
-    fn of(kept: &Kept) -> Self {
+    fn of(kept: &Settings) -> Self {
         let mut callers = HashMap::new();
         for (id, key) in all(kept) {
             let tenant = key.tenant.as_deref().map(str::parse::<Tenant>).transpose();
@@ -186,7 +186,7 @@ impl KeyCache {
 }
 
 /// All stored keys. An unreadable one is left out.
-pub fn all(kept: &Kept) -> Vec<(KeyId, KeptKey)> {
+pub fn all(kept: &Settings) -> Vec<(KeyId, KeptKey)> {
     let from = kept.values.range(PREFIX.to_owned()..);
     let keys = from.take_while(|(name, _)| name.starts_with(PREFIX));
     keys.filter_map(|(name, value)| {
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     /// The settings of a version, with these keys in force.
-    fn kept(version: i64, keys: &[&str]) -> Kept {
+    fn kept(version: i64, keys: &[&str]) -> Settings {
         let setting = |(number, key): (usize, &&str)| {
             let kept = KeptKey {
                 name: (*key).to_owned(),
@@ -263,13 +263,13 @@ mod tests {
             let id = KeyId::new(Timestamp::from_millis(0), number as u128);
             (format!("{PREFIX}{id}"), serde_json::to_string(&kept).unwrap())
         };
-        Kept { version, values: keys.iter().enumerate().map(setting).collect() }
+        Settings { version, values: keys.iter().enumerate().map(setting).collect() }
     }
 
     #[test]
     fn an_older_look_at_the_settings_brings_no_revoked_key_back() {
         let keys = Keys::new(None).unwrap();
-        let finds = |kept: &Kept, key: &str| keys.find_kept(kept, &hash(key)).is_some();
+        let finds = |kept: &Settings, key: &str| keys.find_kept(kept, &hash(key)).is_some();
         let (before, after) = (kept(1, &["a", "b"]), kept(2, &["b"]));
         assert!(finds(&before, "a") && finds(&before, "b"));
         assert!(!finds(&after, "a") && finds(&after, "b"));

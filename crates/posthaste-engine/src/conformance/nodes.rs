@@ -8,7 +8,7 @@ use posthaste_core::state::{Lane, State};
 
 use super::scene::{Scene, TICK, at, failed_attempt, retry_at};
 use super::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, HistoryEvent, LEVEL, NodeView, Pulse, Settled};
+use crate::store::{Act, Held, HistoryEvent, Joined, LEVEL, NodeView, Pulse, Settled};
 
 pub(super) const PROMISES: &[Promise] = list![
     every_node_has_a_number_of_its_own,
@@ -33,7 +33,7 @@ const HOLD: Duration = Duration::from_secs(30);
 
 impl Scene {
     async fn node(&self) -> Result<NodeId, Broken> {
-        Ok(self.store.join("short", HOLD, at(0)).await?.0)
+        Ok(self.store.join("short".to_owned(), HOLD, at(0)).await?.node)
     }
 
     /// So many notifications held by one grant of the node.
@@ -53,12 +53,12 @@ fn interrupted(second: i64, attempt: u32) -> HistoryEvent {
 }
 
 async fn every_node_has_a_number_of_its_own(scene: Scene) -> Kept {
-    let (first, now) = scene.store.join("a", HOLD, at(5)).await?;
+    let Joined { node: first, now } = scene.store.join("a".to_owned(), HOLD, at(5)).await?;
     same("the time", now, at(5))?;
-    let (second, _) = scene.store.join("a", HOLD, at(5)).await?;
+    let second = scene.store.join("a".to_owned(), HOLD, at(5)).await?.node;
     same("the second counts up", second > first, true)?;
     scene.store.leave(second).await?;
-    let (third, _) = scene.store.join("b", HOLD, at(5)).await?;
+    let third = scene.store.join("b".to_owned(), HOLD, at(5)).await?.node;
     same("a number is given once", third > second, true)
 }
 
@@ -86,7 +86,7 @@ async fn a_heartbeat_never_shortens_a_hold(scene: Scene) -> Kept {
 
 async fn the_nodes_are_told_with_what_each_holds(mut scene: Scene) -> Kept {
     let before = scene.store.nodes(at(0)).await?;
-    let (one, two) = (scene.node().await?, scene.store.join("second", HOLD, at(5)).await?.0);
+    let (one, two) = (scene.node().await?, scene.store.join("second".to_owned(), HOLD, at(5)).await?.node);
     scene.held_by(two, 1, 3).await?;
     scene.held_by(two, 2, 1).await?;
     scene.store.heartbeat(two, HOLD, at(20)).await?;
@@ -121,16 +121,17 @@ async fn what_a_node_holds_is_listed_in_pages(mut scene: Scene) -> Kept {
     scene.waiting().await?;
     all.extend(scene.held_by(node, 1, 2).await?);
     let fences = [9, 9, 1, 1].map(Fence);
-    let mut wanted: Vec<_> = all.iter().map(|one| one.id).zip(fences).collect();
+    let held = |(one, fence): (&Notification, Fence)| Held { id: one.id, fence };
+    let mut wanted: Vec<_> = all.iter().zip(fences).map(held).collect();
     same("what it was given at arrival", scene.store.held(node, None, 99).await?, wanted.clone())?;
     scene.claim(&claimed, Lane::Main, Lease { node, fence: Fence(4) }, at(1)).await?;
-    wanted.insert(2, (claimed.id, Fence(4)));
+    wanted.insert(2, Held { id: claimed.id, fence: Fence(4) });
     same("and what it claimed", scene.store.held(node, None, 99).await?, wanted.clone())?;
     for limit in 1..7 {
         let mut after = None;
         for rows in wanted.chunks(limit) {
             same("a page", scene.store.held(node, after, limit).await?, rows)?;
-            after = rows.last().map(|(id, _)| *id);
+            after = rows.last().map(|row| row.id);
         }
         same("after the last row", scene.store.held(node, after, limit).await?, [])?;
     }

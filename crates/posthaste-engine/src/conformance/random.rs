@@ -7,13 +7,11 @@ use std::sync::Arc;
 
 use self::dump::dump;
 use self::generator::Generator;
-use self::operation::Answer;
-use super::counting::recount;
+use super::reads::recount;
 use crate::store::Store;
 
 mod dump;
 mod generator;
-mod operation;
 
 /// After so many steps everything that both stores show is compared.
 const STEPS_PER_DUMP: usize = 200;
@@ -31,18 +29,18 @@ pub async fn compare(
 ) -> Result<(), String> {
     let mut generator = Generator::new(seed);
     for step in 1..=steps {
-        let operation = generator.operation(&*left).await;
+        let call = generator.call(&*left).await;
         let now = generator.now();
-        let (one, other) = (operation.apply(&*left, now).await, operation.apply(&*right, now).await);
+        let (one, other) = (call.clone().apply(&*left).await.ok(), call.clone().apply(&*right).await.ok());
         if one != other {
             let both = format!("left:  {}\nright: {}", shown(&one), shown(&other));
-            return Err(format!("seed {seed}, step {step}, at {now}\n{operation:?}\n{both}"));
+            return Err(format!("seed {seed}, step {step}, at {now}\n{call:?}\n{both}"));
         }
-        generator.learn(&operation, one.as_ref());
+        generator.learn(&call, one.as_ref());
         if step % STEPS_PER_DUMP == 0 || step == steps {
             let difference = compare_dumps(&generator, &*left, &*right).await;
             difference
-                .map_err(|what| format!("seed {seed}, step {step}, at {now}, after {operation:?}\n{what}"))?;
+                .map_err(|what| format!("seed {seed}, step {step}, at {now}, after {call:?}\n{what}"))?;
         }
     }
     Ok(())

@@ -180,7 +180,7 @@ impl Scene {
         self.fence += 1;
         let node = match self.node {
             Some(node) => node,
-            None => self.store.join("scene", MONTH, at(0)).await?.0,
+            None => self.store.join("scene".to_owned(), MONTH, at(0)).await?.node,
         };
         self.node = Some(node);
         Ok(Lease { node, fence: Fence(self.fence) })

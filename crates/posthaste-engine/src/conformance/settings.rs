@@ -2,36 +2,37 @@
 
 use super::scene::{Scene, audit};
 use super::{Kept, Promise, list, same};
-use crate::store::AuditRow;
+use crate::store::{AuditRow, Settings};
 
 pub(super) const PROMISES: &[Promise] =
     list![the_version_of_the_settings_grows_with_each_change, each_change_of_a_setting_is_audited];
 
-fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
-    all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+fn settings(version: i64, all: &[(&str, &str)]) -> Option<Settings> {
+    let values = all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Some(Settings { version, values })
 }
 
 async fn the_version_of_the_settings_grows_with_each_change(scene: Scene) -> Kept {
-    let put = async |name, value: Option<&str>| {
-        scene.store.put_setting(name, value.map(str::to_owned), audit("set")).await
+    let put = async |name: &str, value: Option<&str>| {
+        scene.store.put_setting(name.to_owned(), value.map(str::to_owned), audit("set")).await
     };
-    same("at first", scene.store.settings(None).await?, Some((0, vec![])))?;
+    same("at first", scene.store.settings(None).await?, settings(0, &[]))?;
     same("nothing new", scene.store.settings(Some(0)).await?, None)?;
     same("the first", put("b", Some("{\"x\":1}")).await?, 1)?;
     same("the second", put("a", Some("")).await?, 2)?;
-    let wanted = (2, pairs(&[("a", ""), ("b", "{\"x\":1}")]));
-    same("by name", scene.store.settings(Some(1)).await?, Some(wanted.clone()))?;
-    same("for whoever knows nothing", scene.store.settings(None).await?, Some(wanted))?;
+    let wanted = settings(2, &[("a", ""), ("b", "{\"x\":1}")]);
+    same("by name", scene.store.settings(Some(1)).await?, wanted.clone())?;
+    same("for whoever knows nothing", scene.store.settings(None).await?, wanted)?;
     same("for whoever knows it all", scene.store.settings(Some(2)).await?, None)?;
     same("changed", put("b", Some("2")).await?, 3)?;
     same("removed", put("a", None).await?, 4)?;
     same("removed again", put("a", None).await?, 5)?;
-    same("in the end", scene.store.settings(Some(99)).await?, Some((5, pairs(&[("b", "2")]))))
+    same("in the end", scene.store.settings(Some(99)).await?, settings(5, &[("b", "2")]))
 }
 
 async fn each_change_of_a_setting_is_audited(scene: Scene) -> Kept {
     for value in [Some("1".to_owned()), None, None] {
-        scene.store.put_setting("a", value, audit("set")).await?;
+        scene.store.put_setting("a".to_owned(), value, audit("set")).await?;
     }
     let rows = scene.store.audit(None, None, 9).await?.rows;
     let wanted = [3, 2, 1].map(|number| AuditRow { number, audit: audit("set"), asked: 1, count: 1 });

@@ -2,13 +2,13 @@
 
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
-use posthaste_core::notification::{Notification, Priority, Tenant};
+use posthaste_core::notification::{Notification, Priority};
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
 use super::scene::{Scene, TICK, at, bucket, tenant};
 use super::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, Expiring, Overdue, Seen, Waiting, Wakes};
+use crate::store::{Act, DueCursor, Expiring, ExpiringRow, Overdue, Seen, Waiting, Wakes, Woken};
 
 pub(super) const PROMISES: &[Promise] = list![
     a_stretch_of_time_wakes_the_buckets_that_become_due_in_it,
@@ -25,7 +25,7 @@ pub(super) const PROMISES: &[Promise] = list![
 impl Scene {
     /// What becomes due after everything that is due at `after`.
     async fn woken(&self, after: Timestamp, until: Timestamp) -> Result<Wakes, Broken> {
-        Ok(self.store.wakes((after, NotificationId::LAST), until, 99).await?)
+        Ok(self.store.wakes(DueCursor::after_all_at(after), until, 99).await?)
     }
 
     async fn due(&mut self, second: i64) -> Result<Notification, Broken> {
@@ -48,9 +48,9 @@ impl Scene {
 const FRESH: Seen = Seen { state: State::Pending, generation: 1, attempt: 1 };
 
 /// Buckets of acme, in their order.
-fn of_acme(mut buckets: Vec<Bucket>) -> Vec<(Bucket, Tenant)> {
+fn of_acme(mut buckets: Vec<Bucket>) -> Vec<Woken> {
     buckets.sort();
-    buckets.into_iter().map(|bucket| (bucket, tenant("acme"))).collect()
+    buckets.into_iter().map(|bucket| Woken { bucket, tenant: tenant("acme") }).collect()
 }
 
 fn woken(buckets: Vec<Bucket>, next: Option<Timestamp>) -> Wakes {
@@ -82,7 +82,7 @@ async fn a_stretch_of_time_wakes_the_buckets_that_become_due_in_it(mut scene: Sc
     let theirs = scene.full_draft();
     scene.accept(&theirs, at(50), None).await?;
     let bucket = Bucket { priority: theirs.priority, ..scene.main_of(&theirs).await? };
-    let wanted = Wakes { buckets: vec![(bucket, theirs.tenant)], ..Wakes::default() };
+    let wanted = Wakes { buckets: vec![Woken { bucket, tenant: theirs.tenant }], ..Wakes::default() };
     same("of another tenant", scene.woken(at(40), at(60)).await?, wanted)
 }
 
@@ -91,12 +91,13 @@ async fn wakes_come_in_pages_that_lose_no_row_and_tell_none_twice(mut scene: Sce
     // Each row has a bucket of its own, so that buckets tell the rows. Most are due at the same time.
     for second in [20, 10, 20, 20, 30, 20, 10, 20] {
         let notification = scene.due(second).await?;
-        rows.push(((at(second), notification.id), scene.main_of(&notification).await?));
+        let place = DueCursor { due: at(second), id: notification.id };
+        rows.push((place, scene.main_of(&notification).await?));
     }
     scene.due(40).await?;
     rows.sort();
     for limit in 1..=9 {
-        let mut after = (at(0), NotificationId::LAST);
+        let mut after = DueCursor::after_all_at(at(0));
         for page in rows.chunks(limit) {
             let wakes = scene.store.wakes(after, at(30), limit).await?;
             let buckets = of_acme(page.iter().map(|(_, bucket)| *bucket).collect());
@@ -112,8 +113,8 @@ async fn wakes_come_in_pages_that_lose_no_row_and_tell_none_twice(mut scene: Sce
         }
     }
     let (place, bucket) = rows[4];
-    let before =
-        (place.0, NotificationId::from_bytes((u128::from_be_bytes(place.1.to_bytes()) - 1).to_be_bytes()));
+    let id = NotificationId::from_bytes((u128::from_be_bytes(place.id.to_bytes()) - 1).to_be_bytes());
+    let before = DueCursor { id, ..place };
     let wakes = scene.store.wakes(before, at(30), 1).await?;
     same(
         "a cursor right before a row",
@@ -133,10 +134,11 @@ async fn a_bucket_is_told_once_in_a_page(mut scene: Scene) -> Kept {
         ids.push(again.id);
     }
     let bucket = scene.main_of(&first).await?;
-    let wakes = scene.store.wakes((at(0), NotificationId::LAST), at(20), 3).await?;
-    let wanted = Wakes { buckets: of_acme(vec![bucket]), more: Some((at(10), ids[1])), next: None };
+    let wakes = scene.store.wakes(DueCursor::after_all_at(at(0)), at(20), 3).await?;
+    let place = DueCursor { due: at(10), id: ids[1] };
+    let wanted = Wakes { buckets: of_acme(vec![bucket]), more: Some(place), next: None };
     same("three rows of one bucket", wakes, wanted)?;
-    let wakes = scene.store.wakes((at(10), ids[1]), at(20), 3).await?;
+    let wakes = scene.store.wakes(place, at(20), 3).await?;
     same("the other two", wakes, woken(vec![bucket], None))
 }
 
@@ -171,7 +173,9 @@ async fn waiting_rows_that_expire_are_told_the_earliest_first(mut scene: Scene) 
     same("an empty store", scene.store.expiring(at(99), 9).await?, Expiring::default())?;
     scene.due(0).await?;
     let (late, early, also) = (scene.expires(30).await?, scene.expires(10).await?, scene.expires(10).await?);
-    let rows = |all: &[&Notification]| all.iter().map(|one| (one.id, FRESH)).collect::<Vec<_>>();
+    let rows = |all: &[&Notification]| {
+        all.iter().map(|one| ExpiringRow { id: one.id, seen: FRESH }).collect::<Vec<_>>()
+    };
     let told = |rows, next| Expiring { rows, next };
     let now = scene.store.expiring(at(10).earlier(TICK), 9).await?;
     same("a tick too early", now, told(rows(&[]), Some(at(10))))?;
@@ -192,7 +196,7 @@ async fn what_is_held_or_ended_does_not_expire(mut scene: Scene) -> Kept {
     same("while it is held", scene.store.expiring(at(99), 9).await?, Expiring::default())?;
     scene.fail(&notification, lease, super::scene::retry_at(at(60))).await?;
     let seen = Seen { state: State::RetryScheduled, generation: 1, attempt: 2 };
-    let wanted = Expiring { rows: vec![(notification.id, seen)], next: None };
+    let wanted = Expiring { rows: vec![ExpiringRow { id: notification.id, seen }], next: None };
     same("while it waits for a retry", scene.store.expiring(at(99), 9).await?, wanted)?;
     scene.does(&notification, Act::Expire, None, at(11)).await?;
     same("when it has ended", scene.store.expiring(at(99), 9).await?, Expiring::default())?;
@@ -252,7 +256,7 @@ async fn what_is_long_overdue_is_told_in_its_order(mut scene: Scene) -> Kept {
         due: at(second),
         first_due: at(second),
     };
-    let ask = async |due: i64, first: i64, after: Option<(Timestamp, NotificationId)>, limit| {
+    let ask = async |due: i64, first: i64, after: Option<DueCursor>, limit| {
         scene.store.overdue(at(due), at(first), after, limit).await
     };
     let all = [row(&early, 10), row(&also, 10), row(&late, 20)];
@@ -260,8 +264,8 @@ async fn what_is_long_overdue_is_told_in_its_order(mut scene: Scene) -> Kept {
     same("before 20", ask(20, 20, None, 9).await?, &all[..2])?;
     same("first due before 20", ask(21, 20, None, 9).await?, &all[..2])?;
     same("the first two", ask(21, 21, None, 2).await?, &all[..2])?;
-    same("after the first", ask(21, 21, Some((at(10), early.id)), 9).await?, &all[1..])?;
-    same("after the last", ask(21, 21, Some((at(20), late.id)), 9).await?, [])?;
+    same("after the first", ask(21, 21, Some(DueCursor { due: at(10), id: early.id }), 9).await?, &all[1..])?;
+    same("after the last", ask(21, 21, Some(DueCursor { due: at(20), id: late.id }), 9).await?, [])?;
     let retried = Overdue {
         seen: Seen { state: State::RetryScheduled, generation: 1, attempt: 2 },
         due: at(60),

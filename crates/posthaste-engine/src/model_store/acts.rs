@@ -1,7 +1,8 @@
-//! Acts of people and programs, their audit rows, and the settings.
+//! Acts of people and programs, and their audit rows.
 
 use std::time::Duration;
 
+use async_trait::async_trait;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
@@ -9,17 +10,35 @@ use posthaste_core::reason::Reason;
 use posthaste_core::state::{Event, Lane, State};
 use posthaste_core::time::Timestamp;
 
+use super::ModelStore;
 use super::planted::Planted;
 use super::tables::{Ended, Row, Tables};
 use crate::store::{
-    Act, Audit, AuditRow, Change, DeadLetterView, Ending, Facts, HistoryEvent, Progress, Result, Seen,
+    Act, Acts, Audit, AuditRow, Change, DeadLetterView, Ending, Facts, HistoryEvent, Progress, Result, Seen,
 };
 
-impl Tables {
-    pub(super) fn facts(&self, ids: &[NotificationId]) -> Vec<Facts> {
-        ids.iter().filter_map(|id| self.facts_of(*id)).collect()
+#[async_trait]
+impl Acts for ModelStore {
+    async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
+        let tables = self.lock();
+        Ok(ids.into_iter().filter_map(|id| tables.facts_of(id)).collect())
     }
 
+    async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
+        Ok(self.lock().dead_letters.get(&dead_letter).map(|dead| dead.notification.id))
+    }
+
+    async fn transition(
+        &self,
+        changes: Vec<Change>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> Result<Vec<bool>> {
+        self.lock().transition(changes, audit, now)
+    }
+}
+
+impl Tables {
     fn facts_of(&self, id: NotificationId) -> Option<Facts> {
         let kept = self.notifications.get(&id)?;
         let (row, ended) = (self.queue.get(&id), self.ended.get(&id));
@@ -36,7 +55,7 @@ impl Tables {
         })
     }
 
-    pub(super) fn transition(
+    fn transition(
         &mut self,
         changes: Vec<Change>,
         audit: Option<Audit>,
@@ -193,31 +212,11 @@ impl Tables {
         }
     }
 
-    fn write_audit(&mut self, audit: Audit, asked: usize, count: usize) {
+    pub(super) fn write_audit(&mut self, audit: Audit, asked: usize, count: usize) {
         let number = i64::try_from(self.audit.len()).expect("fewer audit rows than i64::MAX") + 1;
         let [asked, count] =
             [asked, count].map(|n| u64::try_from(n).expect("a number of changes fits 64 bits"));
         self.audit.push(AuditRow { number, audit, asked, count });
-    }
-
-    // ---- settings ----
-
-    pub(super) fn settings(&self, known: Option<i64>) -> Option<(i64, Vec<(String, String)>)> {
-        if known == Some(self.version) {
-            return None;
-        }
-        let all = self.settings.iter().map(|(name, value)| (name.clone(), value.clone()));
-        Some((self.version, all.collect()))
-    }
-
-    pub(super) fn put_setting(&mut self, name: &str, value: Option<String>, audit: Audit) -> i64 {
-        match value {
-            Some(value) => self.settings.insert(name.to_owned(), value),
-            None => self.settings.remove(name),
-        };
-        self.version += 1;
-        self.write_audit(audit, 1, 1);
-        self.version
     }
 }
 

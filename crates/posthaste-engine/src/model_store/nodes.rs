@@ -2,26 +2,60 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::state::Event;
 use posthaste_core::time::Timestamp;
 
+use super::ModelStore;
 use super::planted::Planted;
 use super::tables::{Node, Tables};
-use crate::store::{HistoryEvent, LEVEL, NodeView, Pulse, Result};
+use crate::store::{HistoryEvent, Joined, LEVEL, News, NodeView, Nodes, Pulse, Result};
+
+#[async_trait]
+impl Nodes for ModelStore {
+    async fn join(&self, name: String, hold: Duration, now: Timestamp) -> Result<Joined> {
+        let now = self.store_time(now);
+        Ok(Joined { node: self.lock().join(name, hold, now), now })
+    }
+
+    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
+        let now = self.store_time(now);
+        Ok(self.lock().heartbeat(node, hold, now))
+    }
+
+    async fn leave(&self, node: NodeId) -> Result<()> {
+        self.lock().leave(node)
+    }
+
+    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
+        self.lock().reclaim(node, limit, now)
+    }
+
+    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
+        let now = self.store_time(now);
+        Ok(self.lock().nodes(now))
+    }
+
+    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()> {
+        // Nobody listens, perhaps.
+        let _ = self.news.send(News::Due { from, buckets: due });
+        Ok(())
+    }
+}
 
 impl Tables {
-    pub(super) fn join(&mut self, name: &str, hold: Duration, now: Timestamp) -> NodeId {
+    fn join(&mut self, name: String, hold: Duration, now: Timestamp) -> NodeId {
         self.last_node += 1;
         let node = NodeId(self.last_node);
-        let name = name.to_owned();
         let expires = now.later(hold);
         self.nodes.insert(node, Node { name, joined: now, beat: now, expires, dead: false, level: LEVEL });
         node
     }
 
-    pub(super) fn nodes(&self, now: Timestamp) -> Vec<NodeView> {
+    fn nodes(&self, now: Timestamp) -> Vec<NodeView> {
         let view = |(id, node): (&NodeId, &Node)| NodeView {
             id: *id,
             name: node.name.clone(),
@@ -35,7 +69,7 @@ impl Tables {
         self.nodes.iter().map(view).collect()
     }
 
-    pub(super) fn heartbeat(&mut self, id: NodeId, hold: Duration, now: Timestamp) -> Pulse {
+    fn heartbeat(&mut self, id: NodeId, hold: Duration, now: Timestamp) -> Pulse {
         let revives = self.has(Planted::HeartbeatRevivesDead);
         let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.dead || revives) else {
             return Pulse::Lost;
@@ -50,7 +84,7 @@ impl Tables {
         Pulse::Alive { now, dead, level }
     }
 
-    pub(super) fn leave(&mut self, node: NodeId) -> Result<()> {
+    fn leave(&mut self, node: NodeId) -> Result<()> {
         for (_, id) in self.held_by(node) {
             self.give_back(id)?;
         }
@@ -58,7 +92,7 @@ impl Tables {
         Ok(())
     }
 
-    pub(super) fn reclaim(&mut self, id: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
+    fn reclaim(&mut self, id: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
         let takes_all = self.has(Planted::ReclaimAlive);
         let Some(node) = self.nodes.get_mut(&id) else { return Ok(0) };
         if !node.dead && node.expires > now && !takes_all {
@@ -77,21 +111,8 @@ impl Tables {
         Ok(ids.len())
     }
 
-    pub(super) fn release(&mut self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
-        let is_named = |id: &NotificationId| only.as_ref().is_none_or(|only| only.contains(id));
-        let grant = self
-            .held
-            .range((lease, NotificationId::FIRST)..=(lease, NotificationId::LAST))
-            .map(|(_, id)| *id);
-        let ids: Vec<NotificationId> = grant.filter(is_named).collect();
-        for id in &ids {
-            self.give_back(*id)?;
-        }
-        Ok(ids.len())
-    }
-
     /// The lease ends and the row waits again, with a request to cancel where there was one.
-    fn give_back(&mut self, id: NotificationId) -> Result<()> {
+    pub(super) fn give_back(&mut self, id: NotificationId) -> Result<()> {
         let mut row = self.queue[&id].clone();
         row.lease = None;
         self.change(Event::Release, row)
@@ -113,22 +134,7 @@ impl Tables {
         self.change(Event::Release, row)
     }
 
-    /// What a node holds, in the order of ids.
-    pub(super) fn held(
-        &self,
-        node: NodeId,
-        after: Option<NotificationId>,
-        limit: usize,
-    ) -> Vec<(NotificationId, Fence)> {
-        let mut held: Vec<(NotificationId, Fence)> =
-            self.held_by(node).into_iter().map(|(lease, id)| (id, lease.fence)).collect();
-        held.retain(|(id, _)| after.is_none_or(|after| *id > after));
-        held.sort_unstable();
-        held.truncate(limit);
-        held
-    }
-
-    fn held_by(&self, node: NodeId) -> Vec<(Lease, NotificationId)> {
+    pub(super) fn held_by(&self, node: NodeId) -> Vec<(Lease, NotificationId)> {
         let first = Lease { node, fence: Fence(i64::MIN) };
         let last = Lease { node, fence: Fence(i64::MAX) };
         self.held.range((first, NotificationId::FIRST)..=(last, NotificationId::LAST)).copied().collect()

@@ -2,20 +2,80 @@
 
 use std::ops::Bound::{self, Excluded, Unbounded};
 
+use async_trait::async_trait;
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::failure::FailureType;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::time::Timestamp;
 
+use super::ModelStore;
 use super::tables::Tables;
-use crate::store::{AuditRow, DeadLetterFilter, DeadLetterView, End, Filter, History, Page, Stats, View};
+use crate::store::{
+    AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, End, Filter, History, Page, Reads, Result, Stats,
+    View,
+};
 
 /// How many rows a page looks at before it gives up and hands out a cursor.
 const LONGEST_SCAN: usize = 5_000;
 
+#[async_trait]
+impl Reads for ModelStore {
+    async fn get(&self, id: NotificationId) -> Result<Option<View>> {
+        Ok(self.lock().view(id))
+    }
+
+    async fn history(&self, id: NotificationId) -> Result<History> {
+        Ok(self.lock().history(id))
+    }
+
+    async fn page(
+        &self,
+        filter: Filter,
+        before: Option<NotificationId>,
+        limit: usize,
+    ) -> Result<Page<View, NotificationId>> {
+        Ok(self.lock().page(&filter, before, limit))
+    }
+
+    async fn retry_queue(
+        &self,
+        tenant: Option<Tenant>,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> Result<Page<View, DueCursor>> {
+        Ok(self.lock().retry_queue(tenant.as_ref(), after, limit))
+    }
+
+    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
+        Ok(self.lock().dead_letters.get(&id).cloned())
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize,
+    ) -> Result<Page<DeadLetterView, DeadLetterId>> {
+        Ok(self.lock().dead_letters(&filter, before, limit))
+    }
+
+    async fn audit(
+        &self,
+        tenant: Option<Tenant>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Page<AuditRow, i64>> {
+        Ok(self.lock().audit_page(tenant.as_ref(), before, limit))
+    }
+
+    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
+        Ok(self.lock().stats(tenant.as_ref(), now))
+    }
+}
+
 impl Tables {
-    pub(super) fn view(&self, id: NotificationId) -> Option<View> {
+    fn view(&self, id: NotificationId) -> Option<View> {
         let notification = self.notifications.get(&id)?.notification.clone();
         if let Some(row) = self.queue.get(&id) {
             return Some(View {
@@ -46,7 +106,7 @@ impl Tables {
         })
     }
 
-    pub(super) fn history(&self, id: NotificationId) -> History {
+    fn history(&self, id: NotificationId) -> History {
         let attempts = self.attempts.get(&id).into_iter().flat_map(|made| made.values());
         History {
             attempts: attempts.cloned().collect(),
@@ -54,7 +114,7 @@ impl Tables {
         }
     }
 
-    pub(super) fn page(
+    fn page(
         &self,
         filter: &Filter,
         before: Option<NotificationId>,
@@ -67,19 +127,19 @@ impl Tables {
         scan(older, limit, |id| self.view(*id).filter(|view| self.shows(filter, view)))
     }
 
-    pub(super) fn retry_queue(
+    fn retry_queue(
         &self,
         tenant: Option<&Tenant>,
-        after: Option<(Timestamp, NotificationId)>,
+        after: Option<DueCursor>,
         limit: usize,
-    ) -> Page<View, (Timestamp, NotificationId)> {
+    ) -> Page<View, DueCursor> {
         let later = self.retries.range((after.map_or(Unbounded, Excluded), Unbounded)).copied();
-        scan(later, limit, |(_, id)| {
-            self.view(*id).filter(|view| matches(tenant, Some(&view.notification.tenant)))
+        scan(later, limit, |place| {
+            self.view(place.id).filter(|view| matches(tenant, Some(&view.notification.tenant)))
         })
     }
 
-    pub(super) fn dead_letters(
+    fn dead_letters(
         &self,
         filter: &DeadLetterFilter,
         before: Option<DeadLetterId>,
@@ -106,12 +166,7 @@ impl Tables {
             && filter.failure_type.is_none_or(|wanted| failed_as(last(), wanted))
     }
 
-    pub(super) fn audit_page(
-        &self,
-        tenant: Option<&Tenant>,
-        before: Option<i64>,
-        limit: usize,
-    ) -> Page<AuditRow, i64> {
+    fn audit_page(&self, tenant: Option<&Tenant>, before: Option<i64>, limit: usize) -> Page<AuditRow, i64> {
         let older = self.audit.iter().rev().filter(|row| before.is_none_or(|before| row.number < before));
         let number_of = |number: &i64| usize::try_from(*number - 1).ok();
         scan(older.map(|row| row.number), limit, |number| {
@@ -120,10 +175,10 @@ impl Tables {
         })
     }
 
-    pub(super) fn stats(&self, tenant: Option<&Tenant>, now: Timestamp) -> Stats {
-        let mut due = self.due.range(..=(now, NotificationId::LAST));
-        let oldest = due.find(|(_, id)| matches(tenant, Some(&self.queue[id].notification.tenant)));
-        Stats { channels: self.counters.stats(tenant, now), oldest_due: oldest.map(|(due, _)| *due) }
+    fn stats(&self, tenant: Option<&Tenant>, now: Timestamp) -> Stats {
+        let mut due = self.due.range(..=DueCursor::after_all_at(now));
+        let oldest = due.find(|place| matches(tenant, Some(&self.queue[&place.id].notification.tenant)));
+        Stats { channels: self.counters.stats(tenant, now), oldest_due: oldest.map(|place| place.due) }
     }
 }
 

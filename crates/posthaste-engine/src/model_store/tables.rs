@@ -19,7 +19,9 @@ use posthaste_core::time::Timestamp;
 
 use super::counters::{Counters, Way};
 use super::planted::Planted;
-use crate::store::{AuditRow, DeadLetterView, HistoryEvent, Job, Progress, Result, Seen, StoreError};
+use crate::store::{
+    AuditRow, DeadLetterView, DueCursor, HistoryEvent, Job, Progress, Result, Seen, Settings, StoreError,
+};
 
 /// Everything that the model keeps.
 #[derive(Debug, Clone, Default)]
@@ -46,16 +48,15 @@ pub struct Tables {
     pub(super) flows: BTreeMap<FlowId, FlowKey>,
     pub(super) flow_numbers: BTreeMap<FlowKey, FlowId>,
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
-    pub(super) settings: BTreeMap<String, String>,
-    pub(super) version: i64,
+    pub(super) settings: Settings,
     /// Rows that nobody holds, as a claim looks for them.
     pub(super) waiting: BTreeSet<(Bucket, Timestamp, NotificationId)>,
     /// Rows that nobody holds, by the time they are due.
-    pub(super) due: BTreeSet<(Timestamp, NotificationId)>,
+    pub(super) due: BTreeSet<DueCursor>,
     /// Rows that nobody holds, by the time they expire.
     pub(super) expiry: BTreeSet<(Timestamp, NotificationId)>,
     /// Rows of the retry lane, held or not.
-    pub(super) retries: BTreeSet<(Timestamp, NotificationId)>,
+    pub(super) retries: BTreeSet<DueCursor>,
     /// Rows that somebody holds.
     pub(super) held: BTreeSet<(Lease, NotificationId)>,
     pub(super) planted: Option<Planted>,
@@ -104,6 +105,11 @@ impl Row {
     /// Where it waits.
     pub fn bucket(&self) -> Bucket {
         Bucket { flow: self.flow, lane: self.lane, priority: self.notification.priority }
+    }
+
+    /// Its place among the rows by due time.
+    pub(super) fn place(&self) -> DueCursor {
+        DueCursor { due: self.due, id: self.notification.id }
     }
 
     /// How an act sees it.
@@ -301,12 +307,12 @@ impl Tables {
             }
             None => {
                 self.waiting.insert((row.bucket(), row.due, id));
-                self.due.insert((row.due, id));
+                self.due.insert(row.place());
                 self.expiry.extend(row.notification.expires_at.map(|at| (at, id)));
             }
         }
         if row.lane == Lane::Retry {
-            self.retries.insert((row.due, id));
+            self.retries.insert(row.place());
         }
         self.counters.queued(&row, Way::In);
         self.queue.insert(id, row);
@@ -318,11 +324,11 @@ impl Tables {
             self.held.remove(&(lease, id));
         }
         self.waiting.remove(&(row.bucket(), row.due, id));
-        self.due.remove(&(row.due, id));
+        self.due.remove(&row.place());
         if let Some(at) = row.notification.expires_at {
             self.expiry.remove(&(at, id));
         }
-        self.retries.remove(&(row.due, id));
+        self.retries.remove(&row.place());
         self.counters.queued(&row, Way::Out);
         row
     }

@@ -3,45 +3,76 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
 
+use async_trait::async_trait;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 
+use super::ModelStore;
 use super::tables::Tables;
-use crate::store::{Expiring, Overdue, Waiting, Wakes};
+use crate::store::{DueCursor, Expiring, ExpiringRow, Overdue, Result, Waiting, Wakes, Waking, Woken};
+
+#[async_trait]
+impl Waking for ModelStore {
+    async fn wakes(&self, after: DueCursor, until: Timestamp, limit: usize) -> Result<Wakes> {
+        Ok(self.lock().wakes(after, until, limit))
+    }
+
+    async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
+        Ok(self.lock().expiring(until, limit))
+    }
+
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
+        Ok(self.lock().buckets(after, limit))
+    }
+
+    async fn overdue(
+        &self,
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> Result<Vec<Overdue>> {
+        Ok(self.lock().overdue(due_before, first_due_before, after, limit))
+    }
+}
 
 impl Tables {
-    pub(super) fn wakes(&self, after: (Timestamp, NotificationId), until: Timestamp, limit: usize) -> Wakes {
+    fn wakes(&self, after: DueCursor, until: Timestamp, limit: usize) -> Wakes {
         let limit = limit.max(1);
         let mut found = BTreeMap::new();
-        let mut read = 0;
-        for (due, id) in self.due.range((Excluded(after), Unbounded)) {
-            if *due > until {
-                return Wakes { buckets: found.into_iter().collect(), more: None, next: Some(*due) };
+        let (mut read, mut more, mut next) = (0, None, None);
+        for place in self.due.range((Excluded(after), Unbounded)) {
+            if place.due > until {
+                next = Some(place.due);
+                break;
             }
-            let bucket = self.queue[id].bucket();
+            let bucket = self.queue[&place.id].bucket();
             found.extend(self.tenant(bucket).map(|tenant| (bucket, tenant)));
             read += 1;
             if read == limit {
-                return Wakes { buckets: found.into_iter().collect(), more: Some((*due, *id)), next: None };
+                more = Some(*place);
+                break;
             }
         }
-        Wakes { buckets: found.into_iter().collect(), more: None, next: None }
+        let buckets = found.into_iter().map(|(bucket, tenant)| Woken { bucket, tenant }).collect();
+        Wakes { buckets, more, next }
     }
 
     fn tenant(&self, bucket: Bucket) -> Option<Tenant> {
         self.flows.get(&bucket.flow).map(|key| key.tenant.clone())
     }
 
-    pub(super) fn expiring(&self, until: Timestamp, limit: usize) -> Expiring {
+    fn expiring(&self, until: Timestamp, limit: usize) -> Expiring {
         let told: Vec<NotificationId> =
             self.expiry.range(..=(until, NotificationId::LAST)).take(limit).map(|(_, id)| *id).collect();
         let next = self.expiry.iter().nth(told.len()).map(|(at, _)| *at);
-        Expiring { rows: told.into_iter().map(|id| (id, self.queue[&id].seen())).collect(), next }
+        let row = |id| ExpiringRow { id, seen: self.queue[&id].seen() };
+        Expiring { rows: told.into_iter().map(row).collect(), next }
     }
 
-    pub(super) fn buckets(&self, after: Option<Bucket>, limit: usize) -> Vec<Waiting> {
+    fn buckets(&self, after: Option<Bucket>, limit: usize) -> Vec<Waiting> {
         let mut found = vec![];
         let mut last = after;
         while found.len() < limit {
@@ -55,19 +86,19 @@ impl Tables {
         found
     }
 
-    pub(super) fn overdue(
+    fn overdue(
         &self,
         due_before: Timestamp,
         first_due_before: Timestamp,
-        after: Option<(Timestamp, NotificationId)>,
+        after: Option<DueCursor>,
         limit: usize,
     ) -> Vec<Overdue> {
-        let end = (due_before, NotificationId::FIRST);
+        let end = DueCursor { due: due_before, id: NotificationId::FIRST };
         if after.is_some_and(|after| after >= end) {
             return vec![];
         }
         let rows = self.due.range((after.map_or(Unbounded, Excluded), Excluded(end)));
-        let rows = rows.map(|(_, id)| &self.queue[id]).filter(|row| row.first_due < first_due_before);
+        let rows = rows.map(|place| &self.queue[&place.id]).filter(|row| row.first_due < first_due_before);
         let shown = rows.take(limit).map(|row| Overdue {
             notification: row.notification.clone(),
             seen: row.seen(),

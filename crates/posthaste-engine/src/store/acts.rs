@@ -8,6 +8,27 @@ use posthaste_core::reason::Reason;
 use posthaste_core::state::{Event, State};
 use posthaste_core::time::Timestamp;
 
+use super::slice::slice;
+
+slice! {
+    /// Changes that are made only while a notification is still as it was seen.
+    pub trait Acts {
+        /// What an act has to know, for each id that exists.
+        read Facts: fn facts(ids: Vec<NotificationId>) -> Vec<Facts>;
+
+        /// The notification of a dead letter.
+        read NotificationOf: fn notification_of(dead_letter: DeadLetterId) -> Option<NotificationId>;
+
+        /// Makes each change whose notification is still as it was seen, and returns for each whether it was made. If any
+        /// was made and `audit` is given, its row is written with the numbers of changes asked for and made.
+        write Transition: fn transition(
+            changes: Vec<Change>,
+            audit: Option<Audit>,
+            now: Timestamp,
+        ) -> Vec<bool>;
+    }
+}
+
 /// What an act has to know of a notification before it decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {

@@ -1,4 +1,6 @@
-//! What the store tells nodes of themselves and of each other.
+//! Nodes: who is alive, and what they tell each other.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::flow::Bucket;
@@ -6,6 +8,43 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::time::Timestamp;
 
 use super::Result;
+use super::slice::slice;
+
+slice! {
+    /// Joining, living and leaving.
+    pub trait Nodes {
+        /// A new node, alive for `hold`. `now` is the caller's time, for stores that have no clock of their own.
+        write Join: fn join(name: String, hold: Duration, now: Timestamp) -> Joined;
+
+        /// Keeps the node alive for `hold` from the store's time on, and tells that time and who is dead. Never shortens a
+        /// hold that was granted before.
+        write Heartbeat: fn heartbeat(node: NodeId, hold: Duration, now: Timestamp) -> Pulse;
+
+        /// The node stops: everything it still holds waits again, unsent, and nothing is counted as interrupted.
+        write Leave: fn leave(node: NodeId) -> ();
+
+        /// Takes back up to `limit` leases of a dead node. Each leaves an `interrupted` event and one more interruption on
+        /// its row. A node that is alive at `now` loses nothing. Once this was called on a dead node, it cannot come back
+        /// to life. Returns how many were taken; fewer than `limit` means that none are left, and the node is forgotten.
+        write Reclaim: fn reclaim(node: NodeId, limit: usize, now: Timestamp) -> usize;
+
+        /// Every node that is not forgotten, in the order of their numbers.
+        read List: fn nodes(now: Timestamp) -> Vec<NodeView>;
+
+        /// Tells the other nodes that rows are due in these buckets, or, if none is named, that they may be anywhere. Only
+        /// a hint: it may get lost, and whoever looks now and then finds them all the same. Nothing is kept of it.
+        read Tell: fn tell(from: NodeId, due: Vec<Bucket>) -> ();
+    }
+}
+
+/// A node that has joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Joined {
+    /// Its number.
+    pub node: NodeId,
+    /// The store's time.
+    pub now: Timestamp,
+}
 
 /// What this program understands of what other nodes and the store may ask of it: raised by one where a node of the version before
 /// would do something wrong. What needs a level starts once no live node is below it. Nodes from before have level 0.

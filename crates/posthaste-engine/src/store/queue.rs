@@ -1,18 +1,82 @@
-//! What goes through the queue: arrivals, jobs, outcomes and wake-ups.
+//! The hot path: what arrives, is leased, and is settled.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::attempt::Attempt;
-use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Lease, NodeId};
+use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, Leased, State};
 use posthaste_core::time::Timestamp;
 
-use super::acts::Seen;
+use super::slice::slice;
+
+slice! {
+    /// The hot path. Its methods take batches, and each is one transaction.
+    pub trait Queue {
+        /// The numbers of flows, made where they are new. The number of a flow never changes.
+        write Intern: fn intern(flows: Vec<FlowKey>) -> Vec<FlowId>;
+
+        /// What these flows are: those that are known, each once, in the order of their numbers.
+        read Flows: fn flows(flows: Vec<FlowId>) -> Vec<KnownFlow>;
+
+        /// Takes in everything that arrived together. A request is taken whole or not at all. A lease of a node that is
+        /// dead or gone is not granted: its rows are stored unleased and wait for a claim. The answer names the nodes whose
+        /// leases were granted.
+        write Accept: fn accept(requests: Vec<Request>, now: Timestamp) -> Acceptance;
+
+        /// Leases up to each quota's limit of rows that are due at `now`, the longest due first, and hands them out.
+        /// A node that is dead or gone is given nothing, for nobody would ever take it back. A row that cannot be read is
+        /// leased as well and named in `set_aside`, so that it is in nobody's way while the node holds it; it takes no
+        /// place of the quota, and lists leave it out.
+        write Claim: fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Claimed;
+
+        /// Records outcomes: attempt row, next state, dead letter and counters of each, where its lease still stands.
+        write Settle: fn settle(batch: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
+
+        /// Gives back, unsent, the rows of these leases: only the named ids where some are named, else every row that the
+        /// grant holds. What is no longer held is passed over.
+        write Release: fn release(lease: Lease, only: Option<Vec<NotificationId>>) -> usize;
+
+        /// The rows that are leased to a node, in the order of ids after `after`. Fewer than `limit` rows mean that there
+        /// are no more. A row that cannot be read is among them.
+        read Held: fn held(node: NodeId, after: Option<NotificationId>, limit: usize) -> Vec<Held>;
+
+        /// What the first request under a key was answered, for a repeat that would not be taken in today. None where
+        /// `accept` at `now` would not know the key.
+        read Idempotent: fn idempotent(tenant: Tenant, key: String, now: Timestamp) -> Option<FirstAnswer>;
+    }
+}
+
+/// A flow with its number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownFlow {
+    /// Its number.
+    pub id: FlowId,
+    /// What it is.
+    pub key: FlowKey,
+}
+
+/// A row that is leased to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Held {
+    /// Which notification.
+    pub id: NotificationId,
+    /// The grant.
+    pub fence: Fence,
+}
+
+/// The first request under an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FirstAnswer {
+    /// The hash of its body.
+    pub hash: [u8; 32],
+    /// What it was answered.
+    pub answer: Vec<u8>,
+}
 
 /// What one caller handed in together.
 #[derive(Debug, Clone)]
@@ -220,48 +284,4 @@ pub enum Settled {
     LeaseLost,
     /// Somebody asked to cancel and the decision did not know; nothing changed. Decide again.
     CancelRequested,
-}
-
-/// What became due in a stretch of time.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wakes {
-    /// Where the rows wait that were read, with the tenant of the flow: each bucket once, in their order.
-    pub buckets: Vec<(Bucket, Tenant)>,
-    /// The cursor of the last row that was read, if the limit was reached: there may be more.
-    pub more: Option<(Timestamp, NotificationId)>,
-    /// If the limit was not reached: when the first row after `until` (and after the cursor) is due, if there is one.
-    pub next: Option<Timestamp>,
-}
-
-/// A bucket with rows that nobody holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// Where they wait.
-    pub bucket: Bucket,
-    /// The tenant of the flow.
-    pub tenant: Tenant,
-    /// When the first of them is due.
-    pub due: Timestamp,
-}
-
-/// Waiting rows whose time ran out.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Expiring {
-    /// Which ones, and how they stand, those that expired first before the others.
-    pub rows: Vec<(NotificationId, Seen)>,
-    /// When the next row expires after that, if there is one.
-    pub next: Option<Timestamp>,
-}
-
-/// A row that has been due for long.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Overdue {
-    /// What waits.
-    pub notification: Arc<Notification>,
-    /// How it stands.
-    pub seen: Seen,
-    /// When it is due.
-    pub due: Timestamp,
-    /// When the generation was first due.
-    pub first_due: Timestamp,
 }

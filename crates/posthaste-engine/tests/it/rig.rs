@@ -22,7 +22,7 @@ use posthaste_engine::channel::{Channel, Delivery};
 use posthaste_engine::clock::Clock;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::model_store::ModelStore;
-use posthaste_engine::store::{Accepted, AuditRow, DeadLetterView, Store, View};
+use posthaste_engine::store::{Accepted, AuditRow, DeadLetterView, Reads, Store, View};
 use tokio::time::Instant;
 
 /// The time of paused tests: it starts here and goes by the runtime's clock.

@@ -3,26 +3,111 @@
 //! Changes of different notifications are made together: their rows are locked in the order of ids, each change is decided
 //! on what is found, and everything is written. Changes of the same notification come one after the other.
 
+use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
 
 use posthaste_core::dead_letter::DeadLetterStatus;
-use posthaste_core::flow::FlowId;
-use posthaste_core::id::NotificationId;
+use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Act, Audit, Change, Progress, Seen};
+use posthaste_engine::store::{self, Act, Acts, Audit, Change, Facts, Progress, Seen};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::changes::Changes;
 use super::ends::{Ended, Letter, ended_columns};
 use super::fault::{Fault, Result};
 use super::flows::Flows;
-use super::rows::{Columns, Queued, queue_columns, uuid, whole};
+use super::reads::{Standing, standing_columns};
+use super::rows::{Columns, Keys, Queued, letter_uuid, queue_columns, uuid, whole};
 use super::tx::{Mode, Step, Then, Tx, bind, step};
+use super::{PostgresStore, look, transact};
+
+#[async_trait]
+impl Acts for PostgresStore {
+    async fn facts(&self, ids: Vec<NotificationId>) -> store::Result<Vec<Facts>> {
+        Ok(look!(self, tx => facts(&tx, &self.flows, &ids))?)
+    }
+
+    async fn notification_of(&self, dead_letter: DeadLetterId) -> store::Result<Option<NotificationId>> {
+        Ok(look!(self, tx => notification_of(&tx, dead_letter))?)
+    }
+
+    async fn transition(
+        &self,
+        changes: Vec<Change>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> store::Result<Vec<bool>> {
+        Ok(transact!(self, tx => transition(&tx, &self.flows, &changes, audit.as_ref(), now))?)
+    }
+}
+
+/// What an act has to know of each id that exists, in the order of the ids.
+async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<Facts>> {
+    let sql = concat!(
+        "select n.id, n.flow, n.priority, n.expires, ",
+        standing_columns!(),
+        ", d.status
+         from unnest($1::uuid[]) with ordinality as asked (id, place)
+         join notification n on n.id = any(array[asked.id])
+         left join queue q on q.id = any(array[n.id])
+         left join ended e on e.id = any(array[n.id])
+         left join dead_letter d on d.id = any(array[e.dead_letter])
+         order by asked.place"
+    );
+    let asked: Vec<Uuid> = ids.iter().copied().map(uuid).collect();
+    let rows = tx.alone(Mode::Read, sql, bind![asked => UUID_ARRAY]).await?;
+    let named = rows.iter().map(|row| Ok(FlowId(row.try_get(1)?))).collect::<Result<Vec<_>>>()?;
+    let keys = flows.keys(tx, named).await?;
+    rows.iter().map(|row| fact(row, &keys)).collect()
+}
+
+fn fact(row: &Row, keys: &Keys) -> Result<Facts> {
+    let mut columns = Columns::of(row);
+    let (id, flow) = (columns.notification_id()?, FlowId(columns.take()?));
+    let (priority, expires_at) = (columns.priority()?, columns.maybe_time()?);
+    let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
+    let tenant = key.tenant.clone();
+    let standing = Standing::read(id, &mut columns)?;
+    let status = columns.maybe_status()?;
+    let seen = standing.seen();
+    let bucket = |lane| Bucket { flow, lane, priority };
+    Ok(match standing {
+        Standing::Live(row) => Facts {
+            id,
+            tenant,
+            bucket: bucket(row.bucket.lane),
+            seen,
+            expires_at,
+            cancel_requested: row.cancel,
+            reason: None,
+            dead_letter: None,
+        },
+        Standing::Over(ended) => Facts {
+            id,
+            tenant,
+            bucket: bucket(Lane::Main),
+            seen,
+            expires_at,
+            cancel_requested: false,
+            reason: ended.reason,
+            dead_letter: ended.dead_letter.zip(status),
+        },
+    })
+}
+
+/// The notification of a dead letter.
+async fn notification_of(tx: &Tx, letter: DeadLetterId) -> Result<Option<NotificationId>> {
+    let sql = "select notification from dead_letter where id = $1";
+    let rows = tx.alone(Mode::Read, sql, bind![letter_uuid(letter) => UUID]).await?;
+    rows.first().map(|row| Columns::of(row).notification_id()).transpose()
+}
 
 /// Makes each change that still fits, with one audit row for all of them.
-pub(super) async fn transition(
+async fn transition(
     tx: &Tx,
     flows: &Flows,
     changes: &[Change],

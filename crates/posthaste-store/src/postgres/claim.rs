@@ -7,7 +7,7 @@ use posthaste_core::flow::{Bucket, FlowId, Quota};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Claimed, Job};
+use posthaste_engine::store::{Claimed, Held, Job};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -149,7 +149,7 @@ pub(super) async fn held(
     node: NodeId,
     after: Option<NotificationId>,
     limit: usize,
-) -> Result<Vec<(NotificationId, Fence)>> {
+) -> Result<Vec<Held>> {
     let sql = "
         select id, fence
         from queue
@@ -163,7 +163,7 @@ pub(super) async fn held(
     let rows = tx.alone(Mode::Read, sql, bound).await?;
     let read = |row: &Row| {
         let mut columns = Columns::of(row);
-        Ok((columns.notification_id()?, Fence(columns.take()?)))
+        Ok(Held { id: columns.notification_id()?, fence: Fence(columns.take()?) })
     };
     rows.iter().map(read).collect()
 }

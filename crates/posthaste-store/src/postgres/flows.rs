@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use posthaste_core::channel::Channel;
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::recent::Recent;
+use posthaste_engine::store::KnownFlow;
 
 use super::fault::{Fault, Result, unless_damaged};
 use super::rows::{Columns, Keys};
@@ -36,10 +37,13 @@ impl Flows {
     }
 
     /// The flows with these numbers, each once and in their order, if all of them are remembered.
-    pub(super) fn remembered(&self, flows: &[FlowId]) -> Option<Vec<(FlowId, FlowKey)>> {
+    pub(super) fn remembered(&self, flows: &[FlowId]) -> Option<Vec<KnownFlow>> {
         let wanted: BTreeSet<FlowId> = flows.iter().copied().collect();
         let mut known = self.lock();
-        wanted.into_iter().map(|flow| Some((flow, FlowKey::clone(known.keys.get(&flow)?)))).collect()
+        wanted
+            .into_iter()
+            .map(|id| Some(KnownFlow { id, key: FlowKey::clone(known.keys.get(&id)?) }))
+            .collect()
     }
 
     fn remember(&self, found: Vec<(FlowId, FlowKey)>) -> Vec<(FlowId, Arc<FlowKey>)> {

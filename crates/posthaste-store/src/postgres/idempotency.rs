@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use posthaste_core::time::{Timestamp, micros};
-use posthaste_engine::store::{Accepted, Idempotency, Request};
+use posthaste_engine::store::{Accepted, FirstAnswer, Idempotency, Request};
 use tokio_postgres::error::SqlState;
 
 use super::fault::{Fault, Result};
@@ -232,12 +232,7 @@ fn name(columns: &mut Columns<'_>) -> Result<(String, String)> {
 }
 
 /// The hash and the answer of the first request under a key, if it is known.
-pub(super) async fn known(
-    tx: &Tx,
-    tenant: &str,
-    key: &str,
-    now: Timestamp,
-) -> Result<Option<([u8; 32], Vec<u8>)>> {
+pub(super) async fn known(tx: &Tx, tenant: &str, key: &str, now: Timestamp) -> Result<Option<FirstAnswer>> {
     let sql = "
         select hash, answer, at
         from idempotency_even
@@ -254,5 +249,5 @@ pub(super) async fn known(
     let mut columns = Columns::of(row);
     let hash: &[u8] = columns.take()?;
     let hash = hash.try_into().map_err(|_| Fault::nonsense("a hash that is none"))?;
-    Ok(Some((hash, columns.take()?)))
+    Ok(Some(FirstAnswer { hash, answer: columns.take()? }))
 }

@@ -6,8 +6,9 @@
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
-use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, View};
+use posthaste_engine::store::{
+    Audit, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, Page, View,
+};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -221,10 +222,10 @@ pub(super) async fn retry_queue(
     tx: &Tx,
     flows: &Flows,
     tenant: Option<&Tenant>,
-    after: Option<(Timestamp, NotificationId)>,
+    after: Option<DueCursor>,
     limit: usize,
-) -> Result<Page<View, (Timestamp, NotificationId)>> {
-    let (due, id) = after.map_or((i64::MIN, Uuid::nil()), |(due, id)| (due.as_micros(), uuid(id)));
+) -> Result<Page<View, DueCursor>> {
+    let (due, id) = after.map_or((i64::MIN, Uuid::nil()), |after| (after.due.as_micros(), uuid(after.id)));
     let tenant = tenant.map(Tenant::as_str);
     let bound = bind![due => INT8, whole(limit) => INT8, id => UUID, tenant => TEXT];
     let bounds = "
@@ -241,7 +242,7 @@ pub(super) async fn retry_queue(
     let place = |row: &Row| {
         let mut columns = Columns::of(row);
         let id = columns.notification_id()?;
-        Ok((columns.time()?, id))
+        Ok(DueCursor { due: columns.time()?, id })
     };
     paged(found, limit, place, |row| {
         let mut columns = Columns::of(row);

@@ -4,16 +4,46 @@
 //! or gone holds it `for update`. So one of the two comes first: either the lease is seen and taken back, or it is not
 //! granted. A heartbeat changes no key and waits for neither of the first kind.
 
+use async_trait::async_trait;
+use posthaste_core::flow::Bucket;
 use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
 use posthaste_core::time::{Timestamp, micros};
-use posthaste_engine::store::{LEVEL, NodeView, Pulse};
+use posthaste_engine::store::{self, Joined, LEVEL, NodeView, Nodes, Pulse};
 use tokio_postgres::Row;
 
 use super::fault::Result;
 use super::rows::{Columns, number, whole};
 use super::tx::{Mode, Then, Tx, bind, only, step};
+use super::{PostgresStore, list, news, prompt, transact};
+
+#[async_trait]
+impl Nodes for PostgresStore {
+    async fn join(&self, name: String, hold: Duration, now: Timestamp) -> store::Result<Joined> {
+        Ok(transact!(self, tx => join(&tx, &name, hold, self.time(now)))?)
+    }
+
+    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> store::Result<Pulse> {
+        Ok(prompt!(self, pulse_tx, tx => heartbeat(&tx, node, hold, self.time(now)))?)
+    }
+
+    async fn leave(&self, node: NodeId) -> store::Result<()> {
+        Ok(transact!(self, tx => leave(&tx, node))?)
+    }
+
+    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> store::Result<usize> {
+        Ok(prompt!(self, tx, tx => reclaim(&tx, node, limit, self.time(now)))?)
+    }
+
+    async fn nodes(&self, now: Timestamp) -> store::Result<Vec<NodeView>> {
+        Ok(list!(self, tx => nodes(&tx, self.time(now)))?)
+    }
+
+    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> store::Result<()> {
+        Ok(transact!(self, tx => news::tell(&tx, &self.way.channel, from, &due))?)
+    }
+}
 
 /// The time that is asked for: the caller's where one is given, else the server's own, which is the one clock of a cluster.
 /// Where a statement says `now()` it is here alone, and by the clock, not by the start of the transaction.
@@ -29,12 +59,7 @@ fn held(hold: Duration) -> i64 {
 }
 
 /// A new node, and the store's time.
-pub(super) async fn join(
-    tx: &Tx,
-    name: &str,
-    hold: Duration,
-    now: Option<Timestamp>,
-) -> Result<(NodeId, Timestamp)> {
+async fn join(tx: &Tx, name: &str, hold: Duration, now: Option<Timestamp>) -> Result<Joined> {
     let sql = concat!(
         "with clock as materialized (select ",
         clock!("$3"),
@@ -48,16 +73,11 @@ pub(super) async fn join(
         bind![name => TEXT, held(hold) => INT8, now.map(Timestamp::as_micros) => INT8, number(LEVEL) => INT4];
     let row = only(tx.alone(Mode::Write, sql, bound).await?)?;
     let mut columns = Columns::of(&row);
-    Ok((NodeId(columns.take()?), columns.time()?))
+    Ok(Joined { node: NodeId(columns.take()?), now: columns.time()? })
 }
 
 /// Keeps a node alive, unless it was declared dead. Who else is dead is what the others last said of themselves.
-pub(super) async fn heartbeat(
-    tx: &Tx,
-    node: NodeId,
-    hold: Duration,
-    now: Option<Timestamp>,
-) -> Result<Pulse> {
+async fn heartbeat(tx: &Tx, node: NodeId, hold: Duration, now: Option<Timestamp>) -> Result<Pulse> {
     let sql = concat!(
         "with clock as materialized (select ",
         clock!("$3"),
@@ -90,7 +110,7 @@ pub(super) async fn heartbeat(
 }
 
 /// Every node, with what each holds.
-pub(super) async fn nodes(tx: &Tx, now: Option<Timestamp>) -> Result<Vec<NodeView>> {
+async fn nodes(tx: &Tx, now: Option<Timestamp>) -> Result<Vec<NodeView>> {
     let sql = concat!(
         "select id, name, joined, beat, expires, not dead and expires > ",
         clock!("$1"),
@@ -146,7 +166,7 @@ macro_rules! held_rows {
 }
 
 /// The node stops, and what it holds waits again.
-pub(super) async fn leave(tx: &Tx, node: NodeId) -> Result<()> {
+async fn leave(tx: &Tx, node: NodeId) -> Result<()> {
     let give_back = concat!(
         held_rows!("null"),
         " update queue q
@@ -164,7 +184,7 @@ pub(super) async fn leave(tx: &Tx, node: NodeId) -> Result<()> {
 }
 
 /// Takes back up to `limit` leases of a dead node. Each row counts one interruption more and has an event that says so.
-pub(super) async fn reclaim(tx: &Tx, node: NodeId, limit: usize, now: Option<Timestamp>) -> Result<usize> {
+async fn reclaim(tx: &Tx, node: NodeId, limit: usize, now: Option<Timestamp>) -> Result<usize> {
     let bound = bind![node.0 => INT8, now.map(Timestamp::as_micros) => INT8];
     let mut answers = tx.send(Some(Mode::Write), &[step!(LOCK, bound)], Then::GoOn).await?;
     let found = answers.pop().unwrap_or_default();

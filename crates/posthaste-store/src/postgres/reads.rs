@@ -1,20 +1,79 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
+use async_trait::async_trait;
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
 use std::sync::Arc;
 
-use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Notification;
-use posthaste_core::state::Lane;
-use posthaste_engine::store::{Facts, History, HistoryEvent, Seen, View};
-use tokio_postgres::Row;
-use uuid::Uuid;
+use posthaste_engine::store::{
+    self, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, History, HistoryEvent, Page, Reads,
+    Seen, Stats, View,
+};
 
 use super::ends::Ended;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
-use super::rows::{Columns, Queued, attempt, letter_uuid, uuid, wide, wide_columns};
+use super::rows::{Columns, Queued, attempt, uuid, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, step};
+use super::{PostgresStore, list, lists, look, stats};
+
+#[async_trait]
+impl Reads for PostgresStore {
+    async fn get(&self, id: NotificationId) -> store::Result<Option<View>> {
+        Ok(look!(self, tx => get(&tx, &self.flows, id))?)
+    }
+
+    async fn history(&self, id: NotificationId) -> store::Result<History> {
+        Ok(look!(self, tx => history(&tx, id))?)
+    }
+
+    async fn page(
+        &self,
+        filter: Filter,
+        before: Option<NotificationId>,
+        limit: usize,
+    ) -> store::Result<Page<View, NotificationId>> {
+        Ok(list!(self, tx => lists::page(&tx, &self.flows, &filter, before, limit))?)
+    }
+
+    async fn retry_queue(
+        &self,
+        tenant: Option<Tenant>,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> store::Result<Page<View, DueCursor>> {
+        Ok(list!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
+    }
+
+    async fn dead_letter(&self, id: DeadLetterId) -> store::Result<Option<DeadLetterView>> {
+        Ok(look!(self, tx => lists::dead_letter(&tx, &self.flows, id))?)
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize,
+    ) -> store::Result<Page<DeadLetterView, DeadLetterId>> {
+        Ok(list!(self, tx => lists::dead_letters(&tx, &self.flows, &filter, before, limit))?)
+    }
+
+    async fn audit(
+        &self,
+        tenant: Option<Tenant>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> store::Result<Page<AuditRow, i64>> {
+        Ok(list!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
+    }
+
+    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> store::Result<Stats> {
+        Ok(list!(self, tx => stats::stats(&tx, tenant.as_ref(), now))?)
+    }
+}
 
 /// Where a notification is, of a queue row `q` and an ended row `e` that may both be absent.
 macro_rules! standing_columns {
@@ -103,67 +162,6 @@ pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Op
     let view = wide(id, &keys, &mut columns)
         .and_then(|notification| Ok(Standing::read(id, &mut columns)?.view(notification)));
     view.map(Some).map_err(|fault| fault.of(id))
-}
-
-/// What an act has to know of each id that exists, in the order of the ids.
-pub(super) async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<Facts>> {
-    let sql = concat!(
-        "select n.id, n.flow, n.priority, n.expires, ",
-        standing_columns!(),
-        ", d.status
-         from unnest($1::uuid[]) with ordinality as asked (id, place)
-         join notification n on n.id = any(array[asked.id])
-         left join queue q on q.id = any(array[n.id])
-         left join ended e on e.id = any(array[n.id])
-         left join dead_letter d on d.id = any(array[e.dead_letter])
-         order by asked.place"
-    );
-    let asked: Vec<Uuid> = ids.iter().copied().map(uuid).collect();
-    let rows = tx.alone(Mode::Read, sql, bind![asked => UUID_ARRAY]).await?;
-    let named = rows.iter().map(|row| Ok(FlowId(row.try_get(1)?))).collect::<Result<Vec<_>>>()?;
-    let keys = flows.keys(tx, named).await?;
-    rows.iter().map(|row| fact(row, &keys)).collect()
-}
-
-fn fact(row: &Row, keys: &super::rows::Keys) -> Result<Facts> {
-    let mut columns = Columns::of(row);
-    let (id, flow) = (columns.notification_id()?, FlowId(columns.take()?));
-    let (priority, expires_at) = (columns.priority()?, columns.maybe_time()?);
-    let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
-    let tenant = key.tenant.clone();
-    let standing = Standing::read(id, &mut columns)?;
-    let status = columns.maybe_status()?;
-    let seen = standing.seen();
-    let bucket = |lane| Bucket { flow, lane, priority };
-    Ok(match standing {
-        Standing::Live(row) => Facts {
-            id,
-            tenant,
-            bucket: bucket(row.bucket.lane),
-            seen,
-            expires_at,
-            cancel_requested: row.cancel,
-            reason: None,
-            dead_letter: None,
-        },
-        Standing::Over(ended) => Facts {
-            id,
-            tenant,
-            bucket: bucket(Lane::Main),
-            seen,
-            expires_at,
-            cancel_requested: false,
-            reason: ended.reason,
-            dead_letter: ended.dead_letter.zip(status),
-        },
-    })
-}
-
-/// The notification of a dead letter.
-pub(super) async fn notification_of(tx: &Tx, letter: DeadLetterId) -> Result<Option<NotificationId>> {
-    let sql = "select notification from dead_letter where id = $1";
-    let rows = tx.alone(Mode::Read, sql, bind![letter_uuid(letter) => UUID]).await?;
-    rows.first().map(|row| Columns::of(row).notification_id()).transpose()
 }
 
 /// The attempts and events of a notification, oldest first.

@@ -1,24 +1,110 @@
 //! What people and programs do to a notification, each change only while it stands as it was seen.
 
+use async_trait::async_trait;
 use posthaste_core::dead_letter::DeadLetterStatus;
-use posthaste_core::flow::FlowId;
-use posthaste_core::id::NotificationId;
+use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Act, Audit, Change, Progress, Seen};
-use rusqlite::{Connection, params};
+use posthaste_engine::store::{self, Act, Acts, Audit, Change, Facts, Progress, Seen};
+use rusqlite::{Connection, OptionalExtension, params};
 
+use super::SqliteStore;
 use super::ends::{Ended, Letter, bury};
 use super::fault::{Fault, Result};
 use super::nodes::Event;
 use super::planted::Planted;
+use super::readers::Reader;
 use super::reads::Standing;
-use super::rows::Queued;
+use super::rows::{Queued, maybe_time, notification_id, priority};
 use super::writer::Tx;
 
+#[async_trait]
+impl Acts for SqliteStore {
+    async fn facts(&self, ids: Vec<NotificationId>) -> store::Result<Vec<Facts>> {
+        self.find(move |reader| facts(reader, &ids)).await
+    }
+
+    async fn notification_of(&self, dead_letter: DeadLetterId) -> store::Result<Option<NotificationId>> {
+        self.find(move |reader| notification_of(&reader.conn, dead_letter)).await
+    }
+
+    async fn transition(
+        &self,
+        changes: Vec<Change>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> store::Result<Vec<bool>> {
+        self.write(changes.len(), move |tx| transition(tx, &changes, audit.as_ref(), now)).await
+    }
+}
+
+/// What an act has to know of each id that exists.
+fn facts(reader: &mut Reader, ids: &[NotificationId]) -> Result<Vec<Facts>> {
+    let mut all = Vec::with_capacity(ids.len());
+    for id in ids {
+        all.extend(fact(reader, *id)?);
+    }
+    Ok(all)
+}
+
+fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
+    let Reader { conn, flows } = reader;
+    let mut select = conn.prepare_cached(
+        "select flow, priority, expires
+         from notification
+         where id = ?1",
+    )?;
+    let mut rows = select.query([id.to_bytes()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let flow = FlowId(row.get(0)?);
+    let (priority, expires_at) = (priority(row, 1)?, maybe_time(row, 2)?);
+    let tenant = flows.need(conn, flow)?.tenant.clone();
+    let standing = Standing::need(conn, id)?;
+    let seen = standing.seen();
+    let bucket = |lane| Bucket { flow, lane, priority };
+    Ok(Some(match standing {
+        Standing::Live(row) => Facts {
+            id,
+            tenant,
+            bucket: bucket(row.bucket.lane),
+            seen,
+            expires_at,
+            cancel_requested: row.cancel,
+            reason: None,
+            dead_letter: None,
+        },
+        Standing::Over(ended) => {
+            let letter = ended.dead_letter.map(|name| Letter::find(conn, name)).transpose()?.flatten();
+            let dead_letter = ended.dead_letter.zip(letter.map(|letter| letter.status));
+            Facts {
+                id,
+                tenant,
+                bucket: bucket(Lane::Main),
+                seen,
+                expires_at,
+                cancel_requested: false,
+                reason: ended.reason,
+                dead_letter,
+            }
+        }
+    }))
+}
+
+/// The notification of a dead letter.
+fn notification_of(conn: &Connection, letter: DeadLetterId) -> Result<Option<NotificationId>> {
+    let mut select = conn.prepare_cached(
+        "select notification
+         from dead_letter
+         where id = ?1",
+    )?;
+    let found = select.query_row([letter.to_bytes()], |row| Ok(notification_id(row, 0))).optional()?;
+    found.transpose()
+}
+
 /// Makes each change that still fits, with one audit row for all of them.
-pub(super) fn transition(
+fn transition(
     tx: &mut Tx<'_>,
     changes: &[Change],
     audit: Option<&Audit>,

@@ -4,7 +4,7 @@ use posthaste_core::flow::{Bucket, Quota};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Claimed, Job};
+use posthaste_engine::store::{Claimed, Held, Job};
 use rusqlite::{Connection, params};
 
 use super::fault::{Result, unless_damaged};
@@ -110,7 +110,7 @@ pub(super) fn held(
     node: NodeId,
     after: Option<NotificationId>,
     limit: usize,
-) -> Result<Vec<(NotificationId, Fence)>> {
+) -> Result<Vec<Held>> {
     let mut select = conn.prepare_cached(
         "select id, fence
          from queue indexed by queue_held
@@ -124,7 +124,7 @@ pub(super) fn held(
     let mut rows = select.query(params![node.0, after, i64::try_from(limit).unwrap_or(i64::MAX)])?;
     let mut found = vec![];
     while let Some(row) = rows.next()? {
-        found.push((notification_id(row, 0)?, Fence(row.get(1)?)));
+        found.push(Held { id: notification_id(row, 0)?, fence: Fence(row.get(1)?) });
     }
     Ok(found)
 }

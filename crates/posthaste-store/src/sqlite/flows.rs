@@ -6,6 +6,7 @@ use std::sync::Arc;
 use posthaste_core::channel::Channel;
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::recent::Recent;
+use posthaste_engine::store::KnownFlow;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::fault::{Fault, Result, unless_damaged};
@@ -49,12 +50,12 @@ impl Flows {
     }
 
     /// The flows with these numbers, as far as they are known and can be read: each once, in the order of the numbers.
-    pub(super) fn known(&mut self, conn: &Connection, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
+    pub(super) fn known(&mut self, conn: &Connection, flows: Vec<FlowId>) -> Result<Vec<KnownFlow>> {
         let wanted: BTreeSet<FlowId> = flows.into_iter().collect();
         let mut found = Vec::with_capacity(wanted.len());
         for flow in wanted {
             let key = unless_damaged(&flow, self.get(conn, flow))?.flatten();
-            found.extend(key.map(|key| (flow, (*key).clone())));
+            found.extend(key.map(|key| KnownFlow { id: flow, key: (*key).clone() }));
         }
         Ok(found)
     }

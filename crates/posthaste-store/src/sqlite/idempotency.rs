@@ -5,7 +5,7 @@
 
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::{Timestamp, micros};
-use posthaste_engine::store::{Accepted, Idempotency};
+use posthaste_engine::store::{Accepted, FirstAnswer, Idempotency};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::fault::Result;
@@ -56,7 +56,7 @@ pub(super) fn idempotent(
     tenant: &Tenant,
     key: &str,
     now: Timestamp,
-) -> Result<Option<([u8; 32], Vec<u8>)>> {
+) -> Result<Option<FirstAnswer>> {
     for table in TABLES {
         let mut select = conn.prepare_cached(&format!(
             "select hash, answer, at
@@ -70,7 +70,7 @@ pub(super) fn idempotent(
             continue;
         };
         if now.since(Timestamp::from_micros(at)) < Idempotency::LIFE {
-            return Ok(Some((hash, answer)));
+            return Ok(Some(FirstAnswer { hash, answer }));
         }
     }
     Ok(None)
@@ -97,7 +97,7 @@ impl Keys {
         let Idempotency { tenant, key, hash, .. } = idempotency;
         let first = idempotent(tx.conn, tenant, key, self.now)?;
         Ok(first
-            .map(|(known, answer)| if known == *hash { Accepted::Twin(answer) } else { Accepted::Conflict }))
+            .map(|first| if first.hash == *hash { Accepted::Twin(first.answer) } else { Accepted::Conflict }))
     }
 
     /// Keeps a key that is not known, in place of one that is forgotten and not removed yet.

@@ -7,8 +7,9 @@ use posthaste_core::channel::Channel;
 use posthaste_core::flow::FlowKey;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Body, Content, Tenant};
-use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Audit, AuditRow, DeadLetterFilter, DeadLetterView, Filter, Page, View};
+use posthaste_engine::store::{
+    Audit, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, Page, View,
+};
 use rusqlite::{Row, Rows, params};
 
 use super::fault::{Fault, Result, unless_damaged};
@@ -196,9 +197,9 @@ fn holds(text: &str, wanted: &str) -> bool {
 pub(super) fn retry_queue(
     reader: &mut Reader,
     tenant: Option<&Tenant>,
-    after: Option<(Timestamp, NotificationId)>,
+    after: Option<DueCursor>,
     limit: usize,
-) -> Result<Page<View, (Timestamp, NotificationId)>> {
+) -> Result<Page<View, DueCursor>> {
     let Reader { conn, flows } = reader;
     let mut select = conn.prepare_cached(concat!(
         "select ",
@@ -209,12 +210,12 @@ pub(super) fn retry_queue(
          and (due, id) > (?1, ?2)
          order by due, id"
     ))?;
-    let (due, id) = after.map_or((i64::MIN, [0; 16]), |(due, id)| (due.as_micros(), id.to_bytes()));
+    let (due, id) = after.map_or((i64::MIN, [0; 16]), |after| (after.due.as_micros(), after.id.to_bytes()));
     let rows = select.query(params![due, id])?;
     walk(
         rows,
         limit,
-        |row| Ok((time(row, 3)?, notification_id(row, 13)?)),
+        |row| Ok(DueCursor { due: time(row, 3)?, id: notification_id(row, 13)? }),
         |row| {
             let (id, queued) = (notification_id(row, 13)?, Queued::read(row, 0)?);
             let key = flows.need(conn, queued.bucket.flow)?;

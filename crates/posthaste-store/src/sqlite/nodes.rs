@@ -1,17 +1,49 @@
 //! Nodes: who is alive, and what the dead leave behind.
 
+use async_trait::async_trait;
+use posthaste_core::flow::Bucket;
 use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{LEVEL, NodeView, Pulse};
+use posthaste_engine::store::{self, Joined, LEVEL, NodeView, Nodes, Pulse};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::SqliteStore;
 use super::claim::release_node;
 use super::fault::Result;
 use super::planted::Planted;
 use super::rows::notification_id;
 use super::writer::Tx;
+
+#[async_trait]
+impl Nodes for SqliteStore {
+    async fn join(&self, name: String, hold: Duration, now: Timestamp) -> store::Result<Joined> {
+        let node = self.write(1, move |tx| join(tx, &name, hold, now)).await?;
+        Ok(Joined { node, now })
+    }
+
+    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> store::Result<Pulse> {
+        self.write(1, move |tx| heartbeat(tx, node, hold, now)).await
+    }
+
+    async fn leave(&self, node: NodeId) -> store::Result<()> {
+        self.write(1, move |tx| leave(tx, node)).await
+    }
+
+    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> store::Result<usize> {
+        self.write(limit, move |tx| reclaim(tx, node, limit, now)).await
+    }
+
+    async fn nodes(&self, now: Timestamp) -> store::Result<Vec<NodeView>> {
+        self.list(move |reader| nodes(&reader.conn, now)).await
+    }
+
+    /// A file has one node, so there is nobody to tell.
+    async fn tell(&self, _: NodeId, _: Vec<Bucket>) -> store::Result<()> {
+        Ok(())
+    }
+}
 
 /// A node as it is kept.
 struct Node {
@@ -61,7 +93,7 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Time
 }
 
 /// Every node, with what each holds.
-pub(super) fn nodes(conn: &Connection, now: Timestamp) -> Result<Vec<NodeView>> {
+fn nodes(conn: &Connection, now: Timestamp) -> Result<Vec<NodeView>> {
     let mut select = conn.prepare_cached(
         "select id, name, joined, beat, expires, dead,
              (select count(*)
@@ -95,13 +127,13 @@ pub(super) fn may_hold(tx: &Tx<'_>, node: NodeId) -> Result<bool> {
 }
 
 /// The node stops, and what it holds waits again.
-pub(super) fn leave(tx: &mut Tx<'_>, node: NodeId) -> Result<()> {
+fn leave(tx: &mut Tx<'_>, node: NodeId) -> Result<()> {
     release_node(tx.conn, node.0)?;
     forget(tx.conn, node)
 }
 
 /// Takes back up to `limit` leases of a dead node.
-pub(super) fn reclaim(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
+fn reclaim(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
     let Some(found) = find(tx.conn, node)? else { return Ok(0) };
     let alive = !found.dead && found.expires > now;
     if alive && !tx.bug(Planted::ReclaimFromTheLiving) {

@@ -1,17 +1,77 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
+use async_trait::async_trait;
 use posthaste_core::attempt::Outcome;
-use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::state::Lane;
-use posthaste_engine::store::{Facts, History, HistoryEvent, View};
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{
+    self, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, History, HistoryEvent, Page, Reads,
+    Stats, View,
+};
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::ends::{Ended, Letter};
+use super::ends::Ended;
 use super::fault::{Fault, Result};
 use super::readers::Reader;
-use super::rows::{Queued, Wide, maybe_time, notification_id, outcome, priority, time};
+use super::rows::{Queued, Wide, outcome, time};
 use super::settle::{attempts, queued};
+use super::{SqliteStore, lists, stats};
+
+#[async_trait]
+impl Reads for SqliteStore {
+    async fn get(&self, id: NotificationId) -> store::Result<Option<View>> {
+        self.find(move |reader| get(reader, id)).await
+    }
+
+    async fn history(&self, id: NotificationId) -> store::Result<History> {
+        self.find(move |reader| history(&reader.conn, id)).await
+    }
+
+    async fn page(
+        &self,
+        filter: Filter,
+        before: Option<NotificationId>,
+        limit: usize,
+    ) -> store::Result<Page<View, NotificationId>> {
+        self.list(move |reader| lists::page(reader, &filter, before, limit)).await
+    }
+
+    async fn retry_queue(
+        &self,
+        tenant: Option<Tenant>,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> store::Result<Page<View, DueCursor>> {
+        self.list(move |reader| lists::retry_queue(reader, tenant.as_ref(), after, limit)).await
+    }
+
+    async fn dead_letter(&self, id: DeadLetterId) -> store::Result<Option<DeadLetterView>> {
+        self.find(move |reader| lists::dead_letter(reader, id)).await
+    }
+
+    async fn dead_letters(
+        &self,
+        filter: DeadLetterFilter,
+        before: Option<DeadLetterId>,
+        limit: usize,
+    ) -> store::Result<Page<DeadLetterView, DeadLetterId>> {
+        self.list(move |reader| lists::dead_letters(reader, &filter, before, limit)).await
+    }
+
+    async fn audit(
+        &self,
+        tenant: Option<Tenant>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> store::Result<Page<AuditRow, i64>> {
+        self.list(move |reader| lists::audit(reader, tenant.as_ref(), before, limit)).await
+    }
+
+    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> store::Result<Stats> {
+        self.list(move |reader| stats::stats(&reader.conn, tenant.as_ref(), now)).await
+    }
+}
 
 /// Where a notification is: in the queue or among what ended.
 pub(super) enum Standing {
@@ -71,69 +131,6 @@ pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View
     let Reader { conn, flows } = reader;
     let view = |wide| Standing::need(conn, id)?.view(wide);
     Wide::find(conn, flows, id).and_then(|wide| wide.map(view).transpose()).map_err(|fault| fault.of(id))
-}
-
-/// What an act has to know of each id that exists.
-pub(super) fn facts(reader: &mut Reader, ids: &[NotificationId]) -> Result<Vec<Facts>> {
-    let mut all = Vec::with_capacity(ids.len());
-    for id in ids {
-        all.extend(fact(reader, *id)?);
-    }
-    Ok(all)
-}
-
-fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
-    let Reader { conn, flows } = reader;
-    let mut select = conn.prepare_cached(
-        "select flow, priority, expires
-         from notification
-         where id = ?1",
-    )?;
-    let mut rows = select.query([id.to_bytes()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let flow = posthaste_core::flow::FlowId(row.get(0)?);
-    let (priority, expires_at) = (priority(row, 1)?, maybe_time(row, 2)?);
-    let tenant = flows.need(conn, flow)?.tenant.clone();
-    let standing = Standing::need(conn, id)?;
-    let seen = standing.seen();
-    let bucket = |lane| Bucket { flow, lane, priority };
-    Ok(Some(match standing {
-        Standing::Live(row) => Facts {
-            id,
-            tenant,
-            bucket: bucket(row.bucket.lane),
-            seen,
-            expires_at,
-            cancel_requested: row.cancel,
-            reason: None,
-            dead_letter: None,
-        },
-        Standing::Over(ended) => {
-            let letter = ended.dead_letter.map(|name| Letter::find(conn, name)).transpose()?.flatten();
-            let dead_letter = ended.dead_letter.zip(letter.map(|letter| letter.status));
-            Facts {
-                id,
-                tenant,
-                bucket: bucket(Lane::Main),
-                seen,
-                expires_at,
-                cancel_requested: false,
-                reason: ended.reason,
-                dead_letter,
-            }
-        }
-    }))
-}
-
-/// The notification of a dead letter.
-pub(super) fn notification_of(conn: &Connection, letter: DeadLetterId) -> Result<Option<NotificationId>> {
-    let mut select = conn.prepare_cached(
-        "select notification
-         from dead_letter
-         where id = ?1",
-    )?;
-    let found = select.query_row([letter.to_bytes()], |row| Ok(notification_id(row, 0))).optional()?;
-    found.transpose()
 }
 
 /// How the last attempt made came out; none if there was none.

@@ -1,32 +1,41 @@
 //! Settings and their version.
 
-use posthaste_engine::store::Audit;
+use async_trait::async_trait;
+use posthaste_engine::store::{self, Audit, Settings, StoredSettings};
 use rusqlite::{Connection, Row, params};
 
+use super::SqliteStore;
 use super::acts::record;
 use super::fault::Result;
 use super::writer::Tx;
 
-/// The version and every setting by its name.
-pub(super) type Settings = (i64, Vec<(String, String)>);
+#[async_trait]
+impl StoredSettings for SqliteStore {
+    async fn settings(&self, known: Option<i64>) -> store::Result<Option<Settings>> {
+        self.read(move |reader| settings(&reader.conn, known)).await
+    }
+
+    async fn put_setting(&self, name: String, value: Option<String>, audit: Audit) -> store::Result<i64> {
+        self.write(1, move |tx| put(tx, &name, value.as_deref(), &audit)).await
+    }
+}
 
 /// Every setting, unless the version is still the known one.
-pub(super) fn settings(conn: &Connection, known: Option<i64>) -> Result<Option<Settings>> {
+fn settings(conn: &Connection, known: Option<i64>) -> Result<Option<Settings>> {
     let version = version(conn)?;
     if known == Some(version) {
         return Ok(None);
     }
     let mut select = conn.prepare_cached(
         "select name, value
-         from setting
-         order by name",
+         from setting",
     )?;
     let all = select.query_map([], |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?)))?;
-    Ok(Some((version, all.collect::<rusqlite::Result<_>>()?)))
+    Ok(Some(Settings { version, values: all.collect::<rusqlite::Result<_>>()? }))
 }
 
-/// Sets or removes a setting and answers with the new version.
-pub(super) fn put(tx: &mut Tx<'_>, name: &str, value: Option<&str>, audit: &Audit) -> Result<i64> {
+/// Sets or removes a setting and returns the new version.
+fn put(tx: &mut Tx<'_>, name: &str, value: Option<&str>, audit: &Audit) -> Result<i64> {
     match value {
         Some(value) => tx.conn.execute(
             "insert into setting (name, value)

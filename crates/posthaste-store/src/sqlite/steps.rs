@@ -9,11 +9,12 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::store::DueCursor;
 use rusqlite::params;
 use tempfile::TempDir;
 
 use super::readers::Reader;
-use super::{Options, SqliteStore, Synchronous, claim, lists, open, wake};
+use super::{Options, SqliteStore, Synchronous, claim, lists, open, waking};
 
 const DUE: Timestamp = Timestamp::from_micros(1_000);
 const NOW: Timestamp = Timestamp::from_micros(2_000);
@@ -89,47 +90,55 @@ fn bucket(flow: i64, lane: Lane) -> Bucket {
 
 const LOOKS: [(&str, Look); 16] = [
     ("all buckets", |reader, _| {
-        assert_eq!(wake::buckets(&reader.conn, None, PAGE).unwrap().len(), 3);
+        assert_eq!(waking::buckets(&reader.conn, None, PAGE).unwrap().len(), 3);
     }),
     ("the buckets after a full one", |reader, _| {
         let after = Some(bucket(1, Lane::Main));
-        assert_eq!(wake::buckets(&reader.conn, after, PAGE).unwrap().len(), 2);
+        assert_eq!(waking::buckets(&reader.conn, after, PAGE).unwrap().len(), 2);
     }),
     ("the buckets after the last full one", |reader, _| {
         let after = Some(bucket(1, Lane::Retry));
-        assert_eq!(wake::buckets(&reader.conn, after, PAGE).unwrap().len(), 1);
+        assert_eq!(waking::buckets(&reader.conn, after, PAGE).unwrap().len(), 1);
     }),
     ("a first page of wakes", |reader, _| {
-        let after = (Timestamp::MIN, NotificationId::LAST);
-        assert!(wake::wakes(&reader.conn, after, NOW, PAGE).unwrap().more.is_some());
+        let after = DueCursor::after_all_at(Timestamp::MIN);
+        assert!(waking::wakes(&reader.conn, after, NOW, PAGE).unwrap().more.is_some());
     }),
     ("a page of wakes in the middle of one moment", |reader, middle| {
-        assert!(wake::wakes(&reader.conn, (DUE, middle), NOW, PAGE).unwrap().more.is_some());
+        assert!(
+            waking::wakes(&reader.conn, DueCursor { due: DUE, id: middle }, NOW, PAGE)
+                .unwrap()
+                .more
+                .is_some()
+        );
     }),
     ("wakes after everything of a moment", |reader, _| {
-        let wakes = wake::wakes(&reader.conn, (DUE, NotificationId::LAST), NOW, PAGE).unwrap();
+        let wakes = waking::wakes(&reader.conn, DueCursor::after_all_at(DUE), NOW, PAGE).unwrap();
         assert_eq!((wakes.buckets.len(), wakes.more), (1, None));
     }),
     ("wakes of a moment at which nothing is due", |reader, _| {
         let before = Timestamp::from_micros(1);
-        let wakes = wake::wakes(&reader.conn, (before, NotificationId::LAST), before, PAGE).unwrap();
+        let wakes = waking::wakes(&reader.conn, DueCursor::after_all_at(before), before, PAGE).unwrap();
         assert_eq!((wakes.buckets.len(), wakes.next), (0, Some(DUE)));
     }),
     ("what is overdue", |reader, _| {
-        assert_eq!(wake::overdue(reader, NOW, NOW, None, PAGE).unwrap().len(), PAGE);
+        assert_eq!(waking::overdue(reader, NOW, NOW, None, PAGE).unwrap().len(), PAGE);
     }),
     ("what is overdue in the middle of one moment", |reader, middle| {
-        assert_eq!(wake::overdue(reader, NOW, NOW, Some((DUE, middle)), PAGE).unwrap().len(), PAGE);
+        assert_eq!(
+            waking::overdue(reader, NOW, NOW, Some(DueCursor { due: DUE, id: middle }), PAGE).unwrap().len(),
+            PAGE
+        );
     }),
     ("what is overdue after everything of a moment", |reader, _| {
-        let after = Some((DUE, NotificationId::LAST));
-        assert_eq!(wake::overdue(reader, NOW, NOW, after, PAGE).unwrap().len(), 1);
+        let after = Some(DueCursor::after_all_at(DUE));
+        assert_eq!(waking::overdue(reader, NOW, NOW, after, PAGE).unwrap().len(), 1);
     }),
     ("what expires", |reader, _| {
-        assert_eq!(wake::expiring(&reader.conn, NOW, PAGE).unwrap().rows.len(), PAGE);
+        assert_eq!(waking::expiring(&reader.conn, NOW, PAGE).unwrap().rows.len(), PAGE);
     }),
     ("what expires before anything does", |reader, _| {
-        let found = wake::expiring(&reader.conn, Timestamp::from_micros(1), PAGE).unwrap();
+        let found = waking::expiring(&reader.conn, Timestamp::from_micros(1), PAGE).unwrap();
         assert_eq!((found.rows.len(), found.next), (0, Some(DUE)));
     }),
     ("the rows of a claim", |reader, _| {
@@ -150,7 +159,7 @@ const LOOKS: [(&str, Look); 16] = [
         assert_eq!(lists::retry_queue(reader, None, None, PAGE).unwrap().rows.len(), PAGE);
     }),
     ("a page of retries in the middle of one moment", |reader, middle| {
-        let page = lists::retry_queue(reader, None, Some((DUE, middle)), PAGE).unwrap();
+        let page = lists::retry_queue(reader, None, Some(DueCursor { due: DUE, id: middle }), PAGE).unwrap();
         assert_eq!(page.rows.len(), PAGE);
     }),
 ];

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use posthaste_core::lease::NodeId;
-use posthaste_engine::store::{Pulse, Store};
+use posthaste_engine::store::{Nodes, Pulse, Queue, Reads, Store};
 use posthaste_store::sqlite::{Options, SqliteStore};
 
 use crate::scene::{HOLD, at, id, key, lease, request};
@@ -53,7 +53,7 @@ fn check(path: &std::path::Path, acknowledged: u128, last_node: NodeId) -> NodeI
             assert!(store.get(id(number)).await.unwrap().is_some(), "{number} of {acknowledged}");
         }
         assert_eq!(store.recount().await.unwrap(), None);
-        let (node, _) = store.join("check", HOLD, at(5)).await.unwrap();
+        let node = store.join("check".to_owned(), HOLD, at(5)).await.unwrap().node;
         let Pulse::Alive { dead, .. } = store.heartbeat(node, HOLD, at(5)).await.unwrap() else {
             panic!("a node that has just joined is alive");
         };
@@ -72,7 +72,7 @@ fn child(path: &str) {
     runtime.block_on(async {
         let acme = key("acme", "a");
         let flow = store.intern(vec![acme.clone()]).await.unwrap()[0];
-        let (node, _) = store.join("child", HOLD, at(0)).await.unwrap();
+        let node = store.join("child".to_owned(), HOLD, at(0)).await.unwrap().node;
         let mut first = 1;
         while store.get(id(first)).await.unwrap().is_some() {
             first += 2;

@@ -3,7 +3,7 @@
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::Fence;
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Store, StoreError};
+use posthaste_engine::store::{Held, Nodes, Queue, Reads, Store, StoreError, Waking};
 use posthaste_store::sqlite::SqliteStore;
 use rusqlite::params;
 
@@ -23,7 +23,7 @@ fn damage(scene: Scene, table: &str, id: &[u8; 16], content: &[u8]) -> Scene {
 }
 
 async fn claimed(store: &SqliteStore, quotas: &[(i64, u32)]) -> Vec<NotificationId> {
-    let (node, _) = store.join("one", HOLD, at(1)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(1)).await.unwrap().node;
     let quota = |(flow, limit): &(i64, u32)| quota(posthaste_core::flow::FlowId(*flow), Lane::Main, *limit);
     let mut ids = vec![];
     for fence in 1..4 {
@@ -46,7 +46,7 @@ async fn a_damaged_row_is_set_aside_and_the_others_are_claimed() {
         // After a restart nobody holds it, until it is met and set aside again.
         let scene = scene.reopen();
         let store = &scene.store;
-        let (next, _) = store.join("two", HOLD, at(2)).await.unwrap();
+        let next = store.join("two".to_owned(), HOLD, at(2)).await.unwrap().node;
         let dead = store.heartbeat(next, HOLD, at(2)).await.unwrap();
         let posthaste_engine::store::Pulse::Alive { dead, .. } = dead else { panic!("{dead:?}") };
         assert_eq!(store.reclaim(dead[0], 99, at(2)).await.unwrap(), 6);
@@ -62,12 +62,12 @@ async fn a_place_that_went_to_a_damaged_row_is_filled_again() {
     for number in [0, 1, 3] {
         scene = damage(scene, "notification", &id(number).to_bytes(), DAMAGE[0]);
     }
-    let (node, _) = scene.store.join("one", HOLD, at(1)).await.unwrap();
+    let node = scene.store.join("one".to_owned(), HOLD, at(1)).await.unwrap().node;
     let claimed = scene.store.claim(vec![quota(flow, Lane::Main, 2)], lease(node, 1), at(1)).await.unwrap();
     assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [2, 4].map(id));
     assert_eq!(claimed.set_aside, [0, 1, 3].map(id));
     let held = scene.store.held(node, None, 9).await.unwrap();
-    assert_eq!(held, [0, 1, 2, 3, 4].map(|number| (id(number), Fence(1))));
+    assert_eq!(held, [0, 1, 2, 3, 4].map(|number| Held { id: id(number), fence: Fence(1) }));
 }
 
 #[tokio::test]
@@ -77,7 +77,7 @@ async fn a_row_whose_content_is_gone_is_set_aside() {
     let scene = scene.reopen_after(|conn| {
         conn.execute("delete from notification where id = ?1", [id(1).to_bytes()]).unwrap();
     });
-    let (node, _) = scene.store.join("one", HOLD, at(1)).await.unwrap();
+    let node = scene.store.join("one".to_owned(), HOLD, at(1)).await.unwrap().node;
     let claimed = scene.store.claim(vec![quota(flow, Lane::Main, 9)], lease(node, 1), at(1)).await.unwrap();
     assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [0, 2].map(id));
     assert_eq!(claimed.set_aside, [id(1)]);
@@ -119,7 +119,7 @@ async fn lists_leave_a_damaged_row_out_and_whoever_asks_for_it_is_told() {
     for content in DAMAGE {
         let scene = Scene::new();
         let flow = fill(&scene.store, &key("acme", "a"), 0, 3).await;
-        let (node, _) = scene.store.join("one", HOLD, at(0)).await.unwrap();
+        let node = scene.store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
         let quotas = vec![quota(flow, Lane::Main, 3)];
         let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().jobs;
         let retries = jobs.iter().map(|job| retried(job, at(5))).collect();
@@ -143,7 +143,7 @@ async fn a_damaged_dead_letter_is_left_out_of_the_list() {
     for content in DAMAGE {
         let scene = Scene::new();
         let flow = fill(&scene.store, &key("acme", "a"), 0, 2).await;
-        let (node, _) = scene.store.join("one", HOLD, at(0)).await.unwrap();
+        let node = scene.store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
         let quotas = vec![quota(flow, Lane::Main, 2)];
         let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().jobs;
         let names = [1, 2].map(|number| DeadLetterId::new(at(2), number));

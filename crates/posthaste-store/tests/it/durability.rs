@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Store, StoreError};
+use posthaste_engine::store::{KnownFlow, Nodes, Queue, Reads, Store, StoreError};
 use posthaste_store::sqlite::Options;
 use tokio::task::JoinSet;
 
@@ -75,7 +75,7 @@ async fn a_flow_that_was_made_in_a_failed_call_is_not_remembered() {
     for number in 0..200 {
         let wanted = key("acme", &format!("{long}{number}"));
         let flow = store.intern(vec![wanted.clone()]).await.unwrap()[0];
-        assert_eq!(store.flows(vec![flow]).await.unwrap(), [(flow, wanted)]);
+        assert_eq!(store.flows(vec![flow]).await.unwrap(), [KnownFlow { id: flow, key: wanted }]);
     }
 }
 
@@ -95,7 +95,7 @@ async fn the_log_does_not_outgrow_its_bound_while_the_writer_never_rests() {
 async fn a_full_disk_is_an_error_that_loses_nothing_and_passes() {
     let scene = Scene::new();
     let (store, acme) = (&scene.store, key("acme", "a"));
-    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = fill(store, &acme, 0, 100).await;
     store.limit_pages(60).await.unwrap();
     let mut kept = 100;

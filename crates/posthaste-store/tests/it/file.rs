@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
-use posthaste_engine::store::{Audit, LEVEL, Pulse, Store};
+use posthaste_engine::store::{Audit, LEVEL, Nodes, Pulse, Queue, Reads, Store, StoredSettings};
 use posthaste_store::sqlite::{OpenError, Options, Planted, SqliteStore, Synchronous};
 
 use crate::scene::{
@@ -29,7 +29,7 @@ async fn a_thread_that_ends_breaks_the_store_for_good_and_nothing_else_does() {
 async fn everything_acknowledged_is_there_after_reopening() {
     let scene = Scene::new();
     let (store, acme) = (&scene.store, key("acme", "a"));
-    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = fill(store, &acme, 0, 10).await;
     let jobs = store.claim(vec![quota(flow, Lane::Main, 3)], lease(node, 1), at(1)).await.unwrap().jobs;
     let name = DeadLetterId::new(at(2), 1);
@@ -44,7 +44,7 @@ async fn everything_acknowledged_is_there_after_reopening() {
         target: "a".to_owned(),
         at: at(2),
     };
-    store.put_setting("policy", Some("{}".to_owned()), audit).await.unwrap();
+    store.put_setting("policy".to_owned(), Some("{}".to_owned()), audit).await.unwrap();
     let before = everything(store).await;
 
     let scene = scene.reopen();
@@ -253,7 +253,7 @@ fn a_file_of_something_else_is_refused() {
 async fn leases_of_an_earlier_process_are_taken_back_at_once() {
     let scene = Scene::new();
     let acme = key("acme", "a");
-    let (node, _) = scene.store.join("one", HOLD, at(0)).await.unwrap();
+    let node = scene.store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = scene.store.intern(vec![acme.clone()]).await.unwrap()[0];
     let held = Some(lease(node, 1));
     let requests = (0..5).map(|number| request(id(number), &acme, flow, held)).collect();
@@ -261,7 +261,7 @@ async fn leases_of_an_earlier_process_are_taken_back_at_once() {
 
     let scene = scene.reopen();
     let store = &scene.store;
-    let (next, _) = store.join("two", HOLD, at(1)).await.unwrap();
+    let next = store.join("two".to_owned(), HOLD, at(1)).await.unwrap().node;
     assert!(next > node);
     assert_eq!(store.heartbeat(node, HOLD, at(1)).await.unwrap(), Pulse::Lost);
     let pulse = store.heartbeat(next, HOLD, at(1)).await.unwrap();

@@ -5,7 +5,9 @@ use std::time::Duration;
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Accepted, Act, Change, Facts, Idempotency, Job, Request, Store};
+use posthaste_engine::store::{
+    Accepted, Act, Acts, Change, Facts, Idempotency, Job, Nodes, Queue, Reads, Request, Store,
+};
 use posthaste_store::sqlite::SqliteStore;
 
 use crate::scene::{HOLD, Scene, at, beside, buried, delivered, fill, id, key, lease, quota, retried};
@@ -56,7 +58,7 @@ async fn counters_equal_a_recount_after_random_work() {
     let scene = Scene::new();
     let store = &scene.store;
     let keys = [key("acme", "a"), key("acme", "b"), key("bolt", "a")];
-    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let mut flows = vec![];
     for (number, key) in keys.iter().enumerate() {
         flows.push(fill(store, key, 1_000 * number as u128, 60).await);

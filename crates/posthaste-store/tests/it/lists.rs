@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Arrival, DeadLetterFilter, Filter, Page, Request, Store};
+use posthaste_engine::store::{Arrival, DeadLetterFilter, Filter, Nodes, Page, Queue, Reads, Request, Store};
 
 use crate::scene::{HOLD, Scene, at, buried, id, key, lease, notification, quota, retried};
 
@@ -53,7 +53,7 @@ async fn a_page_of_large_notifications_is_short_and_the_next_one_goes_on() {
     let all: Vec<NotificationId> = (0..COUNT).rev().map(id).collect();
     assert_eq!(seen, all);
 
-    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = store.intern(vec![key("acme", "a")]).await.unwrap()[0];
     let jobs = store.claim(vec![quota(flow, Lane::Main, 500)], lease(node, 1), at(1)).await.unwrap().jobs;
     let (die, wait) = jobs.split_at(jobs.len() / 2);

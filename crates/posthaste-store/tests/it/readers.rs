@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::Store;
+use posthaste_engine::store::{Acts, DueCursor, Nodes, Queue, Reads, Store, StoredSettings, Waking};
 
 use crate::scene::{HOLD, Scene, at, buried, delivered, fill, id, key, lease, quota};
 
@@ -16,7 +16,7 @@ async fn answers<T>(what: &str, answer: impl Future<Output = T>) -> T {
 
 /// Everything that the engine's loops ask.
 async fn engine_reads(store: &dyn Store) {
-    answers("wakes", store.wakes((at(-1), NotificationId::LAST), at(1), 10)).await.unwrap();
+    answers("wakes", store.wakes(DueCursor::after_all_at(at(-1)), at(1), 10)).await.unwrap();
     answers("expiring", store.expiring(at(1), 10)).await.unwrap();
     answers("buckets", store.buckets(None, 10)).await.unwrap();
     let flow = answers("intern", store.intern(vec![key("acme", "a")])).await.unwrap()[0];
@@ -24,7 +24,7 @@ async fn engine_reads(store: &dyn Store) {
     answers("overdue", store.overdue(at(1), at(1), None, 10)).await.unwrap();
     answers("settings", store.settings(None)).await.unwrap().unwrap();
     answers("accept", fill(store, &key("acme", "b"), 100, 1)).await;
-    let (node, _) = answers("join", store.join("two", HOLD, at(0))).await.unwrap();
+    let node = answers("join", store.join("two".to_owned(), HOLD, at(0))).await.unwrap().node;
     answers("held", store.held(node, None, 10)).await.unwrap();
     let claimed =
         answers("claim", store.claim(vec![quota(flow, Lane::Main, 1)], lease(node, 2), at(1))).await;
@@ -45,7 +45,7 @@ async fn key_reads(store: &dyn Store, letter: DeadLetterId) {
 /// Stores rows that wait and one dead letter.
 async fn add_some(store: &dyn Store) -> DeadLetterId {
     let flow = fill(store, &key("acme", "a"), 0, 9).await;
-    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let claimed = store.claim(vec![quota(flow, Lane::Main, 1)], lease(node, 1), at(1)).await.unwrap();
     let letter = DeadLetterId::new(at(2), 1);
     store.settle(vec![buried(&claimed.jobs[0], letter)], at(2)).await.unwrap();

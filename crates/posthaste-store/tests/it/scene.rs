@@ -14,7 +14,9 @@ use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Arrival, Ending, Job, Next, Request, Settlement, Store};
+use posthaste_engine::store::{
+    Arrival, DueCursor, Ending, Job, Next, Nodes, Queue, Request, Settlement, Store, Waking,
+};
 use posthaste_store::sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -126,7 +128,7 @@ pub(crate) async fn expired(
     limit: usize,
 ) -> (Vec<NotificationId>, Option<Timestamp>) {
     let found = store.expiring(until, limit).await.unwrap();
-    (found.rows.into_iter().map(|(id, _)| id).collect(), found.next)
+    (found.rows.into_iter().map(|row| row.id).collect(), found.next)
 }
 
 /// Of four flows only the last can be understood, and only its rows are told by the looks of the waking loop: the lane of
@@ -138,10 +140,10 @@ pub(crate) async fn only_what_makes_sense_wakes(store: &dyn Store, flows: [FlowI
     assert_eq!(buckets.iter().map(|waiting| waiting.bucket).collect::<Vec<_>>(), [good]);
     assert_eq!(store.buckets(Some(good), 1).await.unwrap(), []);
     for limit in 1..10 {
-        let (mut after, mut told) = ((Timestamp::MIN, NotificationId::LAST), vec![]);
+        let (mut after, mut told) = (DueCursor::after_all_at(Timestamp::MIN), vec![]);
         loop {
             let wakes = store.wakes(after, at(9), limit).await.unwrap();
-            told.extend(wakes.buckets.iter().map(|(bucket, _)| *bucket));
+            told.extend(wakes.buckets.iter().map(|woken| woken.bucket));
             let Some(last) = wakes.more else { break };
             assert!(last > after, "it goes on");
             after = last;
@@ -150,8 +152,8 @@ pub(crate) async fn only_what_makes_sense_wakes(store: &dyn Store, flows: [FlowI
         assert_eq!(told, [good], "pages of {limit}");
     }
     let known = store.flows(flows.to_vec()).await.unwrap();
-    assert_eq!(known.iter().map(|(flow, _)| *flow).collect::<Vec<_>>(), [flows[0], flows[3]]);
-    let (node, _) = store.join("one", HOLD, at(1)).await.unwrap();
+    assert_eq!(known.iter().map(|flow| flow.id).collect::<Vec<_>>(), [flows[0], flows[3]]);
+    let node = store.join("one".to_owned(), HOLD, at(1)).await.unwrap().node;
     let quotas = flows.map(|flow| quota(flow, Lane::Main, 9)).to_vec();
     let claimed = store.claim(quotas, lease(node, 1), at(1)).await.unwrap();
     assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [30, 31].map(id));

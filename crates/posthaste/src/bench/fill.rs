@@ -53,7 +53,7 @@ pub(super) async fn fill(
     let numbers = store.intern(keys.clone()).await?;
     // They arrived one a millisecond and the last just now.
     let start = SystemClock.now().earlier(Duration::from_millis(rows * 3));
-    let (node, _) = store.join("fill", YEAR, start).await?;
+    let node = store.join("fill".to_owned(), YEAR, start).await?.node;
     let flows = numbers.into_iter().zip(keys).collect();
     let mut filler = Filler { store, flows, node, start, made: 0, fence: 0, body };
     for first in (0..rows).step_by(CHUNK as usize) {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use posthaste_engine::clock::Clock as _;
-use posthaste_engine::store::{Audit, Store as _};
+use posthaste_engine::store::{Audit, Store, StoredSettings};
 use posthaste_store::sqlite::{Options, SqliteStore};
 
 use crate::clock::SystemClock;
@@ -22,8 +22,7 @@ pub(super) async fn claim(path: &Path) -> anyhow::Result<bool> {
     }
     let store = SqliteStore::open(path, Options::default())
         .with_context(|| format!("{} cannot be opened as a store of the bench", path.display()))?;
-    let settings = store.settings(None).await?.map_or_else(Vec::new, |(_, all)| all);
-    let is_own = settings.iter().any(|(name, _)| name == MARK);
+    let is_own = store.settings(None).await?.is_some_and(|settings| settings.values.contains_key(MARK));
     if was_there && !is_own {
         bail!(
             "{} was not made by the bench: what waits in it would be delivered. Name a file that is not there, or one that \
@@ -41,7 +40,7 @@ pub(super) async fn claim(path: &Path) -> anyhow::Result<bool> {
             target: MARK.to_owned(),
             at: SystemClock.now(),
         };
-        store.put_setting(MARK, Some("made by posthaste bench".to_owned()), audit).await?;
+        store.put_setting(MARK.to_owned(), Some("made by posthaste bench".to_owned()), audit).await?;
     }
     Ok(was_there)
 }

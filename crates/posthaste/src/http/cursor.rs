@@ -3,13 +3,13 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::settings::Kept;
+use posthaste_engine::store::{DueCursor, Settings};
 
 /// The setting that holds what cursors are sealed with.
 pub(crate) const SECRET: &str = "secret:cursors";
 
 /// What cursors are sealed with, if there is such a setting.
-pub(crate) fn secret(settings: &Kept) -> Option<[u8; 32]> {
+pub(crate) fn secret(settings: &Settings) -> Option<[u8; 32]> {
     settings.values.get(SECRET).and_then(|kept| unhex(kept))?.try_into().ok()
 }
 
@@ -102,14 +102,14 @@ impl Position for i64 {
     }
 }
 
-impl Position for (Timestamp, NotificationId) {
+impl Position for DueCursor {
     fn write(&self) -> Vec<u8> {
-        [self.0.as_micros().write(), self.1.write()].concat()
+        [self.due.as_micros().write(), self.id.write()].concat()
     }
 
     fn read(bytes: &[u8]) -> Option<Self> {
-        let (time, id) = bytes.split_at_checked(8)?;
-        Some((Timestamp::from_micros(i64::read(time)?), NotificationId::read(id)?))
+        let (due, id) = bytes.split_at_checked(8)?;
+        Some(Self { due: Timestamp::from_micros(i64::read(due)?), id: NotificationId::read(id)? })
     }
 }
 
@@ -120,24 +120,17 @@ mod tests {
     #[test]
     fn a_cursor_opens_only_unchanged_and_in_its_own_list() {
         let cursors = Cursors::new(&[7; 32]);
-        let place = (Timestamp::from_millis(5), NotificationId::from_bytes([9; 16]));
+        let place = DueCursor { due: Timestamp::from_millis(5), id: NotificationId::from_bytes([9; 16]) };
         let sealed = cursors.seal("a /v1/retry-queue", &place);
         assert_eq!(cursors.open("a /v1/retry-queue", &sealed), Some(place));
-        assert_eq!(cursors.open::<(Timestamp, NotificationId)>("b /v1/retry-queue", &sealed), None);
+        assert_eq!(cursors.open::<DueCursor>("b /v1/retry-queue", &sealed), None);
         assert_eq!(cursors.open::<NotificationId>("a /v1/retry-queue", &sealed), None);
-        assert_eq!(
-            Cursors::new(&[8; 32]).open::<(Timestamp, NotificationId)>("a /v1/retry-queue", &sealed),
-            None
-        );
+        assert_eq!(Cursors::new(&[8; 32]).open::<DueCursor>("a /v1/retry-queue", &sealed), None);
         for at in 0..sealed.len() {
             let mut forged = sealed.clone().into_bytes();
             forged[at] = if forged[at] == b'0' { b'1' } else { b'0' };
             let forged = String::from_utf8(forged).unwrap();
-            assert_eq!(
-                cursors.open::<(Timestamp, NotificationId)>("a /v1/retry-queue", &forged),
-                None,
-                "{at}"
-            );
+            assert_eq!(cursors.open::<DueCursor>("a /v1/retry-queue", &forged), None, "{at}");
         }
         for nonsense in ["", "0", "zz", "00", "üü", &"0".repeat(2_000)] {
             assert_eq!(cursors.open::<NotificationId>("x", nonsense), None, "{nonsense}");

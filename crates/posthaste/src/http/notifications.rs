@@ -11,7 +11,7 @@ use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
-use posthaste_engine::store::{Accepted, Filter, Idempotency};
+use posthaste_engine::store::{Accepted, DueCursor, Filter, Idempotency};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -136,8 +136,8 @@ async fn repeated(
 ) -> Result<Option<Response<Full<Bytes>>>> {
     let Some(key) = idempotency_key(ask)? else { return Ok(None) };
     let first = api.store.idempotent(tenant.clone(), key, api.engine.now()).await?;
-    let twin = first.filter(|(hash, _)| *hash == hash_of(ask.head.uri.path(), text));
-    Ok(twin.map(|(_, answer)| replay(answer)))
+    let twin = first.filter(|first| first.hash == hash_of(ask.head.uri.path(), text));
+    Ok(twin.map(|first| replay(first.answer)))
 }
 
 fn replay(first: Vec<u8>) -> Response<Full<Bytes>> {
@@ -213,7 +213,7 @@ pub(super) async fn list_failed(api: &Api, ask: &Ask) -> Result {
 /// `GET /v1/retry-queue`
 pub(super) async fn retry_queue(api: &Api, ask: &Ask) -> Result {
     let mut query = Query::of(ask)?;
-    let paging: Paging<(Timestamp, NotificationId)> = Paging::take(api, ask, &mut query)?;
+    let paging: Paging<DueCursor> = Paging::take(api, ask, &mut query)?;
     let tenant = query.tenant(ask)?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);

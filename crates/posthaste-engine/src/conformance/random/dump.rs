@@ -2,20 +2,19 @@
 
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
-use posthaste_core::id::NotificationId;
+use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::Answer;
-use super::operation::{Operation, Place, Read};
-use crate::store::{DeadLetterFilter, Filter, Result, Store};
-
-/// Before every row.
-const START: Place = (Timestamp::MIN, NotificationId::FIRST);
+use super::generator::{TENANTS, tenant};
+use crate::store::slice::{Answer, Call};
+use crate::store::{
+    DeadLetterFilter, DueCursor, Filter, Result, Store, acts, nodes, queue, reads, settings, waking,
+};
 
 /// What a store showed, part by part.
 pub(super) struct Dump {
-    parts: Vec<(Operation, Option<Answer>)>,
+    parts: Vec<(Call, Option<Answer>)>,
 }
 
 impl Dump {
@@ -28,60 +27,63 @@ impl Dump {
 /// Asks the store for everything.
 pub(super) async fn dump(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) -> Result<Dump> {
     let mut parts = vec![];
-    for read in questions(store, ids, now).await? {
-        let question = Operation::Read(read);
-        let answer = question.apply(store, now).await;
+    for question in questions(store, ids, now).await? {
+        let answer = question.clone().apply(store).await.ok();
         parts.push((question, answer));
     }
     Ok(Dump { parts })
 }
 
-async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) -> Result<Vec<Read>> {
-    let mut all = vec![
-        Read::Wakes { after: START, until: now, limit: usize::from(u16::MAX) },
-        Read::Wakes { after: START, until: Timestamp::MAX, limit: usize::from(u16::MAX) },
-        Read::Expiring { until: Timestamp::MAX, limit: usize::from(u16::MAX) },
-        Read::Buckets { after: None, limit: usize::from(u16::MAX) },
-        Read::Settings { known: None },
-        Read::Stats { tenant: None, now },
-        Read::Nodes { now },
-        Read::Facts { ids: ids.clone() },
-    ];
+async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) -> Result<Vec<Call>> {
     let limit = usize::from(u16::MAX);
-    all.push(Read::Overdue { due: Timestamp::MAX, first_due: Timestamp::MAX, after: None, limit });
-    all.push(Read::RetryQueue { tenant: None, after: None, limit });
-    all.push(Read::Audit { tenant: None, before: None, limit });
+    let (after, until) = (DueCursor::START, Timestamp::MAX);
+    let mut all: Vec<Call> = vec![
+        waking::Call::Wakes { after, until: now, limit }.into(),
+        waking::Call::Wakes { after, until, limit }.into(),
+        waking::Call::Expiring { until, limit }.into(),
+        waking::Call::Buckets { after: None, limit }.into(),
+        waking::Call::Overdue { due_before: until, first_due_before: until, after: None, limit }.into(),
+        settings::Call::Get { known: None }.into(),
+        nodes::Call::List { now }.into(),
+        acts::Call::Facts { ids: ids.clone() }.into(),
+    ];
     for node in store.nodes(now).await? {
-        all.push(Read::Held { node: node.id, after: None, limit });
+        all.push(queue::Call::Held { node: node.id, after: None, limit }.into());
     }
-    for tenant in super::generator::TENANTS {
-        let tenant = super::generator::tenant(tenant);
-        all.push(Read::Stats { tenant: Some(tenant.clone()), now });
-        all.push(Read::RetryQueue { tenant: Some(tenant.clone()), after: None, limit });
-        all.push(Read::Audit { tenant: Some(tenant), before: None, limit });
+    let letters = store.dead_letters(DeadLetterFilter::default(), None, limit).await?;
+    let letters: Vec<DeadLetterId> = letters.rows.iter().map(|dead| dead.id).collect();
+    all.extend(letters.iter().map(|id| acts::Call::NotificationOf { dead_letter: *id }.into()));
+    all.extend(lists(now).into_iter().map(Call::from));
+    all.extend(letters.into_iter().map(|id| reads::Call::DeadLetter { id }.into()));
+    for id in ids {
+        all.push(reads::Call::Get { id }.into());
+        all.push(reads::Call::History { id }.into());
+    }
+    Ok(all)
+}
+
+/// Every list, for each tenant and by each value of a filter.
+fn lists(now: Timestamp) -> Vec<reads::Call> {
+    let limit = usize::from(u16::MAX);
+    let mut all = vec![];
+    for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
+        all.push(reads::Call::Stats { tenant: tenant.clone(), now });
+        all.push(reads::Call::RetryQueue { tenant: tenant.clone(), after: None, limit });
+        all.push(reads::Call::Audit { tenant, before: None, limit });
     }
     for state in State::ALL {
         let filter = Filter { states: vec![state], ..Filter::default() };
-        all.push(Read::Page { filter, before: None, limit });
+        all.push(reads::Call::Page { filter, before: None, limit });
     }
     for failure_type in FailureType::ALL.map(Some) {
         let filter = Filter { failure_type, ..Filter::default() };
-        all.push(Read::Page { filter, before: None, limit });
+        all.push(reads::Call::Page { filter, before: None, limit });
         let filter = DeadLetterFilter { failure_type, ..DeadLetterFilter::default() };
-        all.push(Read::DeadLetters { filter, before: None, limit });
+        all.push(reads::Call::DeadLetters { filter, before: None, limit });
     }
     for status in [DeadLetterStatus::Pending, DeadLetterStatus::Requeued, DeadLetterStatus::Cancelled] {
         let filter = DeadLetterFilter { status: Some(status), ..DeadLetterFilter::default() };
-        all.push(Read::DeadLetters { filter, before: None, limit });
+        all.push(reads::Call::DeadLetters { filter, before: None, limit });
     }
-    let letters = store.dead_letters(DeadLetterFilter::default(), None, limit).await?;
-    for dead in letters.rows {
-        all.push(Read::DeadLetter { id: dead.id });
-        all.push(Read::NotificationOf { dead_letter: dead.id });
-    }
-    for id in ids {
-        all.push(Read::Get { id });
-        all.push(Read::History { id });
-    }
-    Ok(all)
+    all
 }

@@ -15,9 +15,8 @@ use posthaste_core::notification::{Notification, Priority, Tenant};
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 
-use super::Answer;
-use super::operation::{Operation, Write};
-use crate::store::{Accepted, Ending, Next, Pulse, Settled, Settlement, Store};
+use crate::store::slice::{Answer, Call};
+use crate::store::{Accepted, Ending, Next, Pulse, Settled, Settlement, Store, acts, nodes, queue};
 
 /// Whose notifications a run makes.
 pub(super) const TENANTS: [&str; 2] = ["acme", "globex"];
@@ -56,7 +55,7 @@ pub(super) struct Generator {
     /// What failed or was acted on: more can happen to it than to the rest.
     troubled: Vec<NotificationId>,
     /// What has to be asked next, to know what the last operation did.
-    follow_up: Option<Operation>,
+    follow_up: Option<Call>,
 }
 
 impl Generator {
@@ -86,61 +85,37 @@ impl Generator {
         self.notifications.iter().map(|notification| notification.id).collect()
     }
 
-    /// The next operation. `store` is asked how things stand, so that most acts are made on what is there.
-    pub(super) async fn operation(&mut self, store: &dyn Store) -> Operation {
+    /// The next call. `store` is asked how things stand, so that most acts are made on what is there.
+    pub(super) async fn call(&mut self, store: &dyn Store) -> Call {
         if let Some(next) = self.follow_up.take() {
             return next;
         }
         if self.flows.is_empty() {
-            return Operation::Write(Write::Intern { keys: all_flows() });
+            return queue::Call::Intern { flows: all_flows() }.into();
         }
         if self.nodes.is_empty() {
-            return Operation::Write(Write::Join { hold: self.hold() });
+            return self.join().into();
         }
         self.pass_time();
         match self.rng.u32(0..100) {
-            0..22 => Operation::Write(Write::Accept { requests: self.requests() }),
-            22..38 => self.claim(),
-            38..56 => Operation::Write(Write::Settle { batch: self.settlements() }),
-            56..60 => self.release(),
-            60..76 => self.transition(store).await,
-            76..84 => self.node_operation(),
-            84..86 => self.put_setting(),
-            _ => Operation::Read(self.read()),
+            0..22 => queue::Call::Accept { requests: self.requests(), now: self.now }.into(),
+            22..38 => self.claim().into(),
+            38..56 => queue::Call::Settle { batch: self.settlements(), now: self.now }.into(),
+            56..60 => self.release().into(),
+            60..76 => self.transition(store).await.into(),
+            76..84 => self.node_call().into(),
+            84..86 => self.put_setting().into(),
+            _ => self.read(),
         }
     }
 
     /// Takes note of what the stores answered.
-    pub(super) fn learn(&mut self, operation: &Operation, answer: Option<&Answer>) {
-        let Operation::Write(write) = operation else { return };
-        match (write, answer) {
-            (Write::Intern { keys }, Some(Answer::Flows(flows))) => {
-                self.flows = keys.iter().cloned().zip(flows.iter().copied()).collect();
-            }
-            (_, Some(Answer::Joined(node, _))) => self.nodes.push(*node),
-            (Write::Leave { node }, _)
-            | (Write::Heartbeat { node, .. }, Some(Answer::Pulse(Pulse::Lost))) => {
-                self.nodes.retain(|known| known != node);
-                self.gone.push(*node);
-            }
-            (Write::Accept { requests }, Some(Answer::Accepted(accepted))) => {
-                let new = requests.iter().zip(&accepted.answers).filter(|(_, how)| **how == Accepted::New);
-                let leased = new.flat_map(|(request, _)| &request.arrivals).filter_map(|arrival| {
-                    let (id, lease) = (arrival.notification.id, arrival.lease?);
-                    Some(Grant { id, lease, generation: 1, attempt: 1 })
-                });
-                self.grants.extend(leased);
-            }
-            (_, Some(Answer::Claimed(claimed))) => {
-                self.grants.extend(claimed.jobs.iter().map(|job| Grant {
-                    id: job.notification.id,
-                    lease: job.lease,
-                    generation: job.progress.generation,
-                    attempt: job.progress.attempt,
-                }));
-            }
-            (Write::Settle { batch }, Some(Answer::Settled(settled))) => self.learn_settled(batch, settled),
-            (Write::Transition { changes, .. }, Some(Answer::Made(made))) => {
+    pub(super) fn learn(&mut self, call: &Call, answer: Option<&Answer>) {
+        match (call, answer) {
+            (Call::Queue(call), Some(Answer::Queue(answer))) => self.learn_queue(call, answer),
+            (Call::Nodes(call), Some(Answer::Nodes(answer))) => self.learn_nodes(call, answer),
+            (Call::Acts(acts::Call::Transition { changes, .. }), Some(Answer::Acts(answer))) => {
+                let acts::Answer::Transition(made) = answer else { return };
                 let changed = changes.iter().zip(made).filter(|(_, made)| **made);
                 self.troubled.extend(changed.map(|(change, _)| change.id));
             }
@@ -149,6 +124,46 @@ impl Generator {
         let (grants, troubled) = (self.grants.len(), self.troubled.len());
         self.grants.drain(..grants.saturating_sub(GRANTS));
         self.troubled.drain(..troubled.saturating_sub(TROUBLED));
+    }
+
+    fn learn_queue(&mut self, call: &queue::Call, answer: &queue::Answer) {
+        match (call, answer) {
+            (queue::Call::Intern { flows: keys }, queue::Answer::Intern(flows)) => {
+                self.flows = keys.iter().cloned().zip(flows.iter().copied()).collect();
+            }
+            (queue::Call::Accept { requests, .. }, queue::Answer::Accept(accepted)) => {
+                let new = requests.iter().zip(&accepted.answers).filter(|(_, how)| **how == Accepted::New);
+                let leased = new.flat_map(|(request, _)| &request.arrivals).filter_map(|arrival| {
+                    let (id, lease) = (arrival.notification.id, arrival.lease?);
+                    Some(Grant { id, lease, generation: 1, attempt: 1 })
+                });
+                self.grants.extend(leased);
+            }
+            (_, queue::Answer::Claim(claimed)) => {
+                self.grants.extend(claimed.jobs.iter().map(|job| Grant {
+                    id: job.notification.id,
+                    lease: job.lease,
+                    generation: job.progress.generation,
+                    attempt: job.progress.attempt,
+                }));
+            }
+            (queue::Call::Settle { batch, .. }, queue::Answer::Settle(settled)) => {
+                self.learn_settled(batch, settled);
+            }
+            _ => {}
+        }
+    }
+
+    fn learn_nodes(&mut self, call: &nodes::Call, answer: &nodes::Answer) {
+        match (call, answer) {
+            (_, nodes::Answer::Join(joined)) => self.nodes.push(joined.node),
+            (nodes::Call::Leave { node }, _)
+            | (nodes::Call::Heartbeat { node, .. }, nodes::Answer::Heartbeat(Pulse::Lost)) => {
+                self.nodes.retain(|known| known != node);
+                self.gone.push(*node);
+            }
+            _ => {}
+        }
     }
 
     /// Most grants that were settled are forgotten; the others are tried again, though they are stale.
@@ -175,41 +190,45 @@ impl Generator {
         self.now = self.now.later(Duration::from_micros(micros));
     }
 
-    fn claim(&mut self) -> Operation {
+    fn claim(&mut self) -> queue::Call {
         let lease = self.new_lease();
         let quotas = (0..self.rng.usize(1..8)).map(|_| Quota {
             bucket: self.bucket(),
             limit: [0, 1, 2, 3, 10, u32::MAX][self.rng.usize(0..6)],
         });
-        Operation::Write(Write::Claim { quotas: quotas.collect(), lease })
+        queue::Call::Claim { quotas: quotas.collect(), lease, now: self.now }
     }
 
-    fn release(&mut self) -> Operation {
+    fn release(&mut self) -> queue::Call {
         let Some(grant) = self.some_grant() else { return self.claim() };
         let only = self.rng.bool().then(|| {
             let mut ids = self.some_ids(3);
             ids.push(grant.id);
             ids
         });
-        Operation::Write(Write::Release { lease: grant.lease, only })
+        queue::Call::Release { lease: grant.lease, only }
     }
 
-    fn node_operation(&mut self) -> Operation {
-        let (node, hold) = (self.some_node(), self.hold());
-        Operation::Write(match self.rng.u32(0..10) {
-            0..2 if self.nodes.len() < 4 => Write::Join { hold },
-            2 => Write::Leave { node },
+    fn join(&mut self) -> nodes::Call {
+        nodes::Call::Join { name: "random".to_owned(), hold: self.hold(), now: self.now }
+    }
+
+    fn node_call(&mut self) -> nodes::Call {
+        let (node, hold, now) = (self.some_node(), self.hold(), self.now);
+        match self.rng.u32(0..10) {
+            0..2 if self.nodes.len() < 4 => nodes::Call::Join { name: "random".to_owned(), hold, now },
+            2 => nodes::Call::Leave { node },
             3..6 => {
                 // Whether the node is dead now, so that it leases nothing more, shows in its next heartbeat.
-                self.follow_up = Some(Operation::Write(Write::Heartbeat { node, hold: Duration::ZERO }));
-                Write::Reclaim { node, limit: self.rng.usize(1..5) }
+                self.follow_up = Some(nodes::Call::Heartbeat { node, hold: Duration::ZERO, now }.into());
+                nodes::Call::Reclaim { node, limit: self.rng.usize(1..5), now }
             }
             6 if !self.gone.is_empty() => {
                 let node = self.gone[self.rng.usize(..self.gone.len())];
-                Write::Reclaim { node, limit: self.rng.usize(1..5) }
+                nodes::Call::Reclaim { node, limit: self.rng.usize(1..5), now }
             }
-            _ => Write::Heartbeat { node, hold },
-        })
+            _ => nodes::Call::Heartbeat { node, hold, now },
+        }
     }
 
     fn hold(&mut self) -> Duration {

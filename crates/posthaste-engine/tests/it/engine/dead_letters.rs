@@ -10,7 +10,7 @@ use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_engine::acts::ActError;
 use posthaste_engine::engine::Engine;
-use posthaste_engine::store::Store;
+use posthaste_engine::store::Reads;
 use tokio::task::JoinSet;
 
 use super::PLAIN;

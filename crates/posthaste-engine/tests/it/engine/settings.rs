@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::policy::Scope;
 use posthaste_engine::acts::ActError;
-use posthaste_engine::store::Store;
+use posthaste_engine::store::StoredSettings;
 
 use crate::rig::{FaultyStore, Rig, Trouble, ada, ms, notification, pass, secs, someone_of};
 

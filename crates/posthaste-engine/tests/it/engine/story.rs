@@ -15,7 +15,7 @@ use posthaste_core::reason::Reason;
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::state::State;
 use posthaste_engine::engine::Engine;
-use posthaste_engine::store::{DeadLetterFilter, Filter, Store};
+use posthaste_engine::store::{DeadLetterFilter, Filter, Reads};
 
 use crate::rig::{BEGIN, Rig, Script, ada, assert_at, http, ms, notification, pass, secs, send};
 

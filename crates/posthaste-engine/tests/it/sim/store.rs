@@ -2,19 +2,11 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
-use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Fence, Lease, NodeId};
-use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{
-    Acceptance, Audit, AuditRow, Change, Claimed, DeadLetterFilter, DeadLetterView, Expiring, Facts, Filter,
-    History, Listener, News, NodeView, Overdue, Page, Pulse, Request, Result, Settled, Settlement, Stats,
-    Store, StoreError, View, Waiting, Wakes,
-};
+use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
+use posthaste_engine::store::{Acts, Listener, News, Queue, Result, Store, StoreError, acts, nodes, queue};
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
 use super::late::Commit;
@@ -113,20 +105,45 @@ fn unavailable(what: &str) -> StoreError {
     StoreError::Unavailable { what: what.to_owned(), source: None }
 }
 
-macro_rules! through {
-    ($self:ident, $name:ident ( $($argument:expr),* )) => {{
-        $self.before().await?;
-        let answer = $self.world.model.$name($($argument),*).await;
-        $self.after(stringify!($name), answer).await
-    }};
+/// Does a call, and checks what it left behind.
+async fn checked(world: &World, call: Call) -> Result<Answer> {
+    match call {
+        // I5: whoever does not hold the row at the moment of the commit changes nothing.
+        Call::Queue(queue::Call::Settle { batch, now }) => {
+            let (before, asked) = (rows(&world.model, &batch), batch.clone());
+            let settled = world.model.settle(batch, now).await?;
+            let after = rows(&world.model, &asked);
+            world.expect(stale_outcomes_change_nothing(&asked, &settled, &before, &after));
+            Ok(Answer::Queue(queue::Answer::Settle(settled)))
+        }
+        Call::Acts(acts::Call::Transition { changes, audit, now }) => {
+            let (before, asked) = (standings(&world.model, &changes), changes.clone());
+            let made = world.model.transition(changes, audit, now).await?;
+            let after = standings(&world.model, &asked);
+            world.expect(acts_follow_arrows(&asked, &made, &before, &after));
+            world.ledger.lock().unwrap().acted(&asked, &made);
+            Ok(Answer::Acts(acts::Answer::Transition(made)))
+        }
+        call => call.apply(&world.model).await,
+    }
 }
 
-/// The same for a call that changes something.
-macro_rules! change {
-    ($self:ident, $name:ident ( $($argument:expr),* )) => {{
-        let model = $self.world.model.clone();
-        $self.change(stringify!($name), async move { model.$name($($argument),*).await }).await
-    }};
+#[async_trait]
+impl Forward for SimStore {
+    async fn forward(&self, call: Call) -> Result<Answer> {
+        let method = call.method();
+        if call.kind() == Kind::Read {
+            self.before().await?;
+            let answer = call.apply(&self.world.model).await;
+            return self.after(method, answer).await;
+        }
+        let world = self.world.clone();
+        let answer = self.change(method, async move { checked(&world, call).await }).await?;
+        if let Answer::Nodes(nodes::Answer::Join(joined)) = &answer {
+            self.life.joined(joined.node);
+        }
+        Ok(answer)
+    }
 }
 
 #[async_trait]
@@ -135,204 +152,7 @@ impl Store for SimStore {
         self.world.shared
     }
 
-    async fn join(&self, name: &str, hold: Duration, now: Timestamp) -> Result<(NodeId, Timestamp)> {
-        let name = name.to_owned();
-        let joined = change!(self, join(&name, hold, now))?;
-        self.life.joined(joined.0);
-        Ok(joined)
-    }
-
-    async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
-        change!(self, heartbeat(node, hold, now))
-    }
-
-    async fn leave(&self, node: NodeId) -> Result<()> {
-        change!(self, leave(node))
-    }
-
-    async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
-        change!(self, reclaim(node, limit, now))
-    }
-
-    async fn nodes(&self, now: Timestamp) -> Result<Vec<NodeView>> {
-        through!(self, nodes(now))
-    }
-
     fn listen(&self) -> Box<dyn Listener> {
         Box::new(SimListener { life: self.life.clone(), ear: self.world.model.listen() })
-    }
-
-    async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()> {
-        through!(self, tell(from, due))
-    }
-
-    async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
-        change!(self, intern(flows))
-    }
-
-    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
-        change!(self, accept(requests, now))
-    }
-
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
-        change!(self, claim(quotas, lease, now))
-    }
-
-    /// I5: whoever does not hold the row at the moment of the commit changes nothing.
-    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
-        let world = self.world.clone();
-        let call = async move {
-            let (before, asked) = (rows(&world.model, &batch), batch.clone());
-            let answer = world.model.settle(batch, now).await;
-            if let Ok(settled) = &answer {
-                let after = rows(&world.model, &asked);
-                world.expect(stale_outcomes_change_nothing(&asked, settled, &before, &after));
-            }
-            answer
-        };
-        self.change("settle", call).await
-    }
-
-    async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
-        change!(self, release(lease, only))
-    }
-
-    async fn held(
-        &self,
-        node: NodeId,
-        after: Option<NotificationId>,
-        limit: usize,
-    ) -> Result<Vec<(NotificationId, Fence)>> {
-        through!(self, held(node, after, limit))
-    }
-
-    async fn idempotent(
-        &self,
-        tenant: Tenant,
-        key: String,
-        now: Timestamp,
-    ) -> Result<Option<([u8; 32], Vec<u8>)>> {
-        through!(self, idempotent(tenant, key, now))
-    }
-
-    async fn wakes(
-        &self,
-        after: (Timestamp, NotificationId),
-        until: Timestamp,
-        limit: usize,
-    ) -> Result<Wakes> {
-        through!(self, wakes(after, until, limit))
-    }
-
-    async fn expiring(&self, until: Timestamp, limit: usize) -> Result<Expiring> {
-        through!(self, expiring(until, limit))
-    }
-
-    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
-        through!(self, buckets(after, limit))
-    }
-
-    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<(FlowId, FlowKey)>> {
-        through!(self, flows(flows))
-    }
-
-    async fn overdue(
-        &self,
-        due_before: Timestamp,
-        first_due_before: Timestamp,
-        after: Option<(Timestamp, NotificationId)>,
-        limit: usize,
-    ) -> Result<Vec<Overdue>> {
-        through!(self, overdue(due_before, first_due_before, after, limit))
-    }
-
-    async fn facts(&self, ids: Vec<NotificationId>) -> Result<Vec<Facts>> {
-        through!(self, facts(ids))
-    }
-
-    async fn notification_of(&self, dead_letter: DeadLetterId) -> Result<Option<NotificationId>> {
-        through!(self, notification_of(dead_letter))
-    }
-
-    async fn transition(
-        &self,
-        changes: Vec<Change>,
-        audit: Option<Audit>,
-        now: Timestamp,
-    ) -> Result<Vec<bool>> {
-        let world = self.world.clone();
-        let call = async move {
-            let asked = changes.clone();
-            let before = standings(&world.model, &asked);
-            let answer = world.model.transition(changes, audit, now).await;
-            if let Ok(made) = &answer {
-                let after = standings(&world.model, &asked);
-                world.expect(acts_follow_arrows(&asked, made, &before, &after));
-                world.ledger.lock().unwrap().acted(&asked, made);
-            }
-            answer
-        };
-        self.change("transition", call).await
-    }
-
-    async fn settings(&self, known: Option<i64>) -> Result<Option<(i64, Vec<(String, String)>)>> {
-        through!(self, settings(known))
-    }
-
-    async fn put_setting(&self, name: &str, value: Option<String>, audit: Audit) -> Result<i64> {
-        let name = name.to_owned();
-        change!(self, put_setting(&name, value, audit))
-    }
-
-    async fn get(&self, id: NotificationId) -> Result<Option<View>> {
-        through!(self, get(id))
-    }
-
-    async fn history(&self, id: NotificationId) -> Result<History> {
-        through!(self, history(id))
-    }
-
-    async fn page(
-        &self,
-        filter: Filter,
-        before: Option<NotificationId>,
-        limit: usize,
-    ) -> Result<Page<View, NotificationId>> {
-        through!(self, page(filter, before, limit))
-    }
-
-    async fn retry_queue(
-        &self,
-        tenant: Option<Tenant>,
-        after: Option<(Timestamp, NotificationId)>,
-        limit: usize,
-    ) -> Result<Page<View, (Timestamp, NotificationId)>> {
-        through!(self, retry_queue(tenant, after, limit))
-    }
-
-    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
-        through!(self, dead_letter(id))
-    }
-
-    async fn dead_letters(
-        &self,
-        filter: DeadLetterFilter,
-        before: Option<DeadLetterId>,
-        limit: usize,
-    ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-        through!(self, dead_letters(filter, before, limit))
-    }
-
-    async fn audit(
-        &self,
-        tenant: Option<Tenant>,
-        before: Option<i64>,
-        limit: usize,
-    ) -> Result<Page<AuditRow, i64>> {
-        through!(self, audit(tenant, before, limit))
-    }
-
-    async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
-        through!(self, stats(tenant, now))
     }
 }

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
-use posthaste_engine::store::Store;
+use posthaste_engine::store::{Nodes, Queue, Store, StoredSettings};
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore, Probe, migrate};
 use posthaste_store::schema::Step;
 use tokio::task::JoinSet;
@@ -31,7 +31,7 @@ async fn ten_nodes_start_at_once_on_an_empty_database() {
         let url = url.clone();
         starting.spawn(async move {
             let store = PostgresStore::connect(&url, few()).await.unwrap();
-            store.join(&format!("n{number}"), Duration::from_secs(9), at(0)).await.unwrap().0
+            store.join(format!("n{number}"), Duration::from_secs(9), at(0)).await.unwrap().node
         });
     }
     let mut nodes = starting.join_all().await;
@@ -192,10 +192,10 @@ async fn sessions_have_their_time_limits() {
             target: "x".to_owned(),
             at: at(0),
         };
-        let answer = store.put_setting("x", Some("1".to_owned()), audit).await;
+        let answer = store.put_setting("x".to_owned(), Some("1".to_owned()), audit).await;
         assert!(answer.is_err(), "prepared {prepared}: {answer:?}");
         holding.await.unwrap();
-        assert_eq!(store.settings(None).await.unwrap().unwrap().0, 0);
+        assert_eq!(store.settings(None).await.unwrap().unwrap().version, 0);
     }
 }
 

@@ -7,7 +7,9 @@ use posthaste_core::id::DeadLetterId;
 use posthaste_core::lease::Fence;
 use posthaste_core::notification::{Body, Content};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Arrival, Claimed, DeadLetterFilter, Filter, Request, Store, StoreError};
+use posthaste_engine::store::{
+    Arrival, Claimed, DeadLetterFilter, Filter, Held, Nodes, Queue, Reads, Request, Store, StoreError, Waking,
+};
 use posthaste_store::postgres::PostgresStore;
 
 use super::server::{Server, callers_time};
@@ -32,7 +34,7 @@ async fn damaged() -> (PostgresStore, posthaste_core::flow::FlowId) {
 #[tokio::test]
 async fn a_damaged_row_is_set_aside_and_its_place_is_filled() {
     let (store, flow) = damaged().await;
-    let (node, _) = store.join("one", Duration::from_secs(99), at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), Duration::from_secs(99), at(0)).await.unwrap().node;
     let claim = |fence| store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, fence), at(1));
     let first = claim(1).await.unwrap();
     assert_eq!((first.jobs.len(), first.set_aside), (6, vec![id(0), id(3)]));
@@ -42,7 +44,7 @@ async fn a_damaged_row_is_set_aside_and_its_place_is_filled() {
     assert_eq!(store.stats(None, at(1)).await.unwrap().channels[0].1.sending, 10);
     let held = store.held(node, None, 99).await.unwrap();
     let fences = [1, 1, 1, 1, 1, 1, 1, 1, 2, 2].map(Fence);
-    assert_eq!(held, (0..10).map(id).zip(fences).collect::<Vec<_>>());
+    assert_eq!(held, (0..10).map(id).zip(fences).map(|(id, fence)| Held { id, fence }).collect::<Vec<_>>());
 }
 
 /// A store that sees what `harm` did to the tables beside it.
@@ -100,7 +102,7 @@ async fn what_a_broken_server_sends_can_be_kept() {
     let server = Server::shared();
     let store = server.store(callers_time()).await;
     let flow = fill(&store, &key("acme", "d"), 0, 1).await;
-    let (node, _) = store.join("one", Duration::from_secs(99), at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), Duration::from_secs(99), at(0)).await.unwrap().node;
     let jobs = store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, 1), at(1)).await.unwrap().jobs;
     let mut outcome = buried(&jobs[0], DeadLetterId::new(at(1), 7));
     outcome.attempt.as_mut().unwrap().error = Some("so\0what".to_owned());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Accepted, Idempotency, Pulse, Request, Settled, Store};
+use posthaste_engine::store::{Accepted, Idempotency, Nodes, Pulse, Queue, Reads, Request, Settled, Store};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ async fn two_stores_never_share_a_lease() {
     for worker in 0..6 {
         let (store, flows) = (stores[worker % 2].clone(), flows.clone());
         claiming.spawn(async move {
-            let (node, _) = store.join("worker", LONG, at(0)).await.unwrap();
+            let node = store.join("worker".to_owned(), LONG, at(0)).await.unwrap().node;
             let mut mine: Vec<NotificationId> = vec![];
             for fence in 1.. {
                 let quotas = flows.iter().map(|flow| quota(*flow, Lane::Main, 9)).collect();
@@ -144,7 +144,7 @@ async fn nothing_stays_with_a_node_that_is_declared_dead() {
     let key = key("acme", "d");
     let flow = fill(&*stores[0], &key, 0, 2_000).await;
     for round in 0..8i64 {
-        let (node, _) = stores[0].join("doomed", Duration::from_secs(1), at(round)).await.unwrap();
+        let node = stores[0].join("doomed".to_owned(), Duration::from_secs(1), at(round)).await.unwrap().node;
         let mut working = JoinSet::new();
         for worker in 0..3u32 {
             let (store, key) = (stores[0].clone(), key.clone());
@@ -177,7 +177,7 @@ async fn counters_equal_a_recount_after_work_of_many() {
         let (store, keys) = (stores[worker % 2].clone(), keys.clone());
         working.spawn(async move {
             let mut random = fastrand::Rng::with_seed(worker as u64);
-            let (node, _) = store.join("worker", LONG, at(0)).await.unwrap();
+            let node = store.join("worker".to_owned(), LONG, at(0)).await.unwrap().node;
             for step in 1..30i64 {
                 let key = random.choice(&keys).unwrap().clone();
                 let first = 1_000_000 * (worker as u128 + 1) + 100 * step as u128;
@@ -211,8 +211,8 @@ async fn the_clock_of_the_server_decides_who_is_alive() {
     let options = PostgresOptions { migrate: false, ..PostgresOptions::default() };
     let store = server.store(options).await;
     // These callers are years away from the server's clock, in both directions.
-    let (node, now) = store.join("one", LONG, at(0)).await.unwrap();
-    let (other, _) = store.join("two", Duration::ZERO, at(0)).await.unwrap();
+    let (node, now) = store.join("one".to_owned(), LONG, at(0)).await.unwrap();
+    let other = store.join("two".to_owned(), Duration::ZERO, at(0)).await.unwrap().node;
     let epoch = server.sql("postgres", "select (extract(epoch from clock_timestamp()) * 1000000)::bigint");
     let apart = epoch.parse::<i64>().unwrap() - now.as_micros();
     assert!((0..10_000_000).contains(&apart), "{apart}");

@@ -6,7 +6,7 @@ use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Audit, Listener, News, Store};
+use posthaste_engine::store::{Audit, Listener, News, Nodes, Store, StoredSettings};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
 use super::server::{Server, callers_time};
@@ -32,7 +32,7 @@ async fn put(store: &PostgresStore) {
         target: "x".to_owned(),
         at: at(0),
     };
-    store.put_setting("x", Some("red".to_owned()), audit).await.unwrap();
+    store.put_setting("x".to_owned(), Some("red".to_owned()), audit).await.unwrap();
 }
 
 #[tokio::test]

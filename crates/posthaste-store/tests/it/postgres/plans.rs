@@ -8,7 +8,7 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Settled, Store};
+use posthaste_engine::store::{DueCursor, Nodes, Queue, Settled, Store, Waking};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
 use super::server::{Server, callers_time};
@@ -36,7 +36,7 @@ async fn a_plan_that_was_made_for_an_empty_queue_does_not_walk_a_full_one() {
     let options = PostgresOptions { connections: 1, ..callers_time() };
     let store = PostgresStore::connect(&server.url(&database), options).await.unwrap();
     let key = key("acme", "d");
-    let (node, _) = store.join("worker", Duration::from_secs(3_600), at(0)).await.unwrap();
+    let node = store.join("worker".to_owned(), Duration::from_secs(3_600), at(0)).await.unwrap().node;
     let flow = fill(&store, &key, 0, 10).await;
     work(&store, flow, node, 1, 10).await;
     server.sql(&database, "delete from queue");
@@ -113,11 +113,12 @@ async fn look_everywhere(store: &PostgresStore) {
     for after in [None, Some(first(Lane::Main)), Some(first(Lane::Retry))] {
         assert_eq!(store.buckets(after, PAGE).await.unwrap().len(), PAGE);
     }
-    for after in [(Timestamp::MIN, all), (due, middle), (due, all)] {
+    for (due, id) in [(Timestamp::MIN, all), (due, middle), (due, all)] {
+        let after = DueCursor { due, id };
         assert!(store.wakes(after, now, PAGE).await.unwrap().more.is_some());
         assert_eq!(store.overdue(now, now, Some(after), PAGE).await.unwrap().len(), PAGE);
     }
-    assert_eq!(store.wakes((now, all), now, PAGE).await.unwrap().next, None);
+    assert_eq!(store.wakes(DueCursor::after_all_at(now), now, PAGE).await.unwrap().next, None);
     for after in [None, Some(middle)] {
         assert_eq!(store.held(NodeId(1), after, PAGE).await.unwrap().len(), PAGE);
     }

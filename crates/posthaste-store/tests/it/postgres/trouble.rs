@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use posthaste_core::id::NotificationId;
-use posthaste_engine::store::{Accepted, Store, StoreError};
+use posthaste_engine::store::{Accepted, Acts, Nodes, Queue, Reads, Store, StoreError, StoredSettings};
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
 
@@ -152,7 +152,7 @@ async fn whoever_only_looks_leaves_connections_to_those_who_work() {
     let url = server.schema();
     let store = Arc::new(PostgresStore::connect(&url, callers_time()).await.unwrap());
     let hold = Duration::from_secs(9);
-    let (node, _) = store.join("n", hold, at(0)).await.unwrap();
+    let node = store.join("n".to_owned(), hold, at(0)).await.unwrap().node;
     let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     running.spawn(async move { connection.await.unwrap() });
     holder.batch_execute("begin; lock table idempotency_even").await.unwrap();

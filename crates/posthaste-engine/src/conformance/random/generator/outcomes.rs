@@ -8,8 +8,8 @@ use posthaste_core::lease::{Fence, Lease};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 
-use super::{Generator, Grant, Operation, TENANTS, Write, tenant};
-use crate::store::{Act, Audit, Change, Ending, Facts, Next, Seen, Settlement, Store};
+use super::{Generator, Grant, TENANTS, tenant};
+use crate::store::{Act, Audit, Change, Ending, Facts, Next, Seen, Settlement, Store, acts, settings};
 
 impl Generator {
     pub(super) fn settlements(&mut self) -> Vec<Settlement> {
@@ -77,13 +77,13 @@ impl Generator {
         Response::new(content_type, &format!("answer {}", self.rng.u32(..)))
     }
 
-    pub(super) async fn transition(&mut self, store: &dyn Store) -> Operation {
+    pub(super) async fn transition(&mut self, store: &dyn Store) -> acts::Call {
         let ids = self.some_ids(4);
         // A store that cannot answer shows its difference in the next step.
         let facts = store.facts(ids).await.unwrap_or_default();
         let changes = facts.iter().map(|facts| self.change(facts)).collect();
         let audit = self.rng.bool().then(|| self.audit("act"));
-        Operation::Write(Write::Transition { changes, audit })
+        acts::Call::Transition { changes, audit, now: self.now }
     }
 
     fn change(&mut self, facts: &Facts) -> Change {
@@ -142,9 +142,9 @@ impl Generator {
         }
     }
 
-    pub(super) fn put_setting(&mut self) -> Operation {
+    pub(super) fn put_setting(&mut self) -> settings::Call {
         let name = format!("setting {}", self.rng.u32(0..4));
         let value = (self.rng.u32(0..3) > 0).then(|| self.rng.u32(..).to_string());
-        Operation::Write(Write::PutSetting { name, value, audit: self.audit("set") })
+        settings::Call::Put { name, value, audit: self.audit("set") }
     }
 }

@@ -10,61 +10,73 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::super::operation::{Place, Read};
 use super::{Generator, TENANTS, tenant};
-use crate::store::{DeadLetterFilter, Filter};
+use crate::store::slice::Call;
+use crate::store::{DeadLetterFilter, DueCursor, Filter, acts, queue, reads, settings, waking};
 
 impl Generator {
-    pub(super) fn read(&mut self) -> Read {
+    pub(super) fn read(&mut self) -> Call {
         let limit = self.rng.usize(1..20);
         match self.rng.u32(0..17) {
-            0 => {
-                // Rows that came in at this moment are due at it, so a cursor may stand between them.
-                let after = match self.rng.u32(0..3) {
-                    0 => (self.now, self.some_id()),
-                    1 => (self.some_time(), self.some_id()),
-                    _ => (self.some_time(), NotificationId::LAST),
-                };
-                let until = match self.rng.u32(0..8) {
-                    0 => self.some_time(),
-                    _ => after.0.later(Duration::from_secs(self.rng.u64(0..90))),
-                };
-                Read::Wakes { after, until, limit }
-            }
+            0 => self.wakes(limit).into(),
             16 => {
                 let (node, after) = (self.some_node(), self.rng.bool().then(|| self.some_id()));
-                Read::Held { node, after, limit }
+                queue::Call::Held { node, after, limit }.into()
             }
-            1 => Read::Expiring { until: self.some_time(), limit },
-            2 => Read::Buckets { after: self.rng.bool().then(|| self.bucket()), limit },
+            1 => waking::Call::Expiring { until: self.some_time(), limit }.into(),
+            2 => {
+                let after = self.rng.bool().then(|| self.bucket());
+                waking::Call::Buckets { after, limit }.into()
+            }
             3 => {
                 let count = self.rng.usize(0..4);
-                Read::Flows { flows: (0..count).map(|_| self.bucket().flow).collect() }
+                queue::Call::Flows { flows: (0..count).map(|_| self.bucket().flow).collect() }.into()
             }
             4 => {
-                let (due, first_due, after) = (self.some_time(), self.some_time(), self.some_place());
-                Read::Overdue { due, first_due, after, limit }
+                let (due_before, first_due_before) = (self.some_time(), self.some_time());
+                let after = self.some_place();
+                waking::Call::Overdue { due_before, first_due_before, after, limit }.into()
             }
-            5 => Read::Facts { ids: self.some_ids(20) },
-            6 => Read::NotificationOf { dead_letter: self.some_grave_or_none() },
-            7 => Read::Settings { known: self.rng.bool().then(|| self.rng.i64(0..20)) },
-            8 => Read::Get { id: self.some_id() },
-            9 => Read::History { id: self.some_id() },
+            5 => acts::Call::Facts { ids: self.some_ids(20) }.into(),
+            6 => acts::Call::NotificationOf { dead_letter: self.some_grave_or_none() }.into(),
+            7 => settings::Call::Get { known: self.rng.bool().then(|| self.rng.i64(0..20)) }.into(),
+            8 => reads::Call::Get { id: self.some_id() }.into(),
+            9 => reads::Call::History { id: self.some_id() }.into(),
+            other => self.list(other, limit).into(),
+        }
+    }
+
+    fn wakes(&mut self, limit: usize) -> waking::Call {
+        // Rows that came in at this moment are due at it, so a cursor may stand between them.
+        let after = match self.rng.u32(0..3) {
+            0 => DueCursor { due: self.now, id: self.some_id() },
+            1 => DueCursor { due: self.some_time(), id: self.some_id() },
+            _ => DueCursor::after_all_at(self.some_time()),
+        };
+        let until = match self.rng.u32(0..8) {
+            0 => self.some_time(),
+            _ => after.due.later(Duration::from_secs(self.rng.u64(0..90))),
+        };
+        waking::Call::Wakes { after, until, limit }
+    }
+
+    fn list(&mut self, which: u32, limit: usize) -> reads::Call {
+        match which {
             10 | 11 => {
                 let before = self.rng.bool().then(|| self.some_id());
-                Read::Page { filter: self.filter(), before, limit }
+                reads::Call::Page { filter: self.filter(), before, limit }
             }
-            12 => Read::RetryQueue { tenant: self.some_tenant(), after: self.some_place(), limit },
+            12 => reads::Call::RetryQueue { tenant: self.some_tenant(), after: self.some_place(), limit },
             13 => {
                 let before = self.rng.bool().then(|| self.some_grave_or_none());
-                Read::DeadLetters { filter: self.dead_letter_filter(), before, limit }
+                reads::Call::DeadLetters { filter: self.dead_letter_filter(), before, limit }
             }
             14 => {
                 let before = self.rng.bool().then(|| self.rng.i64(0..200));
-                Read::Audit { tenant: self.some_tenant(), before, limit }
+                reads::Call::Audit { tenant: self.some_tenant(), before, limit }
             }
-            _ if self.rng.bool() => Read::DeadLetter { id: self.some_grave_or_none() },
-            _ => Read::Stats { tenant: self.some_tenant(), now: self.some_time() },
+            _ if self.rng.bool() => reads::Call::DeadLetter { id: self.some_grave_or_none() },
+            _ => reads::Call::Stats { tenant: self.some_tenant(), now: self.some_time() },
         }
     }
 
@@ -128,8 +140,8 @@ impl Generator {
         if self.rng.bool() { self.now.later(distance) } else { self.now.earlier(distance) }
     }
 
-    fn some_place(&mut self) -> Option<Place> {
-        self.rng.bool().then(|| (self.some_time(), self.some_id()))
+    fn some_place(&mut self) -> Option<DueCursor> {
+        self.rng.bool().then(|| DueCursor { due: self.some_time(), id: self.some_id() })
     }
 
     fn some_id(&mut self) -> NotificationId {

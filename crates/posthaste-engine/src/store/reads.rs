@@ -1,4 +1,4 @@
-//! What the reads answer.
+//! What people and programs look at.
 
 use std::sync::Arc;
 
@@ -6,13 +6,57 @@ use posthaste_core::attempt::Attempt;
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
-use posthaste_core::id::DeadLetterId;
+use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
+use super::acts::AuditRow;
 use super::queue::Progress;
+use super::slice::slice;
+use super::waking::DueCursor;
+
+slice! {
+    /// Looks that change nothing.
+    pub trait Reads {
+        /// A notification as it stands, without its history.
+        read Get: fn get(id: NotificationId) -> Option<View>;
+
+        /// Its attempts and events, oldest first.
+        read History: fn history(id: NotificationId) -> History;
+
+        /// Notifications, newest first. Looks at a bounded number of rows, so a page may be short and still have a next.
+        read Page: fn page(
+            filter: Filter,
+            before: Option<NotificationId>,
+            limit: usize,
+        ) -> Page<View, NotificationId>;
+
+        /// What waits for a retry, soonest first.
+        read RetryQueue: fn retry_queue(
+            tenant: Option<Tenant>,
+            after: Option<DueCursor>,
+            limit: usize,
+        ) -> Page<View, DueCursor>;
+
+        /// A dead letter with its payload and attempts.
+        read DeadLetter: fn dead_letter(id: DeadLetterId) -> Option<DeadLetterView>;
+
+        /// Dead letters, newest first.
+        read DeadLetters: fn dead_letters(
+            filter: DeadLetterFilter,
+            before: Option<DeadLetterId>,
+            limit: usize,
+        ) -> Page<DeadLetterView, DeadLetterId>;
+
+        /// Who did what, newest first; `before` is the number of the last row seen.
+        read Audit: fn audit(tenant: Option<Tenant>, before: Option<i64>, limit: usize) -> Page<AuditRow, i64>;
+
+        /// The kept counters, for one tenant or for all.
+        read Stats: fn stats(tenant: Option<Tenant>, now: Timestamp) -> Stats;
+    }
+}
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use posthaste_core::lease::{Fence, Lease};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 
-use super::scene::{MONTH, Scene, at, burial, failed_attempt, good_attempt, retry_at};
-use super::{Kept, Promise, list, refused, same};
+use crate::conformance::scene::{MONTH, Scene, at, burial, failed_attempt, good_attempt, retry_at};
+use crate::conformance::{Kept, Promise, list, refused, same};
 use crate::store::{Act, End, Ending, Next, Progress, Settled, Settlement};
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -121,7 +121,7 @@ async fn attempts_are_read_back_as_they_were_made(mut scene: Scene) -> Kept {
 
 async fn a_lost_lease_cannot_settle(mut scene: Scene) -> Kept {
     let (notification, lease) = scene.held().await?;
-    let (other, _) = scene.store.join("other", MONTH, at(0)).await?;
+    let other = scene.store.join("other".to_owned(), MONTH, at(0)).await?.node;
     let strangers = [
         Lease { node: other, fence: lease.fence },
         Lease { node: lease.node, fence: Fence(lease.fence.0 + 1) },
@@ -288,7 +288,7 @@ async fn a_request_to_cancel_outlives_the_lease(mut scene: Scene) -> Kept {
     same("what the job says", jobs[0].cancel_requested, true)?;
     same("the facts", scene.facts(notification.id).await?.cancel_requested, true)?;
 
-    let (node, _) = scene.store.join("short", Duration::from_secs(1), at(0)).await?;
+    let node = scene.store.join("short".to_owned(), Duration::from_secs(1), at(0)).await?.node;
     let taken_back = scene.draft();
     scene.accept(&taken_back, at(0), Some(Lease { node, fence: Fence(1) })).await?;
     scene.does(&taken_back, Act::RequestCancel, None, at(1)).await?;

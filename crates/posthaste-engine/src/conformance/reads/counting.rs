@@ -7,8 +7,8 @@ use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::scene::{Scene, at, audit, burial, tenant};
-use super::{Broken, Kept, Promise, list, same};
+use crate::conformance::scene::{Scene, at, audit, burial, tenant};
+use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{Act, ChannelStats, Filter, Stats, Store, View};
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -37,7 +37,7 @@ pub(super) async fn everything(store: &dyn Store, filter: Filter) -> Result<Vec<
 }
 
 /// What the counters must say, counted from the pages.
-pub(super) async fn recount(
+pub(in crate::conformance) async fn recount(
     store: &dyn Store,
     tenant: Option<Tenant>,
     now: Timestamp,
@@ -159,7 +159,7 @@ async fn counters_follow_leases(mut scene: Scene) -> Kept {
     scene.store.leave(lease.node).await?;
     let stats = scene.webhooks(at(70)).await?;
     same("left", (stats.sending, stats.in_retry), (0, 1))?;
-    let (node, _) = scene.store.join("short", std::time::Duration::from_secs(1), at(0)).await?;
+    let node = scene.store.join("short".to_owned(), std::time::Duration::from_secs(1), at(0)).await?.node;
     let brief = posthaste_core::lease::Lease { node, fence: lease.fence };
     let notification = scene.draft();
     scene.accept(&notification, at(0), Some(brief)).await?;

@@ -7,8 +7,8 @@ use posthaste_core::lease::{Fence, Lease};
 use posthaste_core::notification::{Notification, Priority};
 use posthaste_core::state::{Lane, State};
 
-use super::scene::{MONTH, Scene, TICK, at, bucket, retry_at};
-use super::{Broken, Kept, Promise, list, same};
+use crate::conformance::scene::{MONTH, Scene, TICK, at, bucket, retry_at};
+use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{Job, Progress};
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -130,7 +130,7 @@ async fn lanes_and_priorities_are_told_apart(mut scene: Scene) -> Kept {
 async fn nothing_is_handed_out_twice(mut scene: Scene) -> Kept {
     let (flow, _) = scene.flow_with(&[1, 1, 1]).await?;
     let lease = scene.lease().await?;
-    let (other, _) = scene.store.join("other", MONTH, at(0)).await?;
+    let other = scene.store.join("other".to_owned(), MONTH, at(0)).await?.node;
     let theirs = Lease { node: other, fence: Fence(1) };
     let all = || vec![quota(bucket(flow, Lane::Main), 2)];
     same("the first two", scene.store.claim(all(), lease, at(9)).await?.jobs.len(), 2)?;

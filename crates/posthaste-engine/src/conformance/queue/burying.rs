@@ -5,8 +5,8 @@ use posthaste_core::failure::FailureType;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 
-use super::scene::{Scene, at, audit, burial, failed_attempt, retry_at};
-use super::{Kept, Promise, list, refused, same};
+use crate::conformance::scene::{Scene, at, audit, burial, failed_attempt, retry_at};
+use crate::conformance::{Kept, Promise, list, refused, same};
 use crate::store::{Act, Change, DeadLetterView, Settled, Settlement};
 
 pub(super) const PROMISES: &[Promise] = list![

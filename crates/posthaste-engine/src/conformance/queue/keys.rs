@@ -5,9 +5,9 @@ use std::time::Duration;
 use posthaste_core::notification::Notification;
 use posthaste_core::time::Timestamp;
 
-use super::scene::{Scene, TICK, at, tenant};
-use super::{Broken, Kept, Promise, list, refused, same};
-use crate::store::{Accepted, Idempotency, Request};
+use crate::conformance::scene::{Scene, TICK, at, tenant};
+use crate::conformance::{Broken, Kept, Promise, list, refused, same};
+use crate::store::{Accepted, FirstAnswer, Idempotency, Request};
 
 pub(super) const PROMISES: &[Promise] = list![
     a_twin_gets_the_first_answer_and_is_not_stored,
@@ -156,7 +156,7 @@ async fn a_key_can_be_looked_up_without_being_used(mut scene: Scene) -> Kept {
     let (mine, name) = (tenant("acme"), "k".to_owned());
     same("before", scene.store.idempotent(mine.clone(), name.clone(), at(0)).await?, None)?;
     same("the first", scene.send(key("k", 1, b"first"), at(0)).await?, Accepted::New)?;
-    let first = Some(([1; 32], b"first".to_vec()));
+    let first = Some(FirstAnswer { hash: [1; 32], answer: b"first".to_vec() });
     let last = at(0).later(DAY).earlier(TICK);
     for now in [at(0), at(14 * 3_600 + 1), last] {
         same(

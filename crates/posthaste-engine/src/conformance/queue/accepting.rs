@@ -7,10 +7,10 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::state::{Lane, State};
 
-use super::scene::{MONTH, Scene, TICK, at, good_attempt, tenant};
-use super::{Broken, Kept, Promise, list, refused, same};
+use crate::conformance::scene::{MONTH, Scene, TICK, at, good_attempt, tenant};
+use crate::conformance::{Broken, Kept, Promise, list, refused, same};
 use crate::store::{
-    Acceptance, Accepted, Ending, History, Idempotency, Next, Progress, Request, Settled, View,
+    Acceptance, Accepted, Ending, History, Idempotency, KnownFlow, Next, Progress, Request, Settled, View,
 };
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -64,7 +64,7 @@ async fn a_call_that_names_a_known_id_is_refused_whole(mut scene: Scene) -> Kept
     let (first, beside) = (scene.draft(), scene.draft());
     let request = async |notification| {
         let arrivals = vec![scene.arrival(notification, at(0), None).await?];
-        Ok::<_, super::Broken>(Request { idempotency: None, arrivals })
+        Ok::<_, Broken>(Request { idempotency: None, arrivals })
     };
     let mut torn = request(&beside).await?;
     torn.arrivals.push(scene.arrival(&known, at(0), None).await?);
@@ -143,8 +143,9 @@ async fn a_flow_keeps_its_number(mut scene: Scene) -> Kept {
     same("the numbers later", again, [first[3], first[0], first[1]])?;
     let unknown = FlowId(1 << 40);
     let asked = vec![first[3], unknown, first[1], first[0], first[1]];
-    let mut wanted = vec![(first[0], one), (first[1], two), (first[3], theirs)];
-    wanted.sort();
+    let mut wanted =
+        [(first[0], one), (first[1], two), (first[3], theirs)].map(|(id, key)| KnownFlow { id, key });
+    wanted.sort_by_key(|flow| flow.id);
     same("the flows of numbers, each once and in their order", scene.store.flows(asked).await?, wanted)?;
     same("an unknown number", scene.store.flows(vec![unknown]).await?, [])?;
     same("no number", scene.store.flows(vec![]).await?, [])
@@ -153,7 +154,7 @@ async fn a_flow_keeps_its_number(mut scene: Scene) -> Kept {
 impl Scene {
     /// A node that is dead and not forgotten yet, because it still holds a row.
     async fn dead_node(&mut self) -> Result<NodeId, Broken> {
-        let (node, _) = self.store.join("dead", Duration::from_secs(30), at(0)).await?;
+        let node = self.store.join("dead".to_owned(), Duration::from_secs(30), at(0)).await?.node;
         for _ in 0..2 {
             let notification = self.draft();
             self.accept(&notification, at(0), Some(Lease { node, fence: Fence(1) })).await?;
@@ -164,8 +165,10 @@ impl Scene {
 }
 
 async fn an_accept_names_the_nodes_whose_leases_were_granted(mut scene: Scene) -> Kept {
-    let (one, other) = (scene.lease().await?.node, scene.store.join("other", MONTH, at(0)).await?.0);
-    let (dead, left) = (scene.dead_node().await?, scene.store.join("left", MONTH, at(0)).await?.0);
+    let (one, other) =
+        (scene.lease().await?.node, scene.store.join("other".to_owned(), MONTH, at(0)).await?.node);
+    let (dead, left) =
+        (scene.dead_node().await?, scene.store.join("left".to_owned(), MONTH, at(0)).await?.node);
     scene.store.leave(left).await?;
     let mut arrivals = vec![];
     for node in [Some(other), Some(left), None, Some(one), Some(dead), Some(other), Some(NodeId(9_999))] {

@@ -1,10 +1,13 @@
 //! What becomes due, what expires, and what has waited for long.
 
+use async_trait::async_trait;
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Expiring, Overdue, Waiting, Wakes};
+use posthaste_engine::store::{
+    self, DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken,
+};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -12,24 +15,48 @@ use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, only, step};
+use super::{PostgresStore, transact};
+
+#[async_trait]
+impl Waking for PostgresStore {
+    async fn wakes(&self, after: DueCursor, until: Timestamp, limit: usize) -> store::Result<Wakes> {
+        Ok(transact!(self, tx => wakes(&tx, after, until, limit))?)
+    }
+
+    async fn expiring(&self, until: Timestamp, limit: usize) -> store::Result<Expiring> {
+        Ok(transact!(self, tx => expiring(&tx, until, limit))?)
+    }
+
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> store::Result<Vec<Waiting>> {
+        Ok(transact!(self, tx => buckets(&tx, after, limit))?)
+    }
+
+    async fn overdue(
+        &self,
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> store::Result<Vec<Overdue>> {
+        Ok(transact!(
+            self,
+            tx => overdue(&tx, &self.flows, due_before, first_due_before, after, limit)
+        )?)
+    }
+}
 
 /// Where rows become due in a stretch of time, and when the next one does. Everything that it reads of the rows is in the
 /// index. The tenants come from the table and not from the memory of flows: a look at everything that waits would push out
 /// of it what is used.
-pub(super) async fn wakes(
-    tx: &Tx,
-    after: (Timestamp, NotificationId),
-    until: Timestamp,
-    limit: usize,
-) -> Result<Wakes> {
-    let beyond = after.max((until, NotificationId::LAST));
+async fn wakes(tx: &Tx, after: DueCursor, until: Timestamp, limit: usize) -> Result<Wakes> {
+    let beyond = after.max(DueCursor::after_all_at(until));
     let bound = bind![
-        after.0.as_micros() => INT8,
-        uuid(after.1) => UUID,
+        after.due.as_micros() => INT8,
+        uuid(after.id) => UUID,
         until.as_micros() => INT8,
         whole(limit.max(1)) => INT8,
-        beyond.0.as_micros() => INT8,
-        uuid(beyond.1) => UUID,
+        beyond.due.as_micros() => INT8,
+        uuid(beyond.id) => UUID,
     ];
     let mut found = Wakes::default();
     for row in &tx.alone(Mode::Read, WAKES, bound).await? {
@@ -37,18 +64,19 @@ pub(super) async fn wakes(
         match columns.take::<&str>()? {
             "bucket" => {
                 columns.skip(2);
-                let read = columns.bucket().and_then(|bucket| Ok((bucket, tenant(&mut columns)?)));
+                let read = columns.bucket();
+                let read = read.and_then(|bucket| Ok(Woken { bucket, tenant: tenant(&mut columns)? }));
                 let flow = FlowId(row.try_get(3)?);
                 found.buckets.extend(unless_damaged(&flow, read)?);
             }
-            "more" => found.more = Some((columns.time()?, columns.notification_id()?)),
+            "more" => found.more = Some(DueCursor { due: columns.time()?, id: columns.notification_id()? }),
             _ => found.next = columns.maybe_time()?,
         }
     }
     if found.more.is_some() {
         found.next = None;
     }
-    found.buckets.sort_unstable();
+    found.buckets.sort_unstable_by_key(|woken| woken.bucket);
     Ok(found)
 }
 
@@ -83,7 +111,7 @@ fn tenant(columns: &mut Columns<'_>) -> Result<Tenant> {
 }
 
 /// Rows whose time runs out up to `until`.
-pub(super) async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<Expiring> {
+async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<Expiring> {
     let expired = concat!(
         "select q.id, q.expires, ",
         queue_columns!(),
@@ -118,7 +146,7 @@ pub(super) async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<
                 return Ok(found);
             }
             at = (expires.as_micros(), uuid(id));
-            let read = Queued::read(&mut columns).map(|queued| (id, queued.seen()));
+            let read = Queued::read(&mut columns).map(|queued| ExpiringRow { id, seen: queued.seen() });
             found.rows.extend(unless_damaged(&id, read)?);
         }
         if rows.len() < wanted {
@@ -128,7 +156,7 @@ pub(super) async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<
 }
 
 /// The buckets with rows that nobody holds: one look at the index for each, however many rows it has.
-pub(super) async fn buckets(tx: &Tx, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
+async fn buckets(tx: &Tx, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
     let code =
         |bucket: Bucket| (bucket.flow.0, i16::from(bucket.lane.code()), i16::from(bucket.priority.code()));
     let mut at = after.map_or((i64::MIN, 0, 0), code);
@@ -176,12 +204,12 @@ const BUCKETS: &str = "
     limit $4";
 
 /// Rows that have been due for long, the longest due first.
-pub(super) async fn overdue(
+async fn overdue(
     tx: &Tx,
     flows: &Flows,
     due_before: Timestamp,
     first_due_before: Timestamp,
-    after: Option<(Timestamp, NotificationId)>,
+    after: Option<DueCursor>,
     limit: usize,
 ) -> Result<Vec<Overdue>> {
     let sql = concat!(
@@ -199,7 +227,7 @@ pub(super) async fn overdue(
          order by q.due, q.id
          limit $5"
     );
-    let mut at = after.map_or((i64::MIN, Uuid::nil()), |(due, id)| (due.as_micros(), uuid(id)));
+    let mut at = after.map_or((i64::MIN, Uuid::nil()), |after| (after.due.as_micros(), uuid(after.id)));
     let mut found = vec![];
     // A damaged row takes no place: a short answer would mean that there are no more.
     while found.len() < limit {

@@ -1,8 +1,9 @@
-//! The hot path: accept, claim, settle.
+//! The hot path: intern, accept, claim, settle, release.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use posthaste_core::attempt::Attempt;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::{FlowId, FlowKey, Quota};
@@ -13,15 +14,63 @@ use posthaste_core::reason::Reason;
 use posthaste_core::state::{Event, Lane};
 use posthaste_core::time::Timestamp;
 
+use super::ModelStore;
 use super::planted::Planted;
 use super::tables::{Ended, Key, Row, Tables, corrupt};
 use crate::store::{
-    Acceptance, Accepted, Arrival, Claimed, DeadLetterView, Ending, Idempotency, Next, Progress, Request,
-    Result, Settled, Settlement,
+    Acceptance, Accepted, Arrival, Claimed, DeadLetterView, Ending, FirstAnswer, Held, Idempotency,
+    KnownFlow, Next, Progress, Queue, Request, Result, Settled, Settlement,
 };
 
+#[async_trait]
+impl Queue for ModelStore {
+    async fn intern(&self, flows: Vec<FlowKey>) -> Result<Vec<FlowId>> {
+        Ok(self.lock().intern(flows))
+    }
+
+    async fn flows(&self, flows: Vec<FlowId>) -> Result<Vec<KnownFlow>> {
+        let wanted: BTreeSet<FlowId> = flows.into_iter().collect();
+        let tables = self.lock();
+        let known = |id| Some(KnownFlow { id, key: tables.flows.get(&id)?.clone() });
+        Ok(wanted.into_iter().filter_map(known).collect())
+    }
+
+    async fn accept(&self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
+        self.lock().accept(requests, now)
+    }
+
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
+        self.lock().claim(quotas, lease, now)
+    }
+
+    async fn settle(&self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
+        self.lock().settle(batch, now)
+    }
+
+    async fn release(&self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
+        self.lock().release(lease, only)
+    }
+
+    async fn held(&self, node: NodeId, after: Option<NotificationId>, limit: usize) -> Result<Vec<Held>> {
+        let held = self.lock().held_by(node);
+        let mut held: Vec<Held> =
+            held.into_iter().map(|(lease, id)| Held { id, fence: lease.fence }).collect();
+        held.retain(|row| after.is_none_or(|after| row.id > after));
+        held.sort_unstable();
+        held.truncate(limit);
+        Ok(held)
+    }
+
+    async fn idempotent(&self, tenant: Tenant, key: String, now: Timestamp) -> Result<Option<FirstAnswer>> {
+        let tables = self.lock();
+        let known = tables.keys.get(&(tenant, key));
+        let known = known.filter(|key| now.since(key.first_used) < Idempotency::LIFE);
+        Ok(known.map(|key| FirstAnswer { hash: key.hash, answer: key.answer.clone() }))
+    }
+}
+
 impl Tables {
-    pub(super) fn intern(&mut self, keys: Vec<FlowKey>) -> Vec<FlowId> {
+    fn intern(&mut self, keys: Vec<FlowKey>) -> Vec<FlowId> {
         let number = |key: FlowKey| {
             let next = FlowId(i64::try_from(self.flows.len()).expect("fewer flows than i64::MAX") + 1);
             let flow = *self.flow_numbers.entry(key.clone()).or_insert(next);
@@ -31,12 +80,7 @@ impl Tables {
         keys.into_iter().map(number).collect()
     }
 
-    pub(super) fn flows(&self, flows: Vec<FlowId>) -> Vec<(FlowId, FlowKey)> {
-        let wanted: BTreeSet<FlowId> = flows.into_iter().collect();
-        wanted.into_iter().filter_map(|flow| Some((flow, self.flows.get(&flow)?.clone()))).collect()
-    }
-
-    pub(super) fn accept(&mut self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
+    fn accept(&mut self, requests: Vec<Request>, now: Timestamp) -> Result<Acceptance> {
         let mut given = BTreeSet::new();
         let mut ids = requests.iter().flat_map(|request| &request.arrivals).map(|new| new.notification.id);
         let may_fail = ids.any(|id| self.notifications.contains_key(&id) || !given.insert(id));
@@ -75,18 +119,7 @@ impl Tables {
         Ok(Accepted::New)
     }
 
-    pub(super) fn idempotent(
-        &self,
-        tenant: Tenant,
-        key: String,
-        now: Timestamp,
-    ) -> Option<([u8; 32], Vec<u8>)> {
-        let known = self.keys.get(&(tenant, key));
-        let known = known.filter(|key| now.since(key.first_used) < Idempotency::LIFE)?;
-        Some((known.hash, known.answer.clone()))
-    }
-
-    pub(super) fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
+    fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
         // The model has no damaged rows, so nothing is ever set aside.
         let mut claimed = Claimed::default();
         if !self.may_hold(lease) {
@@ -127,7 +160,7 @@ impl Tables {
         self.waiting.range(due).take(limit).map(|(_, _, id)| *id).collect()
     }
 
-    pub(super) fn settle(&mut self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
+    fn settle(&mut self, batch: Vec<Settlement>, now: Timestamp) -> Result<Vec<Settled>> {
         let repeats = batch.iter().any(|item| self.has_attempt(item));
         let may_fail = repeats || self.any_taken(batch.iter().filter_map(buried_as));
         let run = |tables: &mut Self| batch.into_iter().map(|item| tables.settle_one(item, now)).collect();
@@ -164,6 +197,19 @@ impl Tables {
             }
         }
         Ok(Settled::Applied)
+    }
+
+    fn release(&mut self, lease: Lease, only: Option<Vec<NotificationId>>) -> Result<usize> {
+        let is_named = |id: &NotificationId| only.as_ref().is_none_or(|only| only.contains(id));
+        let grant = self
+            .held
+            .range((lease, NotificationId::FIRST)..=(lease, NotificationId::LAST))
+            .map(|(_, id)| *id);
+        let ids: Vec<NotificationId> = grant.filter(is_named).collect();
+        for id in &ids {
+            self.give_back(*id)?;
+        }
+        Ok(ids.len())
     }
 
     fn may_settle(&self, row: &Row, lease: Lease) -> bool {

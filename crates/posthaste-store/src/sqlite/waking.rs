@@ -3,26 +3,49 @@
 //! SQLite looks up `(a, b) > (?1, ?2)` as if it were `>=` and then passes over every row that is equal. That is at most one
 //! row where the columns end with the id, and a whole bucket where they do not.
 
+use async_trait::async_trait;
 use std::collections::BTreeMap;
 
 use posthaste_core::flow::{Bucket, FlowId};
-use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Expiring, Overdue, Waiting, Wakes};
+use posthaste_engine::store::{
+    self, DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken,
+};
 use rusqlite::{Connection, OptionalExtension, Row, Rows, params, params_from_iter};
 
+use super::SqliteStore;
 use super::fault::{Fault, Result, unless_damaged};
 use super::readers::Reader;
 use super::rows::{Queued, Wide, bucket, maybe_tenant, maybe_time, notification_id, queue_columns, time};
 
+#[async_trait]
+impl Waking for SqliteStore {
+    async fn wakes(&self, after: DueCursor, until: Timestamp, limit: usize) -> store::Result<Wakes> {
+        self.read(move |reader| wakes(&reader.conn, after, until, limit)).await
+    }
+
+    async fn expiring(&self, until: Timestamp, limit: usize) -> store::Result<Expiring> {
+        self.read(move |reader| expiring(&reader.conn, until, limit)).await
+    }
+
+    async fn buckets(&self, after: Option<Bucket>, limit: usize) -> store::Result<Vec<Waiting>> {
+        self.read(move |reader| buckets(&reader.conn, after, limit)).await
+    }
+
+    async fn overdue(
+        &self,
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> store::Result<Vec<Overdue>> {
+        self.read(move |reader| overdue(reader, due_before, first_due_before, after, limit)).await
+    }
+}
+
 /// Where rows become due in a stretch of time. Everything that it reads of the rows is in the index.
-pub(super) fn wakes(
-    conn: &Connection,
-    after: (Timestamp, NotificationId),
-    until: Timestamp,
-    limit: usize,
-) -> Result<Wakes> {
+pub(super) fn wakes(conn: &Connection, after: DueCursor, until: Timestamp, limit: usize) -> Result<Wakes> {
     let mut page = WakePage { conn, limit: limit.max(1), read: 0, last: after, buckets: BTreeMap::new() };
     let mut select = conn.prepare_cached(
         "select flow, lane, priority, due, id
@@ -32,13 +55,17 @@ pub(super) fn wakes(
          and due <= ?3
          order by due, id",
     )?;
-    page.take(select.query(params![after.0.as_micros(), after.1.to_bytes(), until.as_micros()])?)?;
+    page.take(select.query(params![after.due.as_micros(), after.id.to_bytes(), until.as_micros()])?)?;
     let more = page.is_full().then_some(page.last);
     let next = match more {
         Some(_) => None,
-        None => next_due(conn, after.max((until, NotificationId::LAST)))?,
+        None => next_due(conn, after.max(DueCursor::after_all_at(until)))?,
     };
-    let buckets = page.buckets.into_iter().filter_map(|(bucket, tenant)| Some((bucket, tenant?))).collect();
+    let buckets = page
+        .buckets
+        .into_iter()
+        .filter_map(|(bucket, tenant)| Some(Woken { bucket, tenant: tenant? }))
+        .collect();
     Ok(Wakes { buckets, more, next })
 }
 
@@ -48,7 +75,7 @@ struct WakePage<'c> {
     limit: usize,
     read: usize,
     /// The last row that was read.
-    last: (Timestamp, NotificationId),
+    last: DueCursor,
     /// With no tenant where the flow is not known.
     buckets: BTreeMap<Bucket, Option<Tenant>>,
 }
@@ -66,7 +93,7 @@ impl WakePage<'_> {
             let due = time(row, 3)?;
             // A cursor cannot name a row without a name, so such a row takes no place.
             let Some(id) = unless_damaged(&due, notification_id(row, 4))? else { continue };
-            (self.last, self.read) = ((due, id), self.read + 1);
+            (self.last, self.read) = (DueCursor { due, id }, self.read + 1);
             let Some(bucket) = unless_damaged(&id, bucket(row, 0))? else { continue };
             if !self.buckets.contains_key(&bucket) {
                 self.buckets.insert(bucket, tenant_of(self.conn, bucket.flow)?);
@@ -77,7 +104,7 @@ impl WakePage<'_> {
 }
 
 /// The due time of the first row after a place.
-fn next_due(conn: &Connection, after: (Timestamp, NotificationId)) -> Result<Option<Timestamp>> {
+fn next_due(conn: &Connection, after: DueCursor) -> Result<Option<Timestamp>> {
     let mut select = conn.prepare_cached(
         "select due
          from queue indexed by queue_wake
@@ -86,7 +113,7 @@ fn next_due(conn: &Connection, after: (Timestamp, NotificationId)) -> Result<Opt
          order by due, id
          limit 1",
     )?;
-    let bound = params![after.0.as_micros(), after.1.to_bytes()];
+    let bound = params![after.due.as_micros(), after.id.to_bytes()];
     select.query_row(bound, |row| Ok(time(row, 0))).optional()?.transpose()
 }
 
@@ -122,8 +149,8 @@ pub(super) fn expiring(conn: &Connection, until: Timestamp, limit: usize) -> Res
             found.next = expires;
             break;
         }
-        let seen = notification_id(row, 13).and_then(|id| Ok((id, Queued::read(row, 0)?.seen())));
-        found.rows.extend(unless_damaged(&expires, seen)?);
+        let read = |id| Ok(ExpiringRow { id, seen: Queued::read(row, 0)?.seen() });
+        found.rows.extend(unless_damaged(&expires, notification_id(row, 13).and_then(read))?);
     }
     Ok(found)
 }
@@ -227,7 +254,7 @@ pub(super) fn overdue(
     reader: &mut Reader,
     due_before: Timestamp,
     first_due_before: Timestamp,
-    after: Option<(Timestamp, NotificationId)>,
+    after: Option<DueCursor>,
     limit: usize,
 ) -> Result<Vec<Overdue>> {
     let Reader { conn, flows } = reader;
@@ -242,7 +269,7 @@ pub(super) fn overdue(
          and first_due < ?4
          order by due, id"
     ))?;
-    let (due, id) = after.map_or((i64::MIN, [0; 16]), |(due, id)| (due.as_micros(), id.to_bytes()));
+    let (due, id) = after.map_or((i64::MIN, [0; 16]), |after| (after.due.as_micros(), after.id.to_bytes()));
     let mut rows = select.query(params![due, id, due_before.as_micros(), first_due_before.as_micros()])?;
     let mut read = |id, row: &Row<'_>| {
         let queued = Queued::read(row, 0)?;

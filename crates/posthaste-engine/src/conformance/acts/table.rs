@@ -6,8 +6,8 @@ use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 
-use super::scene::{Scene, at, audit};
-use super::{Broken, Kept, Promise, list, same};
+use crate::conformance::scene::{Scene, at, audit};
+use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{Act, Change, Seen};
 
 pub(super) const PROMISES: &[Promise] = list![

@@ -6,8 +6,8 @@ use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 
-use super::scene::{Scene, at, audit, burial, failed_attempt, retry_at};
-use super::{Broken, Kept, Promise, list, same};
+use crate::conformance::scene::{Scene, at, audit, burial, failed_attempt, retry_at};
+use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{Act, AuditRow, Change, DeadLetterView, End, HistoryEvent, Job, Progress, Settled};
 
 pub(super) const PROMISES: &[Promise] = list![

@@ -12,11 +12,11 @@ use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
-use super::scene::{Scene, at, audit, burial, failed_attempt, good_attempt, retry_at, tenant};
-use super::{Broken, Kept, Promise, list, same};
+use crate::conformance::scene::{Scene, at, audit, burial, failed_attempt, good_attempt, retry_at, tenant};
+use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{
-    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterFilter, DeadLetterView, Ending, Filter, Next, Page,
-    Request, View,
+    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Ending, Filter,
+    Next, Page, Request, View,
 };
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -224,26 +224,26 @@ async fn a_page_looks_at_a_bounded_number_of_rows(mut scene: Scene) -> Kept {
 }
 
 async fn the_retry_queue_shows_the_soonest_first(mut scene: Scene) -> Kept {
-    let mut rows: Vec<(Timestamp, NotificationId)> = vec![];
+    let mut rows: Vec<DueCursor> = vec![];
     for (second, whose) in [(90, "acme"), (60, "acme"), (60, "other"), (70, "acme")] {
         let (notification, lease) = (scene.draft(), scene.lease().await?);
         let notification = Notification { tenant: tenant(whose), ..notification };
         scene.accept(&notification, at(0), Some(lease)).await?;
         scene.fail(&notification, lease, retry_at(at(second))).await?;
-        rows.push((at(second), notification.id));
+        rows.push(DueCursor { due: at(second), id: notification.id });
         if second == 70 {
             let lease = scene.lease().await?;
             same("held", scene.claim(&notification, Lane::Retry, lease, at(80)).await?.len(), 1)?;
         }
     }
-    let theirs = rows[2].1;
+    let theirs = rows[2].id;
     scene.waiting().await?;
     scene.in_state(State::DeadLetter).await?;
     rows.sort();
     let queue = async |whose: Option<&str>, after, limit| {
         scene.store.retry_queue(whose.map(tenant), after, limit).await
     };
-    let ids: Vec<NotificationId> = rows.iter().map(|(_, id)| *id).collect();
+    let ids: Vec<NotificationId> = rows.iter().map(|place| place.id).collect();
     let is = |what, page, rows, next| page_is(what, page, |row: &View| row.notification.id, rows, next);
     is("all", queue(None, None, 9).await?, &ids, None)?;
     is("just all", queue(None, None, 4).await?, &ids, None)?;

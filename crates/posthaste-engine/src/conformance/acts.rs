@@ -1,0 +1,8 @@
+//! Acts: which fit which state, and what each of them does.
+
+use super::Promise;
+
+mod acting;
+mod table;
+
+pub(super) const SUBJECTS: &[&[Promise]] = &[table::PROMISES, acting::PROMISES];

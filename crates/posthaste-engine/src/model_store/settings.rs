@@ -1,0 +1,29 @@
+//! Settings and their version.
+
+use async_trait::async_trait;
+
+use super::ModelStore;
+use crate::store::{Audit, News, Result, Settings, StoredSettings};
+
+#[async_trait]
+impl StoredSettings for ModelStore {
+    async fn settings(&self, known: Option<i64>) -> Result<Option<Settings>> {
+        let tables = self.lock();
+        Ok((known != Some(tables.settings.version)).then(|| tables.settings.clone()))
+    }
+
+    async fn put_setting(&self, name: String, value: Option<String>, audit: Audit) -> Result<i64> {
+        let version = {
+            let mut tables = self.lock();
+            match value {
+                Some(value) => tables.settings.values.insert(name, value),
+                None => tables.settings.values.remove(&name),
+            };
+            tables.settings.version += 1;
+            tables.write_audit(audit, 1, 1);
+            tables.settings.version
+        };
+        let _ = self.news.send(News::Setting);
+        Ok(version)
+    }
+}
