@@ -20,7 +20,7 @@ use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Arrival, Ending, Job, Next, Nodes, Queue, Request, Settlement, Store};
+use posthaste_engine::store::{Arrival, Ending, Job, Next, Nodes, Queue, Request, Settlement};
 use posthaste_store::sqlite::{Options, SqliteStore, Synchronous};
 use rusqlite::params;
 

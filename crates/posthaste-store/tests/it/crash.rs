@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use posthaste_core::lease::NodeId;
-use posthaste_engine::store::{Nodes, Pulse, Queue, Reads, Store};
+use posthaste_engine::store::{Nodes, Pulse, Queue, Reads};
 use posthaste_store::sqlite::{Options, SqliteStore};
 
 use crate::scene::{HOLD, at, id, key, lease, request};

@@ -3,7 +3,7 @@
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::Fence;
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Held, Nodes, Queue, Reads, Store, StoreError, Waking};
+use posthaste_engine::store::{Held, Nodes, Queue, Reads, StoreError, Waking};
 use posthaste_store::sqlite::SqliteStore;
 use rusqlite::params;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{KnownFlow, Nodes, Queue, Reads, Store, StoreError};
+use posthaste_engine::store::{KnownFlow, Nodes, Queue, Reads, StoreError};
 use posthaste_store::sqlite::Options;
 use tokio::task::JoinSet;
 

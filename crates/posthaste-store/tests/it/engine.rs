@@ -17,7 +17,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::{Channel, Delivery};
 use posthaste_engine::clock::Clock;
 use posthaste_engine::engine::{Engine, Parts, Settings};
-use posthaste_engine::store::{Accepted, Queue, Reads, Store};
+use posthaste_engine::store::{Accepted, Reads, Store};
 use posthaste_store::sqlite::{OpenError, Options, SqliteStore};
 
 /// The clock of these tests begins here and runs as the machine's does.

@@ -6,7 +6,7 @@ use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Accepted, Act, Acts, Change, Facts, Idempotency, Job, Nodes, Queue, Reads, Request, Store,
+    Accepted, Act, Acts, Change, Facts, Idempotency, Job, Nodes, Queue, Reads, Request,
 };
 use posthaste_store::sqlite::SqliteStore;
 

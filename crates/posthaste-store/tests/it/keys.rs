@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Accepted, Idempotency, Queue, Request, Store};
+use posthaste_engine::store::{Accepted, Idempotency, Queue, Request};
 use posthaste_store::sqlite::SqliteStore;
 
 use crate::scene::{Scene, at, beside};

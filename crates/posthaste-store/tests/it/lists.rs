@@ -5,7 +5,7 @@ use std::sync::Arc;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Arrival, DeadLetterFilter, Filter, Nodes, Page, Queue, Reads, Request, Store};
+use posthaste_engine::store::{Arrival, DeadLetterFilter, Filter, Nodes, Page, Queue, Reads, Request};
 
 use crate::scene::{HOLD, Scene, at, buried, id, key, lease, notification, quota, retried};
 

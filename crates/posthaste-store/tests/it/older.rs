@@ -4,7 +4,7 @@ use posthaste_core::failure::FailureType;
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{DeadLetterView, End, LEVEL, Pulse, Store};
+use posthaste_engine::store::{DeadLetterView, End, LEVEL, Nodes, Pulse, Queue, Store};
 
 use crate::scene::{HOLD, Scene, at, beside, buried, fill, id, key, lease, notification, quota};
 
@@ -79,7 +79,7 @@ async fn rows_from_before_are_filled_by_the_step() {
 
 /// A dead letter as a store keeps and shows it.
 pub(crate) async fn dies(store: &dyn Store) -> DeadLetterView {
-    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = fill(store, &key("acme", "d"), 0, 1).await;
     let jobs = store.claim(vec![quota(flow, Lane::Main, 1)], lease(node, 1), at(1)).await.unwrap().jobs;
     let mut settlement = buried(&jobs[0], LETTER);
@@ -111,7 +111,7 @@ async fn attempts_of_a_dead_letter_can_be_read_by_the_version_before() {
 
 /// Claims what waits in the second flow: it is sent there, wherever it was accepted for.
 pub(crate) async fn is_sent_where_it_waits(store: &dyn Store, other: FlowId) {
-    let (node, _) = store.join("one", HOLD, at(0)).await.unwrap();
+    let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let claimed = store.claim(vec![quota(other, Lane::Main, 9)], lease(node, 1), at(1)).await.unwrap();
     let wanted: Vec<NotificationId> = vec![id(0)];
     assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), wanted);

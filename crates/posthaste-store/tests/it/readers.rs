@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Acts, DueCursor, Nodes, Queue, Reads, Store, StoredSettings, Waking};
+use posthaste_engine::store::{DueCursor, Reads, Store};
 
 use crate::scene::{HOLD, Scene, at, buried, delivered, fill, id, key, lease, quota};
 

@@ -14,9 +14,7 @@ use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{
-    Arrival, DueCursor, Ending, Job, Next, Nodes, Queue, Request, Settlement, Store, Waking,
-};
+use posthaste_engine::store::{Arrival, DueCursor, Ending, Job, Next, Request, Settlement, Store};
 use posthaste_store::sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use posthaste_engine::clock::Clock as _;
-use posthaste_engine::store::{Audit, Store, StoredSettings};
+use posthaste_engine::store::{Audit, StoredSettings};
 use posthaste_store::sqlite::{Options, SqliteStore};
 
 use crate::clock::SystemClock;

@@ -8,7 +8,6 @@ use http_body_util::Full;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State;
-use posthaste_core::time::Timestamp;
 use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
 use posthaste_engine::store::{Accepted, DueCursor, Filter, Idempotency};

@@ -12,7 +12,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::Channel;
 use posthaste_engine::clock::Clock;
 use posthaste_engine::engine::{Engine, Parts, Settings};
-use posthaste_engine::store::{Accepted, Reads, Store};
+use posthaste_engine::store::{Accepted, Reads};
 use posthaste_store::sqlite::{Options, SqliteStore};
 use posthaste_wire::guard::Guard;
 use posthaste_wire::sink::{Sink, SinkOptions};

@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::time::Duration;
 
-use posthaste_engine::store::{Nodes, Queue, Store, StoredSettings};
+use posthaste_engine::store::{Nodes, StoredSettings};
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore, Probe, migrate};
 use posthaste_store::schema::Step;
 use tokio::task::JoinSet;

@@ -8,7 +8,7 @@ use posthaste_core::lease::Fence;
 use posthaste_core::notification::{Body, Content};
 use posthaste_core::state::Lane;
 use posthaste_engine::store::{
-    Arrival, Claimed, DeadLetterFilter, Filter, Held, Nodes, Queue, Reads, Request, Store, StoreError, Waking,
+    Arrival, Claimed, DeadLetterFilter, Filter, Held, Nodes, Queue, Reads, Request, StoreError, Waking,
 };
 use posthaste_store::postgres::PostgresStore;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_engine::store::{DurabilityLevel, Queue, Store, StoreError};
+use posthaste_engine::store::{DurabilityLevel, Queue, StoreError};
 use posthaste_store::postgres::own::OwnServer;
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 

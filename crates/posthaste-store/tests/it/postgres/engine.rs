@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use posthaste_core::notification::Notification;
-use posthaste_engine::store::{Accepted, Queue, Reads, Store};
+use posthaste_engine::store::{Accepted, Reads};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore, Time};
 
 use super::server::{Server, callers_time};

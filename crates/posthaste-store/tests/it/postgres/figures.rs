@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Reads, Store};
+use posthaste_engine::store::Reads;
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
 use super::server::{Server, callers_time};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Accepted, Idempotency, Nodes, Pulse, Queue, Reads, Request, Settled, Store};
+use posthaste_engine::store::{Accepted, Idempotency, Joined, Nodes, Pulse, Queue, Reads, Request, Settled};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -211,7 +211,7 @@ async fn the_clock_of_the_server_decides_who_is_alive() {
     let options = PostgresOptions { migrate: false, ..PostgresOptions::default() };
     let store = server.store(options).await;
     // These callers are years away from the server's clock, in both directions.
-    let (node, now) = store.join("one".to_owned(), LONG, at(0)).await.unwrap();
+    let Joined { node, now } = store.join("one".to_owned(), LONG, at(0)).await.unwrap();
     let other = store.join("two".to_owned(), Duration::ZERO, at(0)).await.unwrap().node;
     let epoch = server.sql("postgres", "select (extract(epoch from clock_timestamp()) * 1000000)::bigint");
     let apart = epoch.parse::<i64>().unwrap() - now.as_micros();

@@ -1,6 +1,6 @@
 //! Nodes of the version before write into the same tables while a cluster is upgraded.
 
-use posthaste_engine::store::Store;
+use posthaste_engine::store::{Queue, Reads};
 use posthaste_store::postgres::{PostgresStore, migrate};
 
 use super::server::{Server, callers_time};

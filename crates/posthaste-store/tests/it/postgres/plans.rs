@@ -8,7 +8,7 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{DueCursor, Nodes, Queue, Settled, Store, Waking};
+use posthaste_engine::store::{DueCursor, Nodes, Queue, Settled, Waking};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
 use super::server::{Server, callers_time};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use posthaste_core::id::NotificationId;
-use posthaste_engine::store::{Accepted, Acts, Nodes, Queue, Reads, Store, StoreError, StoredSettings};
+use posthaste_engine::store::{Accepted, Acts, Nodes, Queue, Reads, Settings, StoreError, StoredSettings};
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
 
@@ -143,7 +143,7 @@ async fn a_server_that_says_nothing_is_not_waited_for() {
         matches!(&error, StoreError::Unavailable { what, .. } if what.contains("does not answer")),
         "{error}"
     );
-    assert_eq!(store.settings(None).await.unwrap(), Some((0, vec![])));
+    assert_eq!(store.settings(None).await.unwrap(), Some(Settings::default()));
 }
 
 #[tokio::test]
