@@ -4,7 +4,7 @@ use posthaste_core::failure::FailureType;
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{DeadLetterView, End, LEVEL, Nodes, Pulse, Queue, Store};
+use posthaste_engine::store::{DeadLetterView, End, LEVEL, Pulse, Queue, Store};
 
 use crate::scene::{HOLD, Scene, at, beside, buried, fill, id, key, lease, notification, quota};
 
@@ -139,7 +139,7 @@ pub(crate) fn node(dead: &str) -> String {
 
 /// A cluster understands what its lowest node does, while that lives.
 pub(crate) async fn level_is_the_lowest(store: &dyn Store) {
-    let (node, _) = store.join("new", HOLD, at(0)).await.unwrap();
+    let node = store.join("new".to_owned(), HOLD, at(0)).await.unwrap().node;
     for (second, wanted) in [(9, 0), (10, LEVEL)] {
         let pulse = store.heartbeat(node, HOLD, at(second)).await.unwrap();
         assert!(matches!(pulse, Pulse::Alive { level, .. } if level == wanted), "{pulse:?}");
