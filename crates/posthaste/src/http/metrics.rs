@@ -9,8 +9,8 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use http_body_util::Full;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, NodeView, Stats, Store};
 use posthaste_engine::metrics::{Histogram, Metrics};
+use posthaste_engine::store::{self, NodeView, Stats, Store};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -175,7 +175,11 @@ impl Page {
     fn engine(&mut self, metrics: &Metrics) {
         let counters = [
             ("posthaste_accepted_total", "Notifications that were stored as new", metrics.accepted),
-            ("posthaste_quick_tries_total", "Tries that were repeated within an attempt", metrics.quick_tries),
+            (
+                "posthaste_quick_tries_total",
+                "Tries that were repeated within an attempt",
+                metrics.quick_tries,
+            ),
             ("posthaste_retries_scheduled_total", "Retries that were scheduled", metrics.retries_scheduled),
             ("posthaste_leases_lost_total", "Outcomes whose lease was no longer held", metrics.leases_lost),
             (
