@@ -29,7 +29,10 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
     {
-        if let Some((key, value)) = self.old.remove_entry(key) {
+        // With few entries the old generation is empty, and nothing has to be hashed for it.
+        if !self.old.is_empty()
+            && let Some((key, value)) = self.old.remove_entry(key)
+        {
             self.insert(key, value);
         }
         // A generation of one entry is full at once, so the entry may be in the old one again.

@@ -59,12 +59,12 @@ async fn work(shared: Arc<Shared>, InSlot { job, slot }: InSlot) {
         Ok(None) => {
             tracing::info!(%id, "lease lost before the send");
             shared.slots.free(&held);
-            shared.leases.done(lease, id);
+            shared.leases.done([(lease, id)]);
         }
         Err(Panicked) => {
             tracing::error!(%id, "the work on a notification broke down; it is given back");
             shared.slots.free(&held);
-            shared.leases.done(lease, id);
+            shared.leases.done([(lease, id)]);
         }
     }
 }

@@ -62,9 +62,15 @@ impl Leases {
         known.asked.remove(&lease.fence);
     }
 
-    /// The row is not in hand any more.
-    pub(crate) fn done(&self, lease: Lease, id: NotificationId) {
-        self.lock().rows.remove(&(id, lease.fence));
+    /// These rows are not in hand any more. Returns how many are named.
+    pub(crate) fn done(&self, rows: impl IntoIterator<Item = (Lease, NotificationId)>) -> usize {
+        let mut known = self.lock();
+        let mut count = 0;
+        for (lease, id) in rows {
+            known.rows.remove(&(id, lease.fence));
+            count += 1;
+        }
+        count
     }
 
     /// Adds those of the rows that this node does not know of.

@@ -98,10 +98,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
         match shared.store.settle(settlements.clone(), shared.node.now()).await {
             Ok(answers) => {
                 shared.set_recording(true);
-                let done = open.into_iter().zip(settlements).zip(answers);
-                open = done
-                    .filter_map(|((job, settlement), answer)| finish(shared, job, &settlement, answer))
-                    .collect();
+                open = finish_all(shared, open, &settlements, answers);
             }
             Err(error @ StoreError::Corrupt { .. }) => {
                 shared.counts.store_error();
@@ -110,7 +107,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
             Err(error) => pause = back_off(shared, "settle", &error, pause).await,
         }
         if !shared.recording.get() && shared.has(Planted::DropOutcome) {
-            open.drain(..).for_each(|_| shared.slots.recorded());
+            shared.slots.recorded(open.drain(..).count());
         }
     }
 }
@@ -120,7 +117,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
 async fn set_aside(shared: &Shared, open: Vec<Finished>, error: &StoreError) -> Vec<Finished> {
     if let [only] = open.as_slice() {
         tracing::error!(id = %only.job.notification.id, %error, "an outcome cannot be recorded and is set aside");
-        shared.slots.recorded();
+        shared.slots.recorded(1);
         return Vec::new();
     }
     for one in open {
@@ -142,8 +139,8 @@ async fn release(shared: &Shared, lease: Lease, rows: Option<Vec<Unsent>>) {
     shared.set_recording(true);
     match rows {
         Some(rows) => {
+            shared.leases.done(rows.iter().map(|row| (lease, row.id)));
             for row in rows {
-                shared.leases.done(lease, row.id);
                 shared.ready(&row.tenant, row.bucket);
             }
         }
@@ -167,6 +164,25 @@ async fn back_off(shared: &Shared, what: &'static str, error: &StoreError, pause
     (pause * 2).min(LONGEST_PAUSE)
 }
 
+/// Notes what is settled; returns what has to be decided again. Locks are taken once for the batch.
+fn finish_all(
+    shared: &Shared,
+    open: Vec<Finished>,
+    settlements: &[Settlement],
+    answers: Vec<Settled>,
+) -> Vec<Finished> {
+    let again: Vec<Finished> = open
+        .into_iter()
+        .zip(settlements)
+        .zip(&answers)
+        .filter_map(|((job, settlement), answer)| finish(shared, job, settlement, *answer))
+        .collect();
+    let settled = settlements.iter().zip(&answers).filter(|(_, answer)| **answer != Settled::CancelRequested);
+    let count = shared.leases.done(settled.map(|(settlement, _)| (settlement.lease, settlement.id)));
+    shared.slots.recorded(count);
+    again
+}
+
 /// Notes that a job is settled, or gives it back to be decided again.
 fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: Settled) -> Option<Finished> {
     shared.counts.settled(settlement, answer);
@@ -186,8 +202,6 @@ fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: 
             }
         }
     }
-    shared.leases.done(settlement.lease, settlement.id);
-    shared.slots.recorded();
     None
 }
 

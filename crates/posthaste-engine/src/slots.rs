@@ -213,11 +213,11 @@ impl NodeSlots {
         self.deal_now.notify_one();
     }
 
-    /// An outcome is recorded, or never will be.
-    pub(crate) fn recorded(&self) {
+    /// So many outcomes are recorded, or never will be.
+    pub(crate) fn recorded(&self, count: usize) {
         let mut inner = self.lock();
         let was_behind = inner.is_behind();
-        inner.unrecorded = inner.unrecorded.saturating_sub(1);
+        inner.unrecorded = inner.unrecorded.saturating_sub(u32::try_from(count).unwrap_or(u32::MAX));
         drop(inner);
         self.freed.notify_one();
         if was_behind {

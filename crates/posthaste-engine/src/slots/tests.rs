@@ -34,7 +34,7 @@ fn node() -> NodeSlots {
     for _ in 0..100 {
         let slot = node.lock().slots.arrive(&acme(), BUCKET, NOW).unwrap();
         node.sent(&Held::Slot(slot), 1);
-        node.recorded();
+        node.recorded(1);
     }
     node.ready([(&acme(), BUCKET)]);
     node
