@@ -19,6 +19,7 @@ pub mod notification;
 pub mod policy;
 pub mod reason;
 pub mod recent;
+pub mod record;
 pub mod reply;
 pub mod retry_after;
 pub mod slots;

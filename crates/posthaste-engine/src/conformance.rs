@@ -16,6 +16,7 @@ mod nodes;
 mod queue;
 pub mod random;
 mod reads;
+mod records;
 mod scene;
 mod settings;
 mod waking;
@@ -78,7 +79,7 @@ const SLICES: &[&[&[Promise]]] = &[
     queue::SUBJECTS,
     &[nodes::PROMISES, waking::PROMISES],
     acts::SUBJECTS,
-    &[settings::PROMISES],
+    &[settings::PROMISES, records::PROMISES],
     reads::SUBJECTS,
 ];
 

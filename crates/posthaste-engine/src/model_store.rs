@@ -20,6 +20,7 @@ mod nodes;
 mod planted;
 mod queue;
 mod reads;
+mod records;
 mod settings;
 mod tables;
 mod waking;

@@ -18,6 +18,7 @@ pub use self::reads::{
     ChannelStats, DeadLetterFilter, DeadLetterView, End, Filter, History, HistoryEvent, Page, Reads, Stats,
     View,
 };
+pub use self::records::Records;
 pub use self::settings::{Settings, StoredSettings};
 pub use self::waking::{DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken};
 
@@ -26,6 +27,7 @@ mod durability;
 pub mod nodes;
 pub mod queue;
 pub mod reads;
+pub mod records;
 pub mod settings;
 pub mod slice;
 pub mod waking;
@@ -73,7 +75,7 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// The place where notifications, attempts and dead letters are kept: the sum of the slices by subject.
 #[async_trait]
-pub trait Store: Queue + Waking + Nodes + Acts + StoredSettings + Reads + 'static {
+pub trait Store: Queue + Waking + Nodes + Acts + StoredSettings + Records + Reads + 'static {
     /// Whether other nodes may use it at the same time. Such a store is a server, and a transaction there costs by itself as
     /// much as some thirty rows in it, so that it pays to gather for a moment; a file gathers by itself.
     fn is_shared(&self) -> bool {

@@ -1,3 +1,4 @@
 //! What both stores share: forms in which values are kept that are no dialect of SQL.
 
+pub(crate) mod records;
 pub(crate) mod replies;

@@ -46,6 +46,7 @@ mod planted;
 mod probe;
 mod queue;
 mod reads;
+mod records;
 mod refusal;
 mod rows;
 mod servers;

@@ -42,6 +42,7 @@ mod planted;
 mod queue;
 mod readers;
 mod reads;
+mod records;
 mod rows;
 mod settings;
 mod settle;

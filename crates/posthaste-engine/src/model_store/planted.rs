@@ -35,11 +35,13 @@ pub enum Planted {
     ActWithoutLooking,
     /// A manual retry starts its numbers from 1, as a requeue does.
     RetryNumbersFromOne,
+    /// A record is put although it is not as expected.
+    PutIgnoresVersion,
 }
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -56,5 +58,6 @@ impl Planted {
         Self::GrantsToTheDead,
         Self::ActWithoutLooking,
         Self::RetryNumbersFromOne,
+        Self::PutIgnoresVersion,
     ];
 }

@@ -19,6 +19,7 @@ use posthaste_core::time::Timestamp;
 
 use super::counters::{Counters, Way};
 use super::planted::Planted;
+use super::records::RecordTable;
 use crate::store::{
     AuditRow, DeadLetterView, DueCursor, HistoryEvent, Job, Progress, Result, Seen, Settings, StoreError,
 };
@@ -49,6 +50,7 @@ pub struct Tables {
     pub(super) flow_numbers: BTreeMap<FlowKey, FlowId>,
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
     pub(super) settings: Settings,
+    pub(super) records: RecordTable,
     /// Rows that nobody holds, as a claim looks for them.
     pub(super) waiting: BTreeSet<(Bucket, Timestamp, NotificationId)>,
     /// Rows that nobody holds, by the time they are due.

@@ -162,5 +162,6 @@ sum! {
     Nodes in nodes,
     Acts in acts,
     StoredSettings in settings,
+    Records in records,
     Reads in reads,
 }

@@ -29,7 +29,7 @@ fn every_promise_has_a_name_of_its_own() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 16] = [
+const SEEN_BY: [(Planted, &str); 17] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::ReclaimAlive, "a_living_node_loses_nothing"),
@@ -46,6 +46,7 @@ const SEEN_BY: [(Planted, &str); 16] = [
     (Planted::GrantsToTheDead, "whoever_is_gone_is_given_nothing"),
     (Planted::ActWithoutLooking, "an_act_is_made_only_on_what_was_seen"),
     (Planted::RetryNumbersFromOne, "a_retried_one_goes_on_counting"),
+    (Planted::PutIgnoresVersion, "a_record_is_put_only_where_it_is_as_expected"),
 ];
 
 #[tokio::test]

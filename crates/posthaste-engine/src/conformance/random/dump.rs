@@ -3,13 +3,14 @@
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::record::RecordKind;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
 use super::generator::{TENANTS, tenant};
 use crate::store::slice::{Answer, Call};
 use crate::store::{
-    DeadLetterFilter, DueCursor, Filter, Result, Store, acts, nodes, queue, reads, settings, waking,
+    DeadLetterFilter, DueCursor, Filter, Result, Store, acts, nodes, queue, reads, records, settings, waking,
 };
 
 /// What a store showed, part by part.
@@ -44,6 +45,8 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         waking::Call::Buckets { after: None, limit }.into(),
         waking::Call::Overdue { due_before: until, first_due_before: until, after: None, limit }.into(),
         settings::Call::Get { known: None }.into(),
+        records::Call::Since { kind: RecordKind::Template, version: 0, limit }.into(),
+        records::Call::Since { kind: RecordKind::Contact, version: 0, limit }.into(),
         nodes::Call::List { now }.into(),
         acts::Call::Facts { ids: ids.clone() }.into(),
     ];

@@ -3,6 +3,7 @@
 mod arrivals;
 mod outcomes;
 mod reads;
+mod records;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +106,7 @@ impl Generator {
             60..76 => self.transition(store).await.into(),
             76..84 => self.node_call().into(),
             84..86 => self.put_setting().into(),
+            86..88 => self.put_records().into(),
             _ => self.read(),
         }
     }

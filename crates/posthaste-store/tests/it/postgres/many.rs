@@ -5,8 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::record::{Expected, RecordChange, RecordKey, RecordKind};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Accepted, Idempotency, Joined, Nodes, Pulse, Queue, Reads, Request, Settled};
+use posthaste_engine::store::{
+    Accepted, Idempotency, Joined, Nodes, Pulse, Queue, Reads, Records, Request, Settled,
+};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
@@ -224,4 +227,32 @@ async fn the_clock_of_the_server_decides_who_is_alive() {
     assert!(beat > now && dead == [other], "{beat} {dead:?}");
     assert_eq!(store.reclaim(other, 5, at(-1_000_000_000)).await.unwrap(), 0);
     assert_eq!(store.heartbeat(other, LONG, at(0)).await.unwrap(), Pulse::Lost);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_who_put_a_record_at_the_same_time_one_does_and_versions_are_seen_in_their_order() {
+    let (_, stores) = two().await;
+    let barrier = Arc::new(Barrier::new(16));
+    let mut putting = JoinSet::new();
+    for worker in 0..16 {
+        let (store, barrier) = (stores[worker % 2].clone(), barrier.clone());
+        putting.spawn(async move {
+            let change = |name: String| RecordChange {
+                key: RecordKey::new(RecordKind::View, None, name).unwrap(),
+                number: 0,
+                value: Some(worker.to_string()),
+                expected: Expected::Absent,
+            };
+            let changes = vec![change("shared".to_owned()), change(format!("own {worker}"))];
+            barrier.wait().await;
+            let made = store.put_records(changes, None, at(1)).await.unwrap();
+            let seen = store.records_since(RecordKind::View, 0, 100).await.unwrap();
+            let versions: Vec<i64> = seen.iter().map(|record| record.version).collect();
+            assert!(versions.iter().copied().eq(1..=versions.len() as i64), "a gap: {versions:?}");
+            (made[0].is_some(), made[1].is_some())
+        });
+    }
+    let made = putting.join_all().await;
+    assert_eq!(made.iter().filter(|(shared, _)| *shared).count(), 1);
+    assert!(made.iter().all(|(_, own)| *own), "{made:?}");
 }

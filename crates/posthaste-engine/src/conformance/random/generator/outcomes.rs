@@ -129,7 +129,7 @@ impl Generator {
         Act::Bury { dead_letter, reason: Reason::MaxAgeExceeded, text: "waited for too long".to_owned() }
     }
 
-    fn audit(&mut self, action: &str) -> Audit {
+    pub(super) fn audit(&mut self, action: &str) -> Audit {
         let whose = TENANTS[self.rng.usize(..TENANTS.len())];
         Audit {
             tenant: self.rng.bool().then(|| tenant(whose)),

@@ -17,8 +17,9 @@ use crate::store::{DeadLetterFilter, DueCursor, Filter, acts, queue, reads, sett
 impl Generator {
     pub(super) fn read(&mut self) -> Call {
         let limit = self.rng.usize(1..20);
-        match self.rng.u32(0..17) {
+        match self.rng.u32(0..18) {
             0 => self.wakes(limit).into(),
+            17 => self.read_records(limit).into(),
             16 => {
                 let (node, after) = (self.some_node(), self.rng.bool().then(|| self.some_id()));
                 queue::Call::Held { node, after, limit }.into()
@@ -129,7 +130,7 @@ impl Generator {
         FailureType::ALL[self.rng.usize(..FailureType::ALL.len())]
     }
 
-    fn some_tenant(&mut self) -> Option<Tenant> {
+    pub(super) fn some_tenant(&mut self) -> Option<Tenant> {
         let name = TENANTS[self.rng.usize(..TENANTS.len())];
         self.rng.bool().then(|| tenant(name))
     }
