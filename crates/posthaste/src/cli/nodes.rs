@@ -12,17 +12,19 @@ Examples:
   posthaste nodes
   posthaste nodes --output json
 
-A dead node is shown until its leases are reclaimed, at most 15 s.";
+A dead node is shown until its leases are reclaimed, at most 15 s. LEVEL says which features a node knows; a feature that
+needs a higher level starts once every live node has it.";
 
 /// Show which nodes are alive and how many notifications each holds
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct NodesArgs {}
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     ("NODE", |row| field(row, "id")),
     ("NAME", |row| short(row, "name")),
     ("STATE", state),
+    ("LEVEL", |row| field(row, "level")),
     ("HOLDS", |row| field(row, "held")),
     ("JOINED", |row| field(row, "joinedAt")),
     ("LAST HEARTBEAT", |row| field(row, "lastHeartbeatAt")),

@@ -222,7 +222,11 @@ async fn the_nodes_are_listed_with_what_each_holds() {
     let shown = scene.run(&["nodes"]).await;
     let lines: Vec<&str> = shown.out.lines().collect();
     assert_eq!((shown.code, lines.len()), (Some(0), 2), "{shown:?}");
-    assert!(lines[0].starts_with("NODE") && lines[0].contains("HOLDS"), "{}", shown.out);
+    assert!(
+        lines[0].starts_with("NODE") && lines[0].contains("LEVEL") && lines[0].contains("HOLDS"),
+        "{}",
+        shown.out
+    );
     assert!(lines[1].starts_with('1') && lines[1].contains("alive, answers this"), "{}", shown.out);
     assert_eq!(scene.json(&["nodes"]).await["data"][0]["held"], 0);
 }
