@@ -181,6 +181,11 @@ pub struct Notification {
 const HEADER_SIZE: usize = 2 * size_of::<String>();
 
 impl Notification {
+    /// Whether its policy depends on more than its tenant and its channel.
+    pub const fn has_own_policy(&self) -> bool {
+        self.template.is_some() || self.content.policy.is_some()
+    }
+
     /// The time of acceptance, in whole milliseconds.
     pub fn created_at(&self) -> Timestamp {
         self.id.made_at()

@@ -41,14 +41,14 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
         let overdue = now.earlier(shared.settings.sweep);
         let page = shared.store.overdue(overdue, overdue, after, shared.settings.batch).await?;
         let full = page.len() == shared.settings.batch;
-        after = page.last().map(|row| DueCursor { due: row.due, id: row.notification.id });
+        after = page.last().map(|row| DueCursor { due: row.due, id: row.id });
         let burials: Vec<(&Overdue, Change)> =
             page.iter().filter_map(|row| burial(shared, row, now).map(|change| (row, change))).collect();
         if !burials.is_empty() {
             let changes = burials.iter().map(|(_, change)| change.clone()).collect();
             let made = end(shared, changes, State::DeadLetter, now).await?;
             let buried = burials.iter().zip(made).filter(|(_, made)| *made);
-            buried.for_each(|((row, change), _)| journal::buried_unsent(&row.notification, change));
+            buried.for_each(|((row, change), _)| journal::buried_unsent(row, change));
         }
         if !full {
             return Ok(());
@@ -58,18 +58,21 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
 }
 
 fn burial(shared: &Shared, row: &Overdue, now: Timestamp) -> Option<Change> {
-    let policy = shared.policies.of(&row.notification);
+    let policy = match &row.notification {
+        Some(notification) => shared.policies.of(notification),
+        None => shared.policies.of_flow(&row.tenant, row.channel),
+    };
     let facts = BeforeSend {
         now,
         first_due: row.first_due,
-        expires_at: row.notification.expires_at,
+        expires_at: row.expires_at,
         cancel_requested: false,
         interruptions: 0,
     };
     match decide_before_send(&policy, &facts)? {
         // A waiting row has no arrow to Failed: what is too old is kept where an operator sees it.
         Decision::Bury(reason) | Decision::Fail(reason) => {
-            Some(bury(row.notification.id, row.seen, DeadLetterId::new(now, shared.random()), reason))
+            Some(bury(row.id, row.seen, DeadLetterId::new(now, shared.random()), reason))
         }
         Decision::Complete | Decision::Cancel | Decision::Expire | Decision::RetryAt { .. } => None,
     }

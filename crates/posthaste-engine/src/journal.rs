@@ -1,13 +1,14 @@
 //! What is logged: one event for each state change, with ids as fields. Never a payload, an address or an error text,
 //! which may quote either.
 
+use posthaste_core::channel::Channel;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::notification::Notification;
+use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
 
 use crate::acts::Actor;
 use crate::slots::Hold;
-use crate::store::{Accepted, Act, Arrival, Change, Ending, Facts, Job, Next, Settlement};
+use crate::store::{Accepted, Act, Arrival, Change, Ending, Facts, Job, Next, Overdue, Settlement};
 
 /// A request was answered by the store.
 pub(crate) fn accepted(arrivals: &[(Arrival, Hold)], accepted: &Accepted) {
@@ -36,7 +37,7 @@ pub(crate) fn settled(job: &Job, settlement: &Settlement) {
             tracing::info!(%id, %tenant, %channel, reason, attempts = made, "failed");
         }
         Next::End(Ending::Buried { dead_letter, reason, .. }) => {
-            buried(&job.notification, *dead_letter, *reason, made);
+            buried(*id, tenant, *channel, *dead_letter, *reason, made);
         }
     }
 }
@@ -49,14 +50,21 @@ pub(crate) fn expired(ids: impl Iterator<Item = NotificationId>) {
 }
 
 /// A waiting one was buried.
-pub(crate) fn buried_unsent(notification: &Notification, change: &Change) {
+pub(crate) fn buried_unsent(row: &Overdue, change: &Change) {
     if let Act::Bury { dead_letter, reason, .. } = &change.act {
-        buried(notification, *dead_letter, *reason, change.seen.attempt.saturating_sub(1));
+        let made = change.seen.attempt.saturating_sub(1);
+        buried(row.id, &row.tenant, row.channel, *dead_letter, *reason, made);
     }
 }
 
-fn buried(notification: &Notification, dead_letter: DeadLetterId, reason: Reason, attempts: u32) {
-    let Notification { id, tenant, channel, .. } = notification;
+fn buried(
+    id: NotificationId,
+    tenant: &Tenant,
+    channel: Channel,
+    dead_letter: DeadLetterId,
+    reason: Reason,
+    attempts: u32,
+) {
     tracing::info!(%id, %tenant, %channel, %dead_letter, reason = reason.code(), attempts, "dead letter");
 }
 

@@ -45,6 +45,10 @@ struct OfTenant {
 }
 
 impl Resolved {
+    fn of_flow(&self, tenant: &Tenant, channel: Channel) -> Option<&Arc<Policy>> {
+        self.by_channel.get(&channel)?.get(tenant)?.plain.as_ref()
+    }
+
     fn get(&self, notification: &Notification) -> Option<&Arc<Policy>> {
         let of_tenant = self.by_channel.get(&notification.channel)?.get(&notification.tenant)?;
         match &notification.template {
@@ -100,6 +104,17 @@ impl Policies {
         let mut known = snapshot.resolved.write().expect("no code panics while it resolves");
         known.put(notification, policy.clone());
         policy
+    }
+
+    /// The policy of notifications without a policy of their own and without a template, as it is now.
+    pub(crate) fn of_flow(&self, tenant: &Tenant, channel: Channel) -> Arc<Policy> {
+        let snapshot = self.snapshot();
+        let known = snapshot.resolved.read().expect("no code panics while it resolves");
+        if let Some(policy) = known.of_flow(tenant, channel) {
+            return policy.clone();
+        }
+        drop(known);
+        Arc::new(snapshot.set.resolve(channel, tenant.as_str(), None, None))
     }
 
     /// Every setting of the store that these policies were read from.

@@ -1,12 +1,15 @@
 //! What becomes due, expires or has waited for long, told of the rows that nobody holds.
 
+use std::sync::Arc;
+
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
-use posthaste_core::notification::{Notification, Priority};
+use posthaste_core::notification::{Content, Notification, Priority};
+use posthaste_core::policy::PolicyLayer;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
-use super::scene::{Scene, TICK, at, bucket, tenant};
+use super::scene::{Scene, TICK, at, bucket, burial, tenant};
 use super::{Broken, Kept, Promise, list, same};
 use crate::store::{Act, DueCursor, Expiring, ExpiringRow, Overdue, Seen, Waiting, Wakes, Woken};
 
@@ -20,6 +23,7 @@ pub(super) const PROMISES: &[Promise] = list![
     what_is_held_or_ended_does_not_expire,
     buckets_are_listed_with_their_tenant_and_earliest_due_time,
     what_is_long_overdue_is_told_in_its_order,
+    what_is_overdue_is_read_whole_only_where_its_policy_depends_on_it,
 ];
 
 impl Scene {
@@ -251,7 +255,11 @@ async fn what_is_long_overdue_is_told_in_its_order(mut scene: Scene) -> Kept {
     scene.held().await?;
     let retry = scene.in_state(State::RetryScheduled).await?;
     let row = |notification: &Notification, second| Overdue {
-        notification: notification.clone().into(),
+        id: notification.id,
+        tenant: notification.tenant.clone(),
+        channel: notification.channel,
+        notification: None,
+        expires_at: notification.expires_at,
         seen: FRESH,
         due: at(second),
         first_due: at(second),
@@ -273,4 +281,34 @@ async fn what_is_long_overdue_is_told_in_its_order(mut scene: Scene) -> Kept {
         ..row(&retry, 0)
     };
     same("a retry, by its first due time", ask(61, 1, None, 9).await?, [retried])
+}
+
+async fn what_is_overdue_is_read_whole_only_where_its_policy_depends_on_it(mut scene: Scene) -> Kept {
+    let policy = Some(PolicyLayer { max_attempts: Some(2), ..PolicyLayer::default() });
+    let (plain, draft, own) = (scene.draft(), scene.draft(), scene.draft());
+    let templated = Notification { template: Some("welcome".to_owned()), ..draft };
+    let own = Notification { content: Content { policy, ..own.content }, ..own };
+    let expiring = Notification { expires_at: Some(at(90)), ..scene.draft() };
+    let all = [plain, templated, own, expiring];
+    for notification in &all {
+        scene.accept(notification, at(1), None).await?;
+    }
+    let told = async |scene: &Scene| {
+        let rows = scene.store.overdue(at(99), at(99), None, 9).await?;
+        Ok::<_, Broken>(rows.into_iter().map(|row| (row.id, row.notification, row.expires_at)).collect())
+    };
+    let wanted: Vec<_> = all
+        .iter()
+        .zip([false, true, true, false])
+        .map(|(one, whole)| (one.id, whole.then(|| Arc::new(one.clone())), one.expires_at))
+        .collect();
+    same::<Vec<_>, _>("what arrived", told(&scene).await?, wanted.clone())?;
+    for notification in &all {
+        let lease = scene.lease().await?;
+        scene.claim(notification, Lane::Main, lease, at(10)).await?;
+        let name = scene.grave();
+        scene.fail(notification, lease, burial(name)).await?;
+        scene.does(notification, Act::Requeue, None, at(20)).await?;
+    }
+    same::<Vec<_>, _>("what was requeued", told(&scene).await?, wanted)
 }

@@ -100,7 +100,11 @@ impl Tables {
         let rows = self.due.range((after.map_or(Unbounded, Excluded), Excluded(end)));
         let rows = rows.map(|place| &self.queue[&place.id]).filter(|row| row.first_due < first_due_before);
         let shown = rows.take(limit).map(|row| Overdue {
-            notification: row.notification.clone(),
+            id: row.notification.id,
+            tenant: row.notification.tenant.clone(),
+            channel: row.notification.channel,
+            notification: row.notification.has_own_policy().then(|| row.notification.clone()),
+            expires_at: row.notification.expires_at,
             seen: row.seen(),
             due: row.due,
             first_due: row.first_due,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use posthaste_core::channel::Channel;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Notification, Tenant};
@@ -28,7 +29,8 @@ slice! {
         read Buckets: fn buckets(after: Option<Bucket>, limit: usize) -> Vec<Waiting>;
 
         /// Rows that nobody holds, that are due before `due_before` and were first due before `first_due_before`, in the
-        /// order of (due, id) after `after`: what may have been parked for too long.
+        /// order of (due, id) after `after`: what may have been parked for too long. Most of them are parked and read
+        /// again and again, so the notification is read only where the policy depends on it.
         read Overdue: fn overdue(
             due_before: Timestamp,
             first_due_before: Timestamp,
@@ -109,8 +111,16 @@ pub struct ExpiringRow {
 /// A row that has been due for long.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Overdue {
-    /// What waits.
-    pub notification: Arc<Notification>,
+    /// Which one.
+    pub id: NotificationId,
+    /// The tenant of its flow.
+    pub tenant: Tenant,
+    /// The channel of its flow.
+    pub channel: Channel,
+    /// What waits; none if its policy follows from tenant and channel alone.
+    pub notification: Option<Arc<Notification>>,
+    /// When it expires.
+    pub expires_at: Option<Timestamp>,
     /// How it stands.
     pub seen: Seen,
     /// When it is due.

@@ -68,6 +68,7 @@ pub(super) async fn accept(
         sums.channels => INT2_ARRAY,
         sums.by => INT8_ARRAY,
         sums.writer => INT2,
+        new.own_policies => BOOL_ARRAY,
     ];
     let told = if keyed {
         tx.send(None, &[step!(sql(tx), bound)], Then::Commit).await?.pop().unwrap_or_default()
@@ -99,11 +100,11 @@ const ACCEPT: &str = concat!(
             $8::text[], $9::text[], $10::text[], $11::text[])),
     narrow as (
         insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
-            generation, interruptions, cancel)
+            generation, interruptions, cancel, own_policy)
         select u.id, u.flow, 0, u.priority, u.due, u.expires, u.due, 0, holder.id,
-            case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false
+            case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false, u.own_policy
         from unnest($1::uuid[], $2::bigint[], $3::smallint[], $12::bigint[], $5::bigint[], $13::bigint[],
-            $14::bigint[]) as u (id, flow, priority, due, expires, node, fence)
+            $14::bigint[], $22::boolean[]) as u (id, flow, priority, due, expires, node, fence, own_policy)
         left join holder on holder.id = u.node),
     counted as (",
     add_sums!("$16", "$17", "$18", "$19", "$20", "$21"),
@@ -137,6 +138,7 @@ struct New<'a> {
     event_keys: Vec<Option<Cow<'a, str>>>,
     correlation_ids: Vec<Option<Cow<'a, str>>>,
     contents: Vec<String>,
+    own_policies: Vec<bool>,
 }
 
 impl<'a> New<'a> {
@@ -160,6 +162,7 @@ impl<'a> New<'a> {
             new.event_keys.push(maybe_clean(notification.event_key.as_ref()));
             new.correlation_ids.push(maybe_clean(notification.correlation_id.as_ref()));
             new.contents.push(content_text(&notification.content)?);
+            new.own_policies.push(notification.has_own_policy());
         }
         new.holders = holders.into_iter().collect();
         Ok(new)

@@ -178,8 +178,9 @@ const RETRY_NOW: &str = "update queue set due = least(due, $2) where id = any($1
 
 const REOPEN: &str = "
     insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
-        generation, interruptions, cancel)
-    select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.base + 1, u.base, u.generation, 0, false
+        generation, interruptions, cancel, own_policy)
+    select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.base + 1, u.base, u.generation, 0, false,
+        n.template is not null or n.content::json ->> 'policy' is not null
     from unnest($1::uuid[], $2::integer[], $3::integer[]) as u (id, base, generation)
     join notification n on n.id = any(array[u.id])";
 

@@ -212,7 +212,8 @@ pub(super) fn wide_of(
     wide_in(id, known(keys, flow)?, columns)
 }
 
-fn known(keys: &Keys, flow: FlowId) -> Result<&FlowKey> {
+/// A flow that rows at hand name.
+pub(super) fn known(keys: &Keys, flow: FlowId) -> Result<&FlowKey> {
     let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
     Ok(key)
 }

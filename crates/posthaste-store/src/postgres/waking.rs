@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide, wide_columns};
+use super::rows::{Columns, Keys, Queued, known, queue_columns, uuid, whole, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, only, step};
 use super::{PostgresStore, transact};
 
@@ -213,13 +213,13 @@ async fn overdue(
     limit: usize,
 ) -> Result<Vec<Overdue>> {
     let sql = concat!(
-        "select q.id, q.due, q.flow, ",
+        "select q.id, q.due, q.flow, q.expires, q.own_policy is false, ",
         queue_columns!(),
         ", ",
         wide_columns!(),
         "
          from queue q
-         left join notification n on n.id = any(array[q.id])
+         left join notification n on n.id = any(array[q.id]) and q.own_policy is not false
          where q.node is null
          and (q.due, q.id) > ($1, $2)
          and q.due < $3
@@ -257,7 +257,19 @@ async fn overdue(
 fn waiting(id: NotificationId, row: &Row, keys: &Keys) -> Result<Overdue> {
     let mut columns = Columns::of(row);
     columns.skip(3);
+    let (expires_at, plain): (_, bool) = (columns.maybe_time()?, columns.take()?);
     let queued = Queued::read(&mut columns)?;
-    let notification = wide(id, keys, &mut columns)?;
-    Ok(Overdue { notification, seen: queued.seen(), due: queued.due, first_due: queued.first_due })
+    let key = known(keys, queued.bucket.flow)?;
+    let notification = if plain { None } else { Some(wide(id, keys, &mut columns)?) };
+    Ok(Overdue {
+        id,
+        tenant: key.tenant.clone(),
+        channel: key.channel,
+        // Rows from before do not say whether it has a policy of its own.
+        notification: notification.filter(|found| found.has_own_policy()),
+        expires_at,
+        seen: queued.seen(),
+        due: queued.due,
+        first_due: queued.first_due,
+    })
 }

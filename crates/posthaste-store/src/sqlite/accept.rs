@@ -101,8 +101,8 @@ impl<'c> Inserts<'c> {
         )?;
         let narrow = conn.prepare_cached(
             "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt,
-                 base, generation, interruptions, cancel)
-             values (?1, ?2, 0, ?3, ?4, ?5, ?4, 0, ?6, ?7, ?8, ?9, ?10, 0, 0)",
+                 base, generation, interruptions, cancel, own_policy)
+             values (?1, ?2, 0, ?3, ?4, ?5, ?4, 0, ?6, ?7, ?8, ?9, ?10, 0, 0, ?11)",
         )?;
         Ok(Self { wide, narrow })
     }
@@ -136,6 +136,7 @@ impl<'c> Inserts<'c> {
             start.attempt,
             start.base,
             start.generation,
+            notification.has_own_policy(),
         ])?;
         Ok(())
     }

@@ -277,8 +277,9 @@ fn reopen(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended, base: u32, now: Ti
     tx.deltas.ended(flow, ended.state, ended.at, -1);
     let mut insert = tx.conn.prepare_cached(
         "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
-             generation, interruptions, cancel)
-         select id, flow, 0, priority, ?2, expires, ?2, 0, null, null, ?3, ?4, ?5, 0, 0
+             generation, interruptions, cancel, own_policy)
+         select id, flow, 0, priority, ?2, expires, ?2, 0, null, null, ?3, ?4, ?5, 0, 0,
+             template is not null or content ->> '$.policy' is not null
          from notification
          where id = ?1",
     )?;

@@ -261,7 +261,7 @@ pub(super) fn overdue(
     let mut select = conn.prepare_cached(concat!(
         "select ",
         queue_columns!(),
-        ", id
+        ", id, own_policy, expires
          from queue indexed by queue_wake
          where node is null
          and (due, id) > (?1, ?2)
@@ -273,8 +273,20 @@ pub(super) fn overdue(
     let mut rows = select.query(params![due, id, due_before.as_micros(), first_due_before.as_micros()])?;
     let mut read = |id, row: &Row<'_>| {
         let queued = Queued::read(row, 0)?;
-        let notification = Wide::need(conn, flows, id)?.notification()?;
-        Ok(Overdue { notification, seen: queued.seen(), due: queued.due, first_due: queued.first_due })
+        let key = flows.need(conn, queued.bucket.flow)?;
+        // Not known in rows from before.
+        let own_policy = row.get::<_, Option<bool>>(14)?.unwrap_or(true);
+        let notification = own_policy.then(|| Wide::need(conn, flows, id)?.notification()).transpose()?;
+        Ok(Overdue {
+            id,
+            tenant: key.tenant.clone(),
+            channel: key.channel,
+            notification: notification.filter(|found| found.has_own_policy()),
+            expires_at: maybe_time(row, 15)?,
+            seen: queued.seen(),
+            due: queued.due,
+            first_due: queued.first_due,
+        })
     };
     let mut found = vec![];
     // A damaged row takes no place: a short answer would mean that there are no more.

@@ -155,3 +155,18 @@ async fn a_cluster_has_the_level_of_its_lowest_node() {
     beside(&scene.path(), |conn| conn.execute_batch(&node("0")).unwrap());
     level_is_the_lowest(&scene.store).await;
 }
+
+/// A thousand parked rows without a policy of their own are told although their notifications are gone.
+pub(crate) async fn are_told_without_their_content(store: &dyn Store) {
+    let rows = store.overdue(at(9), at(9), None, 2_000).await.unwrap();
+    assert_eq!(rows.len(), 1_000);
+    assert!(rows.iter().all(|row| row.notification.is_none() && row.tenant.as_str() == "acme"));
+}
+
+#[tokio::test]
+async fn what_is_overdue_without_a_policy_of_its_own_costs_no_look_at_its_content() {
+    let scene = Scene::new();
+    fill(&scene.store, &key("acme", "d"), 0, 1_000).await;
+    beside(&scene.path(), |conn| conn.execute_batch("delete from notification").unwrap());
+    are_told_without_their_content(&scene.store).await;
+}

@@ -5,7 +5,8 @@ use posthaste_store::postgres::{PostgresStore, migrate};
 
 use super::server::{Server, callers_time};
 use crate::older::{
-    ATTEMPTS, LETTER, dies, is_read_before, is_sent_where_it_waits, is_shown, level_is_the_lowest, node, rows,
+    ATTEMPTS, LETTER, are_told_without_their_content, dies, is_read_before, is_sent_where_it_waits, is_shown,
+    level_is_the_lowest, node, rows,
 };
 use crate::scene::{fill, id, key};
 
@@ -108,4 +109,14 @@ async fn a_cluster_has_the_level_of_its_lowest_node() {
     let database = server.database();
     server.sql(&database, &node("false"));
     level_is_the_lowest(&PostgresStore::connect(&server.url(&database), callers_time()).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn what_is_overdue_without_a_policy_of_its_own_costs_no_look_at_its_content() {
+    let server = Server::shared();
+    let database = server.database();
+    let store = PostgresStore::connect(&server.url(&database), callers_time()).await.unwrap();
+    fill(&store, &key("acme", "d"), 0, 1_000).await;
+    server.sql(&database, "delete from notification");
+    are_told_without_their_content(&store).await;
 }
