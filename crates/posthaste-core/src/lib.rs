@@ -10,6 +10,7 @@ pub mod dead_letter;
 pub mod duration;
 pub mod failure;
 pub mod fields;
+pub mod filter;
 pub mod flow;
 pub mod id;
 pub mod import;

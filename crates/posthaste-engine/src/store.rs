@@ -14,10 +14,7 @@ pub use self::queue::{
     Acceptance, Accepted, Arrival, Claimed, Ending, FirstAnswer, Held, Idempotency, Job, KnownFlow, Next,
     Progress, Queue, Request, Settled, Settlement,
 };
-pub use self::reads::{
-    ChannelStats, DeadLetterFilter, DeadLetterView, End, Filter, History, HistoryEvent, Page, Reads, Stats,
-    View,
-};
+pub use self::reads::{ChannelStats, DeadLetterView, End, History, HistoryEvent, Page, Reads, Stats, View};
 pub use self::records::Records;
 pub use self::settings::{Settings, StoredSettings};
 pub use self::waking::{DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken};

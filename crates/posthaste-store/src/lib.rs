@@ -8,3 +8,4 @@ mod kept;
 pub mod postgres;
 pub mod schema;
 pub mod sqlite;
+mod walk;

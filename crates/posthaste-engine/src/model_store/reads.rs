@@ -3,18 +3,14 @@
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use async_trait::async_trait;
-use posthaste_core::attempt::{Attempt, Outcome};
-use posthaste_core::failure::FailureType;
+use posthaste_core::filter::{Filter, LetterStatus, last_failure};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::notification::{Notification, Tenant};
+use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 
 use super::ModelStore;
 use super::tables::Tables;
-use crate::store::{
-    AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, End, Filter, History, Page, Reads, Result, Stats,
-    View,
-};
+use crate::store::{AuditRow, DeadLetterView, DueCursor, End, History, Page, Reads, Result, Stats, View};
 
 /// How many rows a page looks at before it gives up and hands out a cursor.
 const LONGEST_SCAN: usize = 5_000;
@@ -40,11 +36,11 @@ impl Reads for ModelStore {
 
     async fn retry_queue(
         &self,
-        tenant: Option<Tenant>,
+        filter: Filter,
         after: Option<DueCursor>,
         limit: usize,
     ) -> Result<Page<View, DueCursor>> {
-        Ok(self.lock().retry_queue(tenant.as_ref(), after, limit))
+        Ok(self.lock().retry_queue(&filter, after, limit))
     }
 
     async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
@@ -53,7 +49,7 @@ impl Reads for ModelStore {
 
     async fn dead_letters(
         &self,
-        filter: DeadLetterFilter,
+        filter: Filter,
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> Result<Page<DeadLetterView, DeadLetterId>> {
@@ -124,24 +120,17 @@ impl Tables {
             (filter.since.map(NotificationId::least_at), filter.until.map(NotificationId::least_at));
         let older = self.notifications.range((Unbounded, earlier(before, until)));
         let older = older.map(|(id, _)| *id).rev().take_while(|id| from.is_none_or(|from| from <= *id));
-        scan(older, limit, |id| self.view(*id).filter(|view| self.shows(filter, view)))
+        scan(older, limit, |id| self.shown(filter, *id))
     }
 
-    fn retry_queue(
-        &self,
-        tenant: Option<&Tenant>,
-        after: Option<DueCursor>,
-        limit: usize,
-    ) -> Page<View, DueCursor> {
+    fn retry_queue(&self, filter: &Filter, after: Option<DueCursor>, limit: usize) -> Page<View, DueCursor> {
         let later = self.retries.range((after.map_or(Unbounded, Excluded), Unbounded)).copied();
-        scan(later, limit, |place| {
-            self.view(place.id).filter(|view| matches(tenant, Some(&view.notification.tenant)))
-        })
+        scan(later, limit, |place| self.shown(filter, place.id))
     }
 
     fn dead_letters(
         &self,
-        filter: &DeadLetterFilter,
+        filter: &Filter,
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> Page<DeadLetterView, DeadLetterId> {
@@ -149,21 +138,17 @@ impl Tables {
             (filter.since.map(DeadLetterId::least_at), filter.until.map(DeadLetterId::least_at));
         let older = self.dead_letters.range((Unbounded, earlier(before, until)));
         let older = older.map(|(id, _)| *id).rev().take_while(|id| from.is_none_or(|from| from <= *id));
-        let is_shown = |dead: &&DeadLetterView| shows_letter(filter, dead);
-        scan(older, limit, |id| self.dead_letters.get(id).filter(is_shown).cloned())
+        scan(older, limit, |id| self.dead_letters.get(id).filter(|dead| wants_letter(filter, dead)).cloned())
     }
 
-    fn shows(&self, filter: &Filter, view: &View) -> bool {
-        let notification = &view.notification;
-        let last = || self.attempts.get(&notification.id).and_then(|made| made.values().next_back());
-        matches(filter.tenant.as_ref(), Some(&notification.tenant))
-            && (filter.states.is_empty() || filter.states.contains(&view.state))
-            && matches(filter.channel.as_ref(), Some(&notification.channel))
-            && matches(filter.template.as_ref(), notification.template.as_ref())
-            && matches(filter.destination.as_deref(), Some(&*notification.destination))
-            && falls_between(filter.since, filter.until, notification.created_at())
-            && filter.text.as_deref().is_none_or(|text| mentions(notification, text))
-            && filter.failure_type.is_none_or(|wanted| failed_as(last(), wanted))
+    /// A notification, if the filter wants it.
+    fn shown(&self, filter: &Filter, id: NotificationId) -> Option<View> {
+        let last = self.attempts.get(&id).and_then(|made| made.values().next_back());
+        let wanted = |view: &View| {
+            let reason = view.end.as_ref().and_then(|end| end.reason);
+            filter.matches(&view.notification, view.state, reason, last_failure(last))
+        };
+        self.view(id).filter(wanted)
     }
 
     fn audit_page(&self, tenant: Option<&Tenant>, before: Option<i64>, limit: usize) -> Page<AuditRow, i64> {
@@ -187,58 +172,38 @@ fn earlier<C: Ord>(one: Option<C>, other: Option<C>) -> Bound<C> {
     [one, other].into_iter().flatten().min().map_or(Unbounded, Excluded)
 }
 
-/// A page of what `pick` takes from the rows. There is a next one if the page or the scan is full and a row is left.
+/// A page of what `pick` takes from the rows. There is a next one if a row is left for it, or if the scan ended at its bound.
 fn scan<T, C: Copy>(
     rows: impl Iterator<Item = C>,
     limit: usize,
     pick: impl Fn(&C) -> Option<T>,
 ) -> Page<T, C> {
-    let mut rows = rows.peekable();
     let mut page = Page { rows: vec![], next: None };
-    let mut last = None;
-    let mut looked_at = 0;
-    while page.rows.len() < limit && looked_at < LONGEST_SCAN {
-        let Some(cursor) = rows.next() else { return page };
-        looked_at += 1;
-        last = Some(cursor);
-        page.rows.extend(pick(&cursor));
+    let (mut looked_at, mut last_shown) = (None, None);
+    for (index, cursor) in rows.enumerate() {
+        if index == LONGEST_SCAN {
+            page.next = looked_at;
+            break;
+        }
+        looked_at = Some(cursor);
+        let Some(row) = pick(&cursor) else { continue };
+        if page.rows.len() >= limit {
+            page.next = last_shown;
+            break;
+        }
+        page.rows.push(row);
+        last_shown = Some(cursor);
     }
-    page.next = last.filter(|_| rows.peek().is_some());
     page
 }
 
-fn shows_letter(filter: &DeadLetterFilter, dead: &DeadLetterView) -> bool {
-    let notification = &dead.notification;
-    matches(filter.tenant.as_ref(), Some(&notification.tenant))
-        && matches(filter.status.as_ref(), Some(&dead.status))
-        && matches(filter.channel.as_ref(), Some(&notification.channel))
-        && matches(filter.template.as_ref(), notification.template.as_ref())
-        && matches(filter.destination.as_deref(), Some(&*notification.destination))
-        && falls_between(filter.since, filter.until, dead.created_at)
-        && filter.text.as_deref().is_none_or(|text| mentions(notification, text))
-        && filter.failure_type.is_none_or(|wanted| failed_as(dead.attempts.last(), wanted))
-}
-
-fn falls_between(since: Option<Timestamp>, until: Option<Timestamp>, time: Timestamp) -> bool {
-    since.is_none_or(|since| since <= time) && until.is_none_or(|until| time < until)
-}
-
-fn failed_as(last: Option<&Attempt>, wanted: FailureType) -> bool {
-    last.is_some_and(|attempt| attempt.outcome == Outcome::Failed(wanted))
+fn wants_letter(filter: &Filter, dead: &DeadLetterView) -> bool {
+    let status = LetterStatus::of(dead.status, dead.deleted_at.is_some());
+    let last = last_failure(dead.attempts.last());
+    filter.matches_letter(&dead.notification, dead.created_at, status, dead.reason, last)
 }
 
 /// Nothing wanted matches everything.
 fn matches<T: PartialEq + ?Sized>(wanted: Option<&T>, found: Option<&T>) -> bool {
     wanted.is_none() || wanted == found
-}
-
-fn mentions(notification: &Notification, text: &str) -> bool {
-    let wanted = text.to_ascii_lowercase();
-    let places = [
-        Some(&notification.to),
-        notification.subject.as_ref(),
-        notification.event_key.as_ref(),
-        notification.correlation_id.as_ref(),
-    ];
-    places.into_iter().flatten().any(|place| place.to_ascii_lowercase().contains(&wanted))
 }

@@ -6,6 +6,7 @@ use posthaste_core::attempt::Attempt;
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
+use posthaste_core::filter::Filter;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
@@ -35,7 +36,7 @@ slice! {
 
         /// What waits for a retry, soonest first.
         read RetryQueue: fn retry_queue(
-            tenant: Option<Tenant>,
+            filter: Filter,
             after: Option<DueCursor>,
             limit: usize,
         ) -> Page<View, DueCursor>;
@@ -45,7 +46,7 @@ slice! {
 
         /// Dead letters, newest first.
         read DeadLetters: fn dead_letters(
-            filter: DeadLetterFilter,
+            filter: Filter,
             before: Option<DeadLetterId>,
             limit: usize,
         ) -> Page<DeadLetterView, DeadLetterId>;
@@ -124,52 +125,6 @@ pub struct HistoryEvent {
     pub generation: u32,
     /// At which attempt.
     pub attempt: u32,
-}
-
-/// Which notifications a list shows. What is none or empty matches everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Filter {
-    /// Whose.
-    pub tenant: Option<Tenant>,
-    /// In one of which states; none named for every state.
-    pub states: Vec<State>,
-    /// Over which channel.
-    pub channel: Option<Channel>,
-    /// Made from which template.
-    pub template: Option<String>,
-    /// To which destination.
-    pub destination: Option<String>,
-    /// How the last attempt made failed. What was never attempted, or was delivered by its last attempt, does not match.
-    pub failure_type: Option<FailureType>,
-    /// Accepted at or after.
-    pub since: Option<Timestamp>,
-    /// Accepted before.
-    pub until: Option<Timestamp>,
-    /// Text that recipient, subject, event key or correlation id hold, in any case of ASCII letters.
-    pub text: Option<String>,
-}
-
-/// Which dead letters a list shows. What is none matches everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DeadLetterFilter {
-    /// Whose.
-    pub tenant: Option<Tenant>,
-    /// In which status.
-    pub status: Option<DeadLetterStatus>,
-    /// Over which channel.
-    pub channel: Option<Channel>,
-    /// Made from which template.
-    pub template: Option<String>,
-    /// To which destination.
-    pub destination: Option<String>,
-    /// How the last attempt of the generation that died failed; what died without one does not match.
-    pub failure_type: Option<FailureType>,
-    /// Died at or after.
-    pub since: Option<Timestamp>,
-    /// Died before.
-    pub until: Option<Timestamp>,
-    /// Text that recipient, subject, event key or correlation id hold, in any case of ASCII letters.
-    pub text: Option<String>,
 }
 
 /// A dead letter with its own snapshot of what was to be sent.

@@ -1,155 +1,91 @@
-//! Lists: a bounded number of rows is looked at for a page, and the last of them is where the next page begins.
+//! Lists: the plan of `walk` says which ranges of indexes are merged; the server weighs the filter.
 //!
-//! Filters are weighed by the server, over the rows that a page may look at and no others. A page is two statements at one
-//! moment: the rows that it shows, and where the next one begins.
+//! A statement looks at a window of rows, which grows until the page is full or the bound of a walk is reached.
 
+mod sql;
+mod window;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::failure::FailureType;
+use posthaste_core::filter::{Filter, LetterStatus};
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
-use posthaste_engine::store::{
-    Audit, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, Page, View,
-};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Audit, AuditRow, DeadLetterView, DueCursor, Page, View};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use self::window::{Filling, Went, Window};
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::reads::{Standing, standing_columns};
-use super::rows::{Columns, Keys, attempts_from, clean, letter_uuid, uuid, whole, wide, wide_columns};
-use super::tx::{Bound, Mode, Then, Tx, bind, step};
-
-/// The most rows that are looked at for one page.
-const MOST_LOOKED_AT: i64 = 5_000;
-
-/// The most bytes of rows that one page shows; the row that goes beyond is its last.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
-
-/// What was found for a page: rows that are shown, and the row at which the next page begins.
-struct Found {
-    rows: Vec<Row>,
-    next: Option<Row>,
-}
-
-/// Asks for a page: the rows that it shows, and the two rows around the bound of what it may look at.
-async fn look(
-    tx: &Tx,
-    rows: (&str, &[Bound<'_>]),
-    limit: usize,
-    bound_at: (&str, &[Bound<'_>]),
-) -> Result<Found> {
-    if limit == 0 {
-        return Ok(Found { rows: vec![], next: None });
-    }
-    let steps = [step!(rows.0, rows.1), step!(bound_at.0, bound_at.1)];
-    let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?.into_iter();
-    let mut answer = || answers.next().unwrap_or_default();
-    let (rows, mut bounds) = (answer(), answer());
-    // Two rows around the bound: the last to be looked at, and proof that there is one more.
-    let next = (bounds.len() == 2).then(|| bounds.swap_remove(0));
-    Ok(Found { rows, next })
-}
-
-/// The rows of a page and the place of the next, which is behind the last row that was looked at: the last one shown where
-/// the page is full, else the one at the bound.
-fn paged<T, C: std::fmt::Debug>(
-    found: Found,
-    limit: usize,
-    cursor: impl Fn(&Row) -> Result<C>,
-    show: impl Fn(&Row) -> Result<T>,
-) -> Result<Page<T, C>> {
-    let Found { rows, next } = found;
-    let mut page = Page { rows: vec![], next: next.as_ref().map(&cursor).transpose()? };
-    if rows.len() >= limit
-        && let Some(last) = rows.last()
-    {
-        // Whether anything at all follows the last row is a column of it.
-        let follows: bool = last.try_get(last.len() - 1)?;
-        page.next = if follows { Some(cursor(last)?) } else { None };
-    }
-    let mut bytes = 0;
-    for (index, row) in rows.iter().enumerate() {
-        page.rows.extend(unless_damaged(&cursor(row)?, show(row))?);
-        bytes += row.raw_size_bytes();
-        if bytes >= MOST_BYTES && index + 1 < rows.len() {
-            page.next = Some(cursor(row)?);
-            break;
-        }
-    }
-    Ok(page)
-}
-
-async fn keys(tx: &Tx, flows: &Flows, rows: &[Row], column: usize) -> Result<Keys> {
-    let named = rows.iter().map(|row| Ok(FlowId(row.try_get(column)?))).collect::<Result<Vec<_>>>()?;
-    flows.keys(tx, named).await
-}
-
-/// What filters ask of a wide row `n` and its flow `f`.
-macro_rules! wanted {
-    () => {
-        "($3::text is null or f.tenant = $3)
-         and ($4::smallint is null or f.channel = $4)
-         and ($5::text is null or f.destination = $5)
-         and ($6::text is null or n.template = $6)
-         and ($7::text is null
-             or strpos(lower(n.recipient collate \"C\"), $7) > 0
-             or strpos(lower(n.subject collate \"C\"), $7) > 0
-             or strpos(lower(n.event_key collate \"C\"), $7) > 0
-             or strpos(lower(n.correlation_id collate \"C\"), $7) > 0)"
-    };
-}
-
-/// The state of a notification by its queue row `q` and its ended row `e`.
-macro_rules! state {
-    () => {
-        "case
-             when q.id is null then e.state
-             when q.lane = 0 then case when q.node is null then 0 else 1 end
-             else case when q.node is null then 3 else 4 end
-         end"
-    };
-}
-
-const PAGE: &str = concat!(
-    "select n.id, ",
-    wide_columns!(),
-    ", ",
-    standing_columns!(),
-    ", exists (select from notification o where o.id < n.id and o.id >= $10)
-     from (
-         select *
-         from notification
-         where id < $1
-         and id >= $10
-         order by id desc
-         limit 5000) as n
-     join flow f on f.id = any(array[n.flow])
-     left join queue q on q.id = any(array[n.id])
-     left join ended e on e.id = any(array[n.id])
-     where ",
-    wanted!(),
-    "
-     and ($8::smallint[] is null or ",
-    state!(),
-    " = any($8))
-     and ($9::smallint is null or $9 = (
-         select a.failure
-         from attempt a
-         where a.notification = n.id
-         order by a.generation desc, a.number desc
-         limit 1))
-     order by n.id desc
-     limit $2"
-);
+use super::reads::Standing;
+use super::rows::{Columns, Keys, attempts_from, clean, letter_uuid, uuid, whole, wide};
+use super::tx::{Bound, Mode, Tx, bind};
+use crate::walk::{ByFlows, MOST_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: Uuid = Uuid::max();
-
 /// The least id there can be: its end.
 const FIRST: Uuid = Uuid::nil();
 
-/// The text as the filters compare it.
-fn folded(text: Option<&String>) -> Option<String> {
-    text.map(|text| clean(text).to_ascii_lowercase())
+/// What a statement found: how many rows it looked at and the last of them, and the rows that are wanted.
+struct Found<C> {
+    looked_at: usize,
+    last: Option<C>,
+    rows: Vec<Row>,
+}
+
+/// The fields of a filter as the statements take them; none where any value will do.
+struct Wanted<'f> {
+    tenant: Option<&'f str>,
+    channels: Option<Vec<i16>>,
+    destinations: Option<&'f Vec<String>>,
+    templates: Option<&'f Vec<String>>,
+    text: Option<String>,
+    states: Option<Vec<i16>>,
+    reasons: Option<Vec<&'static str>>,
+    failures: Option<Vec<i16>>,
+    status_codes: Option<Vec<i32>>,
+}
+
+impl<'f> Wanted<'f> {
+    fn of(filter: &'f Filter) -> Self {
+        fn some<T, V>(values: &[T], code: impl Fn(&T) -> V) -> Option<Vec<V>> {
+            (!values.is_empty()).then(|| values.iter().map(code).collect())
+        }
+        Self {
+            tenant: filter.tenant.as_ref().map(Tenant::as_str),
+            channels: some(&filter.channels, |channel: &Channel| i16::from(channel.code())),
+            destinations: (!filter.destinations.is_empty()).then_some(&filter.destinations),
+            templates: (!filter.templates.is_empty()).then_some(&filter.templates),
+            text: filter.text.as_ref().map(|text| clean(text).to_ascii_lowercase()),
+            states: some(&filter.states, |state: &State| i16::from(state.code())),
+            reasons: some(&filter.reasons, |reason: &Reason| reason.code()),
+            failures: some(&filter.failure_types, |failure: &FailureType| i16::from(failure.code())),
+            status_codes: some(&filter.status_codes, |code| i32::from(*code)),
+        }
+    }
+}
+
+/// A statement for the keys of a walk, with the flows or codes that lead to its ranges.
+struct Keyed {
+    sql: &'static str,
+    leads: Vec<i64>,
+    ranges: usize,
+}
+
+impl Keyed {
+    const fn one(sql: &'static str) -> Self {
+        Self { sql, leads: vec![], ranges: 1 }
+    }
+
+    const fn each(sql: &'static str, leads: Vec<i64>) -> Self {
+        let ranges = leads.len();
+        Self { sql, leads, ranges }
+    }
 }
 
 /// Notifications, newest first.
@@ -160,191 +96,281 @@ pub(super) async fn page(
     before: Option<NotificationId>,
     limit: usize,
 ) -> Result<Page<View, NotificationId>> {
-    let states: Vec<i16> = filter.states.iter().map(|state| i16::from(state.code())).collect();
+    let wanted = Wanted::of(filter);
     let until = filter.until.map(NotificationId::least_at);
-    let start = [before, until].into_iter().flatten().min().map_or(LAST, uuid);
     let end = filter.since.map(NotificationId::least_at).map_or(FIRST, uuid);
-    let bound = bind![
-        start => UUID,
-        whole(limit) => INT8,
-        filter.tenant.as_ref().map(Tenant::as_str) => TEXT,
-        filter.channel.map(|channel| i16::from(channel.code())) => INT2,
-        filter.destination => TEXT,
-        filter.template => TEXT,
-        folded(filter.text.as_ref()) => TEXT,
-        (!states.is_empty()).then_some(&states) => INT2_ARRAY,
-        filter.failure_type.map(|failure| i16::from(failure.code())) => INT2,
-        end => UUID,
-    ];
-    let bounds = "
-        select id
-        from notification
-        where id < $1
-        and id >= $3
-        order by id desc
-        offset $2
-        limit 2";
-    let around = bind![start => UUID, MOST_LOOKED_AT - 1 => INT8, end => UUID];
-    let found = look(tx, (PAGE, bound), limit, (bounds, around)).await?;
-    let keys = keys(tx, flows, &found.rows, 1).await?;
-    let name = |row: &Row| Columns::of(row).notification_id();
-    paged(found, limit, name, |row| {
-        let mut columns = Columns::of(row);
-        let id = columns.notification_id()?;
-        let notification = wide(id, &keys, &mut columns)?;
-        Ok(Standing::read(id, &mut columns)?.view(notification))
+    let mut start = [before, until].into_iter().flatten().min();
+    let mut filling = Filling::new(limit);
+    for walk in of_notifications(filter) {
+        for Keyed { sql, leads, ranges } in keyed(tx, filter, walk).await? {
+            let mut window = Window::new(start, limit, ranges);
+            let went = loop {
+                let bound = bind![
+                    window.at.map_or(LAST, uuid) => UUID,
+                    whole(limit + 1) => INT8,
+                    end => UUID,
+                    whole(window.size) => INT8,
+                    leads => INT8_ARRAY,
+                    wanted.tenant => TEXT,
+                    wanted.channels => INT2_ARRAY,
+                    wanted.destinations => TEXT_ARRAY,
+                    wanted.templates => TEXT_ARRAY,
+                    wanted.text => TEXT,
+                    wanted.states => INT2_ARRAY,
+                    wanted.reasons => TEXT_ARRAY,
+                    wanted.failures => INT2_ARRAY,
+                    wanted.status_codes => INT4_ARRAY,
+                ];
+                let found = found(tx, sql, bound, |columns| {
+                    Ok(columns.take::<Option<Uuid>>()?.map(|id| NotificationId::from_bytes(id.into_bytes())))
+                })
+                .await?;
+                let keys = keys(tx, flows, &found.rows, 3).await?;
+                let shown = found.rows.iter().map(|row| view(row, 2, &keys)).collect::<Result<Vec<_>>>()?;
+                if let Some(went) = filling.take(&mut window, (found.looked_at, found.last), shown)? {
+                    break went;
+                }
+            };
+            match went {
+                Went::ToTheBound(cursor) => start = Some(cursor),
+                went => return Ok(filling.page(went)),
+            }
+        }
+    }
+    Ok(filling.page(start.map_or(Went::ToTheEnd, Went::ToTheBound)))
+}
+
+/// The statements of a walk, or of the walks that it comes down to.
+async fn keyed(tx: &Tx, filter: &Filter, walk: Walk) -> Result<Vec<Keyed>> {
+    Ok(match walk {
+        Walk::All => vec![Keyed::one(sql::ALL)],
+        Walk::Flows => {
+            let named = flows_of(tx, filter).await?;
+            let walks = by_flows(named.len()).iter();
+            walks
+                .map(|walk| match walk {
+                    ByFlows::Everything => Keyed::one(sql::ALL),
+                    ByFlows::Merge => Keyed::each(sql::FLOWS, named.clone()),
+                })
+                .collect()
+        }
+        Walk::Ends(states) => {
+            let codes = states.iter().map(|state| i64::from(state.code())).collect();
+            let sql = if filter.tenant.is_some() { sql::ENDS_OF } else { sql::ENDS };
+            vec![Keyed::each(sql, codes)]
+        }
+        Walk::Queue => vec![Keyed::one(sql::QUEUE)],
+        Walk::Retries => vec![Keyed::one(sql::RETRIES)],
+        Walk::Held => vec![Keyed::one(sql::HELD)],
     })
 }
 
-const RETRIES: &str = concat!(
-    "select q.id, q.due, q.flow, ",
-    wide_columns!(),
-    ", ",
-    standing_columns!(),
-    ", exists (select from queue o where o.lane = 1 and (o.due, o.id) > (q.due, q.id))
-     from (
-         select *
-         from queue
-         where lane = 1
-         and (due, id) > ($1, $3)
-         order by due, id
-         limit 5000) as q
-     join flow f on f.id = any(array[q.flow])
-     left join notification n on n.id = any(array[q.id])
-     left join ended e on false
-     where ($4::text is null or f.tenant = $4)
-     order by q.due, q.id
-     limit $2"
-);
+/// The flows that the filter names by tenant or destination, up to one more than can be merged.
+async fn flows_of(tx: &Tx, filter: &Filter) -> Result<Vec<i64>> {
+    let tenant = filter.tenant.as_ref().map(Tenant::as_str);
+    let most = whole(MOST_FLOWS + 1);
+    let rows = if filter.destinations.is_empty() {
+        tx.alone(Mode::Read, sql::FLOWS_OF_TENANT, bind![tenant => TEXT, most => INT8]).await?
+    } else {
+        let bound = bind![tenant => TEXT, most => INT8, filter.destinations => TEXT_ARRAY];
+        tx.alone(Mode::Read, sql::FLOWS_TO, bound).await?
+    };
+    let mut found: Vec<i64> = vec![];
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        let (flow, code) = (columns.take()?, columns.code()?);
+        if filter.channels.is_empty() || filter.channels.iter().any(|channel| channel.code() == code) {
+            found.push(flow);
+        }
+    }
+    Ok(distinct(found.into_iter()))
+}
+
+/// Sends a statement of `sql`. `last` takes the columns of the last key that was looked at.
+async fn found<C>(
+    tx: &Tx,
+    sql: &str,
+    bound: &[Bound<'_>],
+    last: impl Fn(&mut Columns<'_>) -> Result<Option<C>>,
+) -> Result<Found<C>> {
+    let mut rows = tx.alone(Mode::Read, sql, bound).await?;
+    let first = rows.first().ok_or_else(|| Fault::nonsense("a statement that always answers gave no row"))?;
+    let mut columns = Columns::of(first);
+    let looked_at = usize::try_from(columns.take::<i64>()?).unwrap_or(0);
+    let last = last(&mut columns)?;
+    // The one row that there is where nothing is wanted is empty.
+    if columns.take::<Option<Uuid>>().is_ok_and(|id| id.is_none()) {
+        rows.clear();
+    }
+    Ok(Found { looked_at, last, rows })
+}
+
+async fn keys(tx: &Tx, flows: &Flows, rows: &[Row], column: usize) -> Result<Keys> {
+    let named = rows.iter().map(|row| Ok(FlowId(row.try_get(column)?))).collect::<Result<Vec<_>>>()?;
+    flows.keys(tx, named).await
+}
+
+/// A notification with where it stands, from that column on.
+fn view(row: &Row, start: usize, keys: &Keys) -> Result<(NotificationId, Result<View>, usize)> {
+    let mut columns = Columns::of(row);
+    columns.skip(start);
+    let id = columns.notification_id()?;
+    let view = wide(id, keys, &mut columns)
+        .and_then(|notification| Ok(Standing::read(id, &mut columns)?.view(notification)));
+    Ok((id, view, row.raw_size_bytes()))
+}
 
 /// What waits for a retry or is under way with one, soonest first.
 pub(super) async fn retry_queue(
     tx: &Tx,
     flows: &Flows,
-    tenant: Option<&Tenant>,
+    filter: &Filter,
     after: Option<DueCursor>,
     limit: usize,
 ) -> Result<Page<View, DueCursor>> {
-    let (due, id) = after.map_or((i64::MIN, Uuid::nil()), |after| (after.due.as_micros(), uuid(after.id)));
-    let tenant = tenant.map(Tenant::as_str);
-    let bound = bind![due => INT8, whole(limit) => INT8, id => UUID, tenant => TEXT];
-    let bounds = "
-        select id, due
-        from queue
-        where lane = 1
-        and (due, id) > ($1, $2)
-        order by due, id
-        offset $3
-        limit 2";
-    let around = bind![due => INT8, id => UUID, MOST_LOOKED_AT - 1 => INT8];
-    let found = look(tx, (RETRIES, bound), limit, (bounds, around)).await?;
-    let keys = keys(tx, flows, &found.rows, 2).await?;
-    let place = |row: &Row| {
-        let mut columns = Columns::of(row);
-        let id = columns.notification_id()?;
-        Ok(DueCursor { due: columns.time()?, id })
-    };
-    paged(found, limit, place, |row| {
-        let mut columns = Columns::of(row);
-        let id = columns.notification_id()?;
-        columns.skip(2);
-        let notification = wide(id, &keys, &mut columns)?;
-        Ok(Standing::read(id, &mut columns)?.view(notification))
-    })
-}
-
-/// The columns of a dead letter `n`, behind its name.
-macro_rules! letter_columns {
-    () => {
-        concat!(
-            "n.id, ",
-            wide_columns!(),
-            ", n.notification, n.reason, n.text, n.attempts, n.replies, n.status, n.created_at, n.resolved_at,
-             n.resolved_by, n.failure, n.status_code, n.fingerprint, n.deleted_at"
-        )
-    };
+    let wanted = Wanted::of(filter);
+    let named = if names_flows(filter) { Some(flows_of(tx, filter).await?) } else { None };
+    let walks = named.as_ref().map_or(&[ByFlows::Everything][..], |flows| by_flows(flows.len()));
+    let since = filter.since.map(NotificationId::least_at).map_or(FIRST, uuid);
+    let until = filter.until.map(NotificationId::least_at).map_or(LAST, uuid);
+    let (mut filling, mut start, mut went) = (Filling::new(limit), after, Went::ToTheEnd);
+    for walk in walks {
+        let Keyed { sql, leads, ranges } = match walk {
+            ByFlows::Everything => Keyed::one(sql::RETRY_QUEUE),
+            ByFlows::Merge => Keyed::each(sql::RETRY_QUEUE_OF, named.clone().unwrap_or_default()),
+        };
+        let mut window = Window::new(start, limit, ranges);
+        went = loop {
+            let (due, id) =
+                window.at.map_or((i64::MIN, FIRST), |at: DueCursor| (at.due.as_micros(), uuid(at.id)));
+            let bound = bind![
+                due => INT8,
+                whole(limit + 1) => INT8,
+                since => UUID,
+                whole(window.size) => INT8,
+                leads => INT8_ARRAY,
+                wanted.tenant => TEXT,
+                wanted.channels => INT2_ARRAY,
+                wanted.destinations => TEXT_ARRAY,
+                wanted.templates => TEXT_ARRAY,
+                wanted.text => TEXT,
+                wanted.states => INT2_ARRAY,
+                wanted.reasons => TEXT_ARRAY,
+                wanted.failures => INT2_ARRAY,
+                wanted.status_codes => INT4_ARRAY,
+                id => UUID,
+                until => UUID,
+            ];
+            let found = found(tx, sql, bound, |columns| {
+                let (due, id): (Option<i64>, Option<Uuid>) = (columns.take()?, columns.take()?);
+                let place = due.map(Timestamp::from_micros).zip(id);
+                columns.skip(1);
+                Ok(place.map(|(due, id)| DueCursor { due, id: NotificationId::from_bytes(id.into_bytes()) }))
+            })
+            .await?;
+            let keys = keys(tx, flows, &found.rows, 5).await?;
+            let place = |row: &Row| {
+                let due = Timestamp::from_micros(row.try_get(3)?);
+                let (id, view, bytes) = view(row, 4, &keys)?;
+                Ok((DueCursor { due, id }, view, bytes))
+            };
+            let shown = found.rows.iter().map(place).collect::<Result<Vec<_>>>()?;
+            if let Some(went) = filling.take(&mut window, (found.looked_at, found.last), shown)? {
+                break went;
+            }
+        };
+        let Went::ToTheBound(cursor) = went else { break };
+        start = Some(cursor);
+    }
+    Ok(filling.page(went))
 }
 
 /// A dead letter with its payload and attempts.
 pub(super) async fn dead_letter(tx: &Tx, flows: &Flows, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
-    let sql = concat!("select ", letter_columns!(), " from dead_letter n where n.id = $1");
-    let rows = tx.alone(Mode::Read, sql, bind![letter_uuid(id) => UUID]).await?;
+    let rows = tx.alone(Mode::Read, sql::LETTER, bind![letter_uuid(id) => UUID]).await?;
     let keys = keys(tx, flows, &rows, 1).await?;
     let Some(row) = rows.first() else { return Ok(None) };
-    letter(row, &keys).map(Some).map_err(|fault| fault.of(id))
+    letter(row, 0, &keys).map(Some).map_err(|fault| fault.of(id))
 }
-
-const LETTERS: &str = concat!(
-    "select ",
-    letter_columns!(),
-    ", exists (select from dead_letter o where o.id < n.id and o.id >= $10)
-     from (
-         select *
-         from dead_letter
-         where id < $1
-         and id >= $10
-         order by id desc
-         limit 5000) as n
-     join flow f on f.id = any(array[n.flow])
-     where ",
-    wanted!(),
-    "
-     and ($8::smallint is null or n.status = $8)
-     and ($9::smallint is null or n.failure = $9)
-     order by n.id desc
-     limit $2"
-);
 
 /// Dead letters, newest first.
 pub(super) async fn dead_letters(
     tx: &Tx,
     flows: &Flows,
-    filter: &DeadLetterFilter,
+    filter: &Filter,
     before: Option<DeadLetterId>,
     limit: usize,
 ) -> Result<Page<DeadLetterView, DeadLetterId>> {
-    // A dead letter's name carries the time of its death.
+    let wanted = Wanted::of(filter);
+    // The id of a dead letter carries the time of its death.
     let until = filter.until.map(DeadLetterId::least_at);
-    let start = [before, until].into_iter().flatten().min().map_or(LAST, letter_uuid);
     let end = filter.since.map(DeadLetterId::least_at).map_or(FIRST, letter_uuid);
-    let bound = bind![
-        start => UUID,
-        whole(limit) => INT8,
-        filter.tenant.as_ref().map(Tenant::as_str) => TEXT,
-        filter.channel.map(|channel| i16::from(channel.code())) => INT2,
-        filter.destination => TEXT,
-        filter.template => TEXT,
-        folded(filter.text.as_ref()) => TEXT,
-        filter.status.map(|status| i16::from(status.code())) => INT2,
-        filter.failure_type.map(|failure| i16::from(failure.code())) => INT2,
-        end => UUID,
-    ];
-    let bounds = "
-        select id
-        from dead_letter
-        where id < $1
-        and id >= $3
-        order by id desc
-        offset $2
-        limit 2";
-    let around = bind![start => UUID, MOST_LOOKED_AT - 1 => INT8, end => UUID];
-    let found = look(tx, (LETTERS, bound), limit, (bounds, around)).await?;
-    let keys = keys(tx, flows, &found.rows, 1).await?;
-    let name = |row: &Row| Columns::of(row).dead_letter_id();
-    paged(found, limit, name, |row| letter(row, &keys))
+    let statuses = filter.letter_statuses();
+    let codes =
+        distinct(statuses.iter().filter_map(|status| status.kept()).map(|status| i64::from(status.code())));
+    let deleted = statuses.contains(&LetterStatus::Deleted);
+    // A tenant's dead letters have an index; only destinations need their flows.
+    let named = if filter.destinations.is_empty() { vec![] } else { flows_of(tx, filter).await? };
+    let walks = if filter.destinations.is_empty() { &[ByFlows::Everything] } else { by_flows(named.len()) };
+    let mut start = [before, until].into_iter().flatten().min();
+    let (mut filling, mut went) = (Filling::new(limit), Went::ToTheEnd);
+    for walk in walks {
+        let (sql, ranges) = match walk {
+            ByFlows::Everything if filter.tenant.is_some() => (sql::LETTERS_OF, codes.len()),
+            ByFlows::Everything => (sql::LETTERS, codes.len()),
+            ByFlows::Merge => (sql::LETTERS_OF_FLOWS, codes.len() * named.len()),
+        };
+        let mut window = Window::new(start, limit, ranges);
+        went = loop {
+            let bound = bind![
+                window.at.map_or(LAST, letter_uuid) => UUID,
+                whole(limit + 1) => INT8,
+                end => UUID,
+                whole(window.size) => INT8,
+                codes => INT8_ARRAY,
+                wanted.tenant => TEXT,
+                wanted.channels => INT2_ARRAY,
+                wanted.destinations => TEXT_ARRAY,
+                wanted.templates => TEXT_ARRAY,
+                wanted.text => TEXT,
+                wanted.reasons => TEXT_ARRAY,
+                wanted.failures => INT2_ARRAY,
+                wanted.status_codes => INT4_ARRAY,
+                named => INT8_ARRAY,
+                deleted => BOOL,
+            ];
+            let found = found(tx, sql, bound, |columns| {
+                Ok(columns.take::<Option<Uuid>>()?.map(|id| DeadLetterId::from_bytes(id.into_bytes())))
+            })
+            .await?;
+            let keys = keys(tx, flows, &found.rows, 3).await?;
+            let shown = |row: &Row| {
+                let mut columns = Columns::of(row);
+                columns.skip(2);
+                Ok((columns.dead_letter_id()?, letter(row, 2, &keys), row.raw_size_bytes()))
+            };
+            let shown = found.rows.iter().map(shown).collect::<Result<Vec<_>>>()?;
+            if let Some(went) = filling.take(&mut window, (found.looked_at, found.last), shown)? {
+                break went;
+            }
+        };
+        let Went::ToTheBound(cursor) = went else { break };
+        start = Some(cursor);
+    }
+    Ok(filling.page(went))
 }
 
-fn letter(row: &Row, keys: &Keys) -> Result<DeadLetterView> {
-    let named = Columns::of(row).dead_letter_id()?;
-    let notification: Uuid = row.try_get("notification")?;
-    let notification = NotificationId::from_bytes(notification.into_bytes());
+/// A dead letter from that column on.
+fn letter(row: &Row, start: usize, keys: &Keys) -> Result<DeadLetterView> {
     let mut columns = Columns::of(row);
-    columns.skip(1);
-    let notification = wide(notification, keys, &mut columns)?;
+    columns.skip(start);
+    let id = columns.dead_letter_id()?;
+    let notification: Uuid = row.try_get("notification")?;
+    let notification = wide(NotificationId::from_bytes(notification.into_bytes()), keys, &mut columns)?;
     columns.skip(1);
     let reason = columns.maybe_reason()?;
     Ok(DeadLetterView {
-        id: named,
+        id,
         notification,
         reason: reason.ok_or_else(|| Fault::nonsense("a dead letter without a reason"))?,
         text: columns.take()?,
@@ -367,38 +393,32 @@ pub(super) async fn audit(
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
-    let sql = "
-        select n.number, n.tenant, n.actor, n.action, n.target, n.at, n.key_id, n.address, n.asked, n.count,
-            exists (select from audit o where o.number < n.number)
-        from (
-            select *
-            from audit
-            where number < $1
-            order by number desc
-            limit 5000) as n
-        where ($3::text is null or n.tenant = $3)
-        order by n.number desc
-        limit $2";
-    let bounds = "
-        select number
-        from audit
-        where number < $1
-        order by number desc
-        offset $2
-        limit 2";
-    let start = before.unwrap_or(i64::MAX);
-    let tenant = tenant.map(Tenant::as_str);
-    let bound = bind![start => INT8, whole(limit) => INT8, tenant => TEXT];
-    let around = bind![start => INT8, MOST_LOOKED_AT - 1 => INT8];
-    let found = look(tx, (sql, bound), limit, (bounds, around)).await?;
+    let (start, one_more) = (before.unwrap_or(i64::MAX), whole(limit + 1));
+    let rows = match tenant.map(Tenant::as_str) {
+        None => tx.alone(Mode::Read, sql::AUDIT, bind![start => INT8, one_more => INT8]).await?,
+        Some(tenant) => {
+            let bound = bind![start => INT8, one_more => INT8, tenant => TEXT];
+            tx.alone(Mode::Read, sql::AUDIT_OF, bound).await?
+        }
+    };
     let number = |row: &Row| Columns::of(row).take::<i64>();
-    paged(found, limit, number, |row| {
-        let mut columns = Columns::of(row);
-        let (number, tenant) = (columns.take()?, columns.maybe_tenant()?);
-        let (actor, action, target) = (columns.take()?, columns.take()?, columns.take()?);
-        let (at, key_id, address) = (columns.time()?, columns.take()?, columns.take()?);
-        let audit = Audit { tenant, actor, action, target, at, key_id, address };
-        let (asked, count) = (columns.take::<i64>()?.unsigned_abs(), columns.take::<i64>()?.unsigned_abs());
-        Ok(AuditRow { number, audit, asked, count })
-    })
+    let shown = &rows[..rows.len().min(limit)];
+    let mut page = Page { rows: vec![], next: None };
+    if rows.len() > limit {
+        page.next = shown.last().map(number).transpose()?;
+    }
+    for row in shown {
+        page.rows.extend(unless_damaged(&number(row)?, audit_row(row))?);
+    }
+    Ok(page)
+}
+
+fn audit_row(row: &Row) -> Result<AuditRow> {
+    let mut columns = Columns::of(row);
+    let (number, tenant) = (columns.take()?, columns.maybe_tenant()?);
+    let (actor, action, target) = (columns.take()?, columns.take()?, columns.take()?);
+    let (at, key_id, address) = (columns.time()?, columns.take()?, columns.take()?);
+    let audit = Audit { tenant, actor, action, target, at, key_id, address };
+    let (asked, count) = (columns.take::<i64>()?.unsigned_abs(), columns.take::<i64>()?.unsigned_abs());
+    Ok(AuditRow { number, audit, asked, count })
 }

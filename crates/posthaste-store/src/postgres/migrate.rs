@@ -48,6 +48,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0004_fill_tenants",
         sql: include_str!("../../migrations/postgres/0004_fill_tenants.sql"),
     },
+    Migration {
+        version: 5,
+        name: "0005_lists",
+        sql: include_str!("../../migrations/postgres/0005_lists.sql"),
+    },
 ];
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.

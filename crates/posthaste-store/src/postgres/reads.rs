@@ -1,6 +1,7 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
 use async_trait::async_trait;
+use posthaste_core::filter::Filter;
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use std::sync::Arc;
@@ -9,8 +10,7 @@ use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Notification;
 use posthaste_engine::store::{
-    self, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, History, HistoryEvent, Page, Reads,
-    Seen, Stats, View,
+    self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, Page, Reads, Seen, Stats, View,
 };
 
 use super::ends::Ended;
@@ -41,11 +41,11 @@ impl Reads for PostgresStore {
 
     async fn retry_queue(
         &self,
-        tenant: Option<Tenant>,
+        filter: Filter,
         after: Option<DueCursor>,
         limit: usize,
     ) -> store::Result<Page<View, DueCursor>> {
-        Ok(list!(self, tx => lists::retry_queue(&tx, &self.flows, tenant.as_ref(), after, limit))?)
+        Ok(list!(self, tx => lists::retry_queue(&tx, &self.flows, &filter, after, limit))?)
     }
 
     async fn dead_letter(&self, id: DeadLetterId) -> store::Result<Option<DeadLetterView>> {
@@ -54,7 +54,7 @@ impl Reads for PostgresStore {
 
     async fn dead_letters(
         &self,
-        filter: DeadLetterFilter,
+        filter: Filter,
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> store::Result<Page<DeadLetterView, DeadLetterId>> {

@@ -1,40 +1,33 @@
-//! Lists: a bounded number of rows is looked at for a page, and the last of them is where the next page begins.
+//! Lists: the plan of `walk` says which ranges of indexes are merged, and each row that comes up is looked at.
 
-use std::fmt;
+mod merge;
+mod ranges;
 
-use posthaste_core::attempt::Outcome;
-use posthaste_core::channel::Channel;
-use posthaste_core::flow::FlowKey;
+use std::cmp::Reverse;
+
+use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Body, Content, Tenant};
-use posthaste_engine::store::{
-    Audit, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, Page, View,
-};
-use rusqlite::{Row, Rows, params};
+use posthaste_engine::store::{Audit, AuditRow, DeadLetterView, DueCursor, Page, View};
+use rusqlite::{Connection, Row, params};
 
+use self::merge::{Filling, Merge, Weigh, Went};
+use self::ranges::{Place, Range};
 use super::fault::{Fault, Result, unless_damaged};
+use super::flows::Flows;
 use super::readers::Reader;
-use super::reads::{Standing, last_outcome};
+use super::reads::Standing;
 use super::rows::{
-    Queued, Wide, attempts_from, dead_letter_id, maybe_failure, maybe_reason, maybe_tenant, maybe_time,
-    notification_id, queue_columns, status, time, wide_columns,
+    Wide, attempts_from, dead_letter_id, maybe_failure, maybe_reason, maybe_tenant, maybe_time,
+    notification_id, status, time, wide_columns,
 };
-
-/// The most rows that are looked at for one page.
-const MOST_LOOKED_AT: usize = 5_000;
-
-/// The most bytes of content that one page reads; the row that goes beyond is its last.
-const MOST_BYTES: usize = 4 * 1024 * 1024;
+use crate::walk::{ByFlows, Walk, by_flows, names_flows, of_notifications};
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: [u8; 16] = [0xff; 16];
 /// The least id there can be: its end.
 const FIRST: [u8; 16] = [0; 16];
-
-/// What a row of a page keeps in memory, in bytes of content.
-trait Weigh {
-    fn weight(&self) -> usize;
-}
 
 impl Weigh for View {
     fn weight(&self) -> usize {
@@ -56,39 +49,6 @@ impl Weigh for Content {
     }
 }
 
-impl Weigh for AuditRow {
-    fn weight(&self) -> usize {
-        0
-    }
-}
-
-/// Looks at rows until the page is full, a bound is reached or none are left. `cursor` names a row, `keep` answers
-/// with what the page shows of it, if anything. A damaged row is passed over.
-fn walk<T: Weigh, C: fmt::Debug>(
-    mut rows: Rows<'_>,
-    limit: usize,
-    cursor: impl Fn(&Row<'_>) -> Result<C>,
-    mut keep: impl FnMut(&Row<'_>) -> Result<Option<T>>,
-) -> Result<Page<T, C>> {
-    let mut page = Page { rows: vec![], next: None };
-    let mut last = None;
-    let (mut looked_at, mut bytes) = (0, 0);
-    while let Some(row) = rows.next()? {
-        if page.rows.len() >= limit || looked_at >= MOST_LOOKED_AT || bytes >= MOST_BYTES {
-            page.next = last;
-            break;
-        }
-        looked_at += 1;
-        let at = cursor(row)?;
-        if let Some(kept) = unless_damaged(&at, keep(row))?.flatten() {
-            bytes += kept.weight();
-            page.rows.push(kept);
-        }
-        last = Some(at);
-    }
-    Ok(page)
-}
-
 /// Notifications, newest first.
 pub(super) fn page(
     reader: &mut Reader,
@@ -97,134 +57,101 @@ pub(super) fn page(
     limit: usize,
 ) -> Result<Page<View, NotificationId>> {
     let Reader { conn, flows } = reader;
-    let mut select = conn.prepare_cached(concat!(
-        "select ",
-        wide_columns!(),
-        ", id
-         from notification
-         where id < ?1
-         and id >= ?2
-         order by id desc"
-    ))?;
-    let (from, until) =
-        (filter.since.map(NotificationId::least_at), filter.until.map(NotificationId::least_at));
-    let end = [before, until].into_iter().flatten().min().map_or(LAST, NotificationId::to_bytes);
-    let rows = select.query([end, from.map_or(FIRST, NotificationId::to_bytes)])?;
-    walk(
-        rows,
-        limit,
-        |row| notification_id(row, 10),
-        |row| {
-            let id = notification_id(row, 10)?;
-            let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
-            if !Wanted::of(filter).fits(&key, row)? {
-                return Ok(None);
+    let from = filter.since.map_or(FIRST, |since| NotificationId::least_at(since).to_bytes());
+    let until = filter.until.map(NotificationId::least_at);
+    let mut filling = Filling::new(limit);
+    let mut start = [before, until].into_iter().flatten().min();
+    for walk in of_notifications(filter) {
+        for ranges in ranges_of(conn, filter, walk)? {
+            let fetch = |range: usize, after: Option<NotificationId>, limit| {
+                let before = after.map_or(LAST, NotificationId::to_bytes);
+                ranges[range].notifications(conn, (from, before), limit)
+            };
+            let mut merge = Merge::new(ranges.len(), start, limit, fetch)?;
+            match filling.walk(&mut merge, |id| look(conn, flows, filter, id))? {
+                Went::ToTheBound(key) => start = Some(key),
+                went => return Ok(filling.page(went)),
             }
-            let standing = Standing::need(conn, id)?;
-            if !filter.states.is_empty() && !filter.states.contains(&standing.seen().state) {
-                return Ok(None);
-            }
-            if let Some(wanted) = filter.failure_type
-                && last_outcome(conn, id)? != Some(Outcome::Failed(wanted))
-            {
-                return Ok(None);
-            }
-            standing.view(Wide::read(id, key, row, 0)?).map(Some)
-        },
-    )
+        }
+    }
+    Ok(filling.page(start.map_or(Went::ToTheEnd, Went::ToTheBound)))
 }
 
-/// What filters ask of the wide row, which a notification and its dead letter both have.
-#[derive(Clone, Copy)]
-struct Wanted<'f> {
-    tenant: Option<&'f Tenant>,
-    channel: Option<Channel>,
-    template: Option<&'f str>,
-    destination: Option<&'f str>,
-    text: Option<&'f str>,
+/// The ranges of a walk, or of the walks that it comes down to.
+fn ranges_of(conn: &Connection, filter: &Filter, walk: Walk) -> Result<Vec<Vec<Range>>> {
+    Ok(match walk {
+        // Notifications have no index by flow in a file, so the rows of others are passed over.
+        Walk::All | Walk::Flows => vec![ranges::all()],
+        Walk::Ends(states) => vec![ranges::ends(&states, filter.tenant.as_ref())],
+        Walk::Queue => vec![ranges::queue()],
+        Walk::Retries => vec![ranges::retries()],
+        Walk::Held => vec![ranges::held(conn)?],
+    })
 }
 
-impl<'f> Wanted<'f> {
-    fn of(filter: &'f Filter) -> Self {
-        Self {
-            tenant: filter.tenant.as_ref(),
-            channel: filter.channel,
-            template: filter.template.as_deref(),
-            destination: filter.destination.as_deref(),
-            text: filter.text.as_deref(),
-        }
+/// A notification, if the filter wants it. What is cheap to know is asked first.
+fn look(conn: &Connection, flows: &mut Flows, filter: &Filter, id: NotificationId) -> Result<Option<View>> {
+    let mut select =
+        conn.prepare_cached(concat!("select ", wide_columns!(), " from notification where id = ?1"))?;
+    let mut rows = select.query([id.to_bytes()])?;
+    let row = rows.next()?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let key = flows.need(conn, FlowId(row.get(0)?))?;
+    if !filter.wants_flow(&key) || !wants_content(filter, row)? {
+        return Ok(None);
     }
+    let standing = Standing::need(conn, id)?;
+    let wanted = filter.wants_state(standing.seen().state)
+        && filter.wants_reason(standing.reason())
+        && (!filter.asks_for_failure() || filter.wants_failure(standing.last_failure(conn, id)?));
+    if !wanted {
+        return Ok(None);
+    }
+    standing.view(Wide::read(id, key, row, 0)?).map(Some)
+}
 
-    fn of_letters(filter: &'f DeadLetterFilter) -> Self {
-        Self {
-            tenant: filter.tenant.as_ref(),
-            channel: filter.channel,
-            template: filter.template.as_deref(),
-            destination: filter.destination.as_deref(),
-            text: filter.text.as_deref(),
-        }
+/// Whether a row that begins with `wide_columns` has the template and the text.
+fn wants_content(filter: &Filter, row: &Row<'_>) -> Result<bool> {
+    if !filter.wants_template(text(row, 3)?) {
+        return Ok(false);
     }
-
-    /// Whether a row that begins with `wide_columns` is one that is wanted.
-    fn fits(self, key: &FlowKey, row: &Row<'_>) -> Result<bool> {
-        let of_flow = self.tenant.is_none_or(|tenant| *tenant == key.tenant)
-            && self.channel.is_none_or(|channel| channel == key.channel)
-            && self.destination.is_none_or(|destination| *destination == *key.destination);
-        if !of_flow || (self.template.is_some() && text(row, 3)? != self.template) {
-            return Ok(false);
-        }
-        let Some(wanted) = self.text else { return Ok(true) };
-        for column in [1, 4, 5, 6] {
-            if text(row, column)?.is_some_and(|text| holds(text, wanted)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
+    Ok(filter.text.is_none()
+        || filter.wants_text([text(row, 1)?, text(row, 4)?, text(row, 5)?, text(row, 6)?]))
 }
 
 fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
     Ok(row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?)
 }
 
-/// Whether `text` holds `wanted`, in any case of ASCII letters.
-fn holds(text: &str, wanted: &str) -> bool {
-    let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
-    wanted.is_empty() || text.windows(wanted.len()).any(|part| part.eq_ignore_ascii_case(wanted))
-}
-
 /// What waits for a retry or is under way with one, soonest first.
 pub(super) fn retry_queue(
     reader: &mut Reader,
-    tenant: Option<&Tenant>,
+    filter: &Filter,
     after: Option<DueCursor>,
     limit: usize,
 ) -> Result<Page<View, DueCursor>> {
     let Reader { conn, flows } = reader;
-    let mut select = conn.prepare_cached(concat!(
-        "select ",
-        queue_columns!(),
-        ", id
-         from queue indexed by queue_retry
-         where lane = 1
-         and (due, id) > (?1, ?2)
-         order by due, id"
-    ))?;
-    let (due, id) = after.map_or((i64::MIN, [0; 16]), |after| (after.due.as_micros(), after.id.to_bytes()));
-    let rows = select.query(params![due, id])?;
-    walk(
-        rows,
-        limit,
-        |row| Ok(DueCursor { due: time(row, 3)?, id: notification_id(row, 13)? }),
-        |row| {
-            let (id, queued) = (notification_id(row, 13)?, Queued::read(row, 0)?);
-            let key = flows.need(conn, queued.bucket.flow)?;
-            if tenant.is_some_and(|tenant| *tenant != key.tenant) {
-                return Ok(None);
-            }
-            Standing::Live(queued).view(Wide::need(conn, flows, id)?).map(Some)
-        },
-    )
+    let named = if names_flows(filter) { Some(ranges::flows(conn, filter)?) } else { None };
+    let walks = named.as_ref().map_or(&[ByFlows::Everything][..], |flows| by_flows(flows.len()));
+    let mut filling: Filling<View, Place> = Filling::new(limit);
+    let mut start = after.map(Reverse);
+    let mut went = Went::ToTheEnd;
+    for walk in walks {
+        let ranges = match walk {
+            ByFlows::Everything => ranges::retry_queue(),
+            ByFlows::Merge => ranges::retry_queue_of(named.as_deref().unwrap_or_default()),
+        };
+        let fetch = |range: usize, after, limit| ranges[range].retries(conn, after, limit);
+        let mut merge = Merge::new(ranges.len(), start, limit, fetch)?;
+        went = filling.walk(&mut merge, |Reverse(DueCursor { id, .. })| {
+            let in_time = filter.since.is_none_or(|since| NotificationId::least_at(since) <= id)
+                && filter.until.is_none_or(|until| id < NotificationId::least_at(until));
+            if in_time { look(conn, flows, filter, id) } else { Ok(None) }
+        })?;
+        let Went::ToTheBound(key) = went else { break };
+        start = Some(key);
+    }
+    let Page { rows, next } = filling.page(went);
+    Ok(Page { rows, next: next.map(|Reverse(place)| place) })
 }
 
 /// The columns of a dead letter, behind its snapshot.
@@ -245,7 +172,7 @@ pub(super) fn dead_letter(reader: &mut Reader, id: DeadLetterId) -> Result<Optio
         conn.prepare_cached(concat!("select ", letter_columns!(), " from dead_letter where id = ?1"))?;
     let mut rows = select.query([id.to_bytes()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
+    let key = flows.need(conn, FlowId(row.get(0)?))?;
     let wide = Wide::read(notification_id(row, 11)?, key, row, 0);
     wide.and_then(|wide| letter(row, wide)).map(Some).map_err(|fault| fault.of(id))
 }
@@ -253,45 +180,61 @@ pub(super) fn dead_letter(reader: &mut Reader, id: DeadLetterId) -> Result<Optio
 /// Dead letters, newest first.
 pub(super) fn dead_letters(
     reader: &mut Reader,
-    filter: &DeadLetterFilter,
+    filter: &Filter,
     before: Option<DeadLetterId>,
     limit: usize,
 ) -> Result<Page<DeadLetterView, DeadLetterId>> {
     let Reader { conn, flows } = reader;
-    let mut select = conn.prepare_cached(concat!(
-        "select ",
-        letter_columns!(),
-        "
-         from dead_letter
-         where id < ?1
-         and id >= ?2
-         order by id desc"
-    ))?;
-    // A dead letter's name carries the time of its death.
-    let (from, until) = (filter.since.map(DeadLetterId::least_at), filter.until.map(DeadLetterId::least_at));
-    let end = [before, until].into_iter().flatten().min().map_or(LAST, DeadLetterId::to_bytes);
-    let rows = select.query([end, from.map_or(FIRST, DeadLetterId::to_bytes)])?;
-    walk(
-        rows,
-        limit,
-        |row| dead_letter_id(row, 10),
-        |row| {
-            let key = flows.need(conn, posthaste_core::flow::FlowId(row.get(0)?))?;
-            if !Wanted::of_letters(filter).fits(&key, row)?
-                || filter.status.is_some_and(|wanted| status(row, 15).is_ok_and(|is| is != wanted))
-            {
-                return Ok(None);
-            }
-            // Asked before the content is read, which most letters may be passed over for.
-            if let Some(wanted) = filter.failure_type {
-                let attempts = attempts_from(text(row, 14)?.unwrap_or("[]"), None)?;
-                if attempts.last().map(|attempt| attempt.outcome) != Some(Outcome::Failed(wanted)) {
-                    return Ok(None);
-                }
-            }
-            letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?).map(Some)
-        },
-    )
+    // The id of a dead letter carries the time of its death.
+    let from = filter.since.map_or(FIRST, |since| DeadLetterId::least_at(since).to_bytes());
+    let until = filter.until.map(DeadLetterId::least_at);
+    let (statuses, tenant) = (filter.letter_statuses(), filter.tenant.as_ref());
+    let named = if filter.destinations.is_empty() { vec![] } else { ranges::flows(conn, filter)? };
+    // A tenant's dead letters have an index; only destinations need their flows.
+    let walks = if filter.destinations.is_empty() { &[ByFlows::Everything] } else { by_flows(named.len()) };
+    let mut filling = Filling::new(limit);
+    let mut start = [before, until].into_iter().flatten().min();
+    let mut went = Went::ToTheEnd;
+    for walk in walks {
+        let ranges = match walk {
+            ByFlows::Everything => ranges::letters(statuses, tenant),
+            ByFlows::Merge => ranges::letters_of_flows(statuses, &named),
+        };
+        let fetch = |range: usize, after: Option<DeadLetterId>, limit| {
+            let before = after.map_or(LAST, DeadLetterId::to_bytes);
+            ranges[range].dead_letters(conn, (from, before), limit)
+        };
+        let mut merge = Merge::new(ranges.len(), start, limit, fetch)?;
+        went = filling.walk(&mut merge, |id| look_at_letter(conn, flows, filter, id))?;
+        let Went::ToTheBound(key) = went else { break };
+        start = Some(key);
+    }
+    Ok(filling.page(went))
+}
+
+/// A dead letter, if the filter wants it. What is cheap to know is asked first.
+fn look_at_letter(
+    conn: &Connection,
+    flows: &mut Flows,
+    filter: &Filter,
+    id: DeadLetterId,
+) -> Result<Option<DeadLetterView>> {
+    let mut select =
+        conn.prepare_cached(concat!("select ", letter_columns!(), " from dead_letter where id = ?1"))?;
+    let mut rows = select.query([id.to_bytes()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let key = flows.need(conn, FlowId(row.get(0)?))?;
+    let deleted = maybe_time(row, 22)?.is_some();
+    let wanted = filter.wants_flow(&key)
+        && wants_content(filter, row)?
+        && filter.wants_status(LetterStatus::of(status(row, 15)?, deleted))
+        && filter.wants_reason(maybe_reason(row, 12)?)
+        && (!filter.asks_for_failure()
+            || filter.wants_failure(maybe_failure(row, 19)?.zip(Some(row.get(20)?))));
+    if !wanted {
+        return Ok(None);
+    }
+    letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?).map(Some)
 }
 
 fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
@@ -320,27 +263,47 @@ pub(super) fn audit(
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
-    let mut select = reader.conn.prepare_cached(
-        "select number, tenant, actor, action, target, at, asked, count, key_id, address
-         from audit
-         where number < ?1
-         order by number desc",
-    )?;
-    let rows = select.query([before.unwrap_or(i64::MAX)])?;
-    walk(
-        rows,
-        limit,
-        |row| Ok(row.get(0)?),
-        |row| {
-            let of = maybe_tenant(row, 1)?;
-            if tenant.is_some() && tenant != of.as_ref() {
-                return Ok(None);
-            }
-            let (actor, action, target) = (row.get(2)?, row.get(3)?, row.get(4)?);
-            let (key_id, address) = (row.get(8)?, row.get(9)?);
-            let audit = Audit { tenant: of, actor, action, target, at: time(row, 5)?, key_id, address };
-            let (asked, count) = (row.get::<_, i64>(6)?.unsigned_abs(), row.get::<_, i64>(7)?.unsigned_abs());
-            Ok(Some(AuditRow { number: row.get(0)?, audit, asked, count }))
-        },
-    )
+    let of_all = "
+        select number, tenant, actor, action, target, at, asked, count, key_id, address
+        from audit
+        where number < ?1
+        order by number desc
+        limit ?2";
+    let of_tenant = "
+        select number, tenant, actor, action, target, at, asked, count, key_id, address
+        from audit indexed by audit_tenant
+        where tenant = ?3
+        and number < ?1
+        order by number desc
+        limit ?2";
+    let conn = &reader.conn;
+    let (before, one_more) =
+        (before.unwrap_or(i64::MAX), i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
+    let mut select = conn.prepare_cached(if tenant.is_some() { of_tenant } else { of_all })?;
+    let mut rows = match tenant {
+        Some(tenant) => select.query(params![before, one_more, tenant.as_str()])?,
+        None => select.query(params![before, one_more])?,
+    };
+    let mut page = Page { rows: vec![], next: None };
+    let (mut looked_at, mut last) = (0, None);
+    while let Some(row) = rows.next()? {
+        if looked_at == limit {
+            page.next = last;
+            break;
+        }
+        let number = row.get(0)?;
+        page.rows.extend(unless_damaged(&number, audit_row(row))?);
+        looked_at += 1;
+        last = Some(number);
+    }
+    Ok(page)
+}
+
+fn audit_row(row: &Row<'_>) -> Result<AuditRow> {
+    let (actor, action, target) = (row.get(2)?, row.get(3)?, row.get(4)?);
+    let (key_id, address) = (row.get(8)?, row.get(9)?);
+    let audit =
+        Audit { tenant: maybe_tenant(row, 1)?, actor, action, target, at: time(row, 5)?, key_id, address };
+    let (asked, count) = (row.get::<_, i64>(6)?.unsigned_abs(), row.get::<_, i64>(7)?.unsigned_abs());
+    Ok(AuditRow { number: row.get(0)?, audit, asked, count })
 }

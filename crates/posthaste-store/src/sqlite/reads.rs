@@ -2,12 +2,13 @@
 
 use async_trait::async_trait;
 use posthaste_core::attempt::Outcome;
+use posthaste_core::filter::{Filter, LastFailure};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
+use posthaste_core::reason::Reason;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    self, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Filter, History, HistoryEvent, Page, Reads,
-    Stats, View,
+    self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, Page, Reads, Stats, View,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -39,11 +40,11 @@ impl Reads for SqliteStore {
 
     async fn retry_queue(
         &self,
-        tenant: Option<Tenant>,
+        filter: Filter,
         after: Option<DueCursor>,
         limit: usize,
     ) -> store::Result<Page<View, DueCursor>> {
-        self.list(move |reader| lists::retry_queue(reader, tenant.as_ref(), after, limit)).await
+        self.list(move |reader| lists::retry_queue(reader, &filter, after, limit)).await
     }
 
     async fn dead_letter(&self, id: DeadLetterId) -> store::Result<Option<DeadLetterView>> {
@@ -52,7 +53,7 @@ impl Reads for SqliteStore {
 
     async fn dead_letters(
         &self,
-        filter: DeadLetterFilter,
+        filter: Filter,
         before: Option<DeadLetterId>,
         limit: usize,
     ) -> store::Result<Page<DeadLetterView, DeadLetterId>> {
@@ -102,6 +103,22 @@ impl Standing {
         }
     }
 
+    /// Why it ended, if it did and was not delivered.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Live(_) => None,
+            Self::Over(ended) => ended.reason,
+        }
+    }
+
+    /// How the last attempt failed.
+    pub(super) fn last_failure(&self, conn: &Connection, id: NotificationId) -> Result<LastFailure> {
+        match self {
+            Self::Over(ended) => Ok(ended.failure_type.map(|failure| (failure, ended.status_code))),
+            Self::Live(_) => last_failure(conn, id),
+        }
+    }
+
     /// What is shown of it.
     pub(super) fn view(self, wide: Wide) -> Result<View> {
         let (notification, state) = (wide.notification()?, self.seen().state);
@@ -133,17 +150,21 @@ pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View
     Wide::find(conn, flows, id).and_then(|wide| wide.map(view).transpose()).map_err(|fault| fault.of(id))
 }
 
-/// How the last attempt made came out; none if there was none.
-pub(super) fn last_outcome(conn: &Connection, id: NotificationId) -> Result<Option<Outcome>> {
+/// How the last attempt made failed; none if there was none or it delivered.
+fn last_failure(conn: &Connection, id: NotificationId) -> Result<LastFailure> {
     let mut select = conn.prepare_cached(
-        "select failure
+        "select failure, status_code
          from attempt
          where notification = ?1
          order by generation desc, number desc
          limit 1",
     )?;
-    let found: Option<Option<u8>> = select.query_row([id.to_bytes()], |row| row.get(0)).optional()?;
-    found.map(outcome).transpose()
+    let found = select.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((failure, code)) = found else { return Ok(None) };
+    Ok(match outcome(failure)? {
+        Outcome::Failed(failure) => Some((failure, code)),
+        Outcome::Delivered => None,
+    })
 }
 
 /// The attempts and events of a notification, oldest first.

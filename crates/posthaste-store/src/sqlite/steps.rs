@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use posthaste_core::filter::{Filter, LetterStatus};
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
-use posthaste_core::state::Lane;
+use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::DueCursor;
 use rusqlite::params;
@@ -36,7 +37,38 @@ const FILL: &str = "
     select unhex(printf('%032x', 3 * $rows + 1)), 2, 0, 2, 1500, null, 1500, 0, null, null, 1, 0, 1, 0, 0;
     insert into notification (id, flow, recipient, priority, content)
     select id, flow, 'r', priority, '{\"body\":{\"text\":\"hello\"}}'
-    from queue";
+    from queue;
+    insert into node (id, name, expires, dead) values (1, 'n', 0, 0);";
+
+/// What ended: `rows` notifications of the first flow failed and their dead letters were requeued, each with an act of its
+/// tenant. Before them one of the second flow was cancelled, one died, and one is retried by the node.
+const ENDED: &str = "
+    create temp table past as
+    with recursive number (n) as (select -3 union all select n + 1 from number where n < $rows)
+    select unhex(printf('%032x', 10000000 + n)) as id, iif(n < 0, 2, 1) as flow, n
+    from number;
+    insert into notification (id, flow, recipient, priority, content)
+    select id, flow, 'r', 2, '{\"body\":{\"text\":\"hello\"}}'
+    from past;
+    insert into ended (id, state, at, generation, base, attempt, tenant)
+    select id, case n when -3 then 7 when -2 then 6 else 5 end, 1, 1, 0, 1, iif(n < 0, 'globex', 'acme')
+    from past
+    where n <> -1;
+    insert into queue (id, flow, lane, priority, due, first_due, delay, node, fence, attempt, base, generation,
+        interruptions, cancel)
+    select id, flow, 1, 2, 3000, 3000, 0, 1, 7, 1, 0, 1, 0, 0
+    from past
+    where n = -1;
+    insert into dead_letter (id, notification, flow, recipient, priority, content, reason, text, attempts, status,
+        created_at, tenant)
+    select id, id, flow, 'r', 2, '{\"body\":{\"text\":\"hello\"}}', 'DISCARDED', 't', '[]', iif(n < 0, 0, 1), 1,
+        iif(n < 0, 'globex', 'acme')
+    from past
+    where n >= 0 or n = -2;
+    insert into audit (tenant, actor, action, target, at, asked, count)
+    select iif(n < 0, 'globex', 'acme'), 'a', 'b', 'c', 1, 1, 1
+    from past
+    where n >= -1;";
 
 /// A reader whose steps are counted.
 struct Counted {
@@ -53,7 +85,7 @@ impl Counted {
         let (synchronous, unsafe_durability) = (Synchronous::Off, true);
         let options = Options { synchronous, unsafe_durability, ..Options::default() };
         drop(SqliteStore::open(&path, options.clone()).unwrap());
-        let fill = FILL.replace("$rows", &rows.to_string());
+        let fill = [FILL, ENDED].concat().replace("$rows", &rows.to_string());
         rusqlite::Connection::open(&path).unwrap().execute_batch(&fill).unwrap();
         let mut conn = open::reader(&path, &options).unwrap();
         let steps = Arc::new(AtomicU64::new(0));
@@ -88,7 +120,45 @@ fn bucket(flow: i64, lane: Lane) -> Bucket {
     Bucket { flow: FlowId(flow), lane, priority: Priority::Normal }
 }
 
-const LOOKS: [(&str, Look); 16] = [
+/// The fields of tenant globex, whose rows are behind those of others.
+fn globex() -> Filter {
+    Filter { tenant: Some("globex".parse().unwrap()), ..Filter::default() }
+}
+
+fn page(reader: &mut Reader, filter: &Filter) -> usize {
+    lists::page(reader, filter, None, PAGE).unwrap().rows.len()
+}
+
+fn in_state(state: State) -> Filter {
+    Filter { states: vec![state], ..Filter::default() }
+}
+
+const LOOKS: [(&str, Look); 25] = [
+    ("a list of retries by id", |reader, _| assert_eq!(page(reader, &in_state(State::RetryScheduled)), PAGE)),
+    ("a list of what is sent", |reader, _| assert_eq!(page(reader, &in_state(State::Processing)), PAGE)),
+    ("a list of a rare end", |reader, _| assert_eq!(page(reader, &in_state(State::Cancelled)), 1)),
+    ("a tenant's failures", |reader, _| {
+        let failed = vec![State::Failed, State::DeadLetter];
+        assert_eq!(page(reader, &Filter { states: failed, ..globex() }), 1);
+    }),
+    ("a tenant's retries", |reader, _| {
+        assert_eq!(lists::retry_queue(reader, &globex(), None, PAGE).unwrap().rows.len(), 1);
+    }),
+    ("pending dead letters", |reader, _| {
+        let pending = Filter { statuses: vec![LetterStatus::Pending], ..Filter::default() };
+        assert_eq!(lists::dead_letters(reader, &pending, None, PAGE).unwrap().rows.len(), 1);
+    }),
+    ("a tenant's dead letters", |reader, _| {
+        assert_eq!(lists::dead_letters(reader, &globex(), None, PAGE).unwrap().rows.len(), 1);
+    }),
+    ("dead letters of a destination", |reader, _| {
+        let to_b = Filter { destinations: vec!["b".to_owned()], ..Filter::default() };
+        assert_eq!(lists::dead_letters(reader, &to_b, None, PAGE).unwrap().rows.len(), 1);
+    }),
+    ("a tenant's audit", |reader, _| {
+        let tenant = "globex".parse().unwrap();
+        assert_eq!(lists::audit(reader, Some(&tenant), None, PAGE).unwrap().rows.len(), 1);
+    }),
     ("all buckets", |reader, _| {
         assert_eq!(waking::buckets(&reader.conn, None, PAGE).unwrap().len(), 3);
     }),
@@ -156,10 +226,12 @@ const LOOKS: [(&str, Look); 16] = [
         assert_eq!(claim::held(&reader.conn, NodeId(1), Some(middle), PAGE).unwrap().len(), PAGE);
     }),
     ("the first page of retries", |reader, _| {
-        assert_eq!(lists::retry_queue(reader, None, None, PAGE).unwrap().rows.len(), PAGE);
+        assert_eq!(lists::retry_queue(reader, &Filter::default(), None, PAGE).unwrap().rows.len(), PAGE);
     }),
     ("a page of retries in the middle of one moment", |reader, middle| {
-        let page = lists::retry_queue(reader, None, Some(DueCursor { due: DUE, id: middle }), PAGE).unwrap();
+        let page =
+            lists::retry_queue(reader, &Filter::default(), Some(DueCursor { due: DUE, id: middle }), PAGE)
+                .unwrap();
         assert_eq!(page.rows.len(), PAGE);
     }),
 ];

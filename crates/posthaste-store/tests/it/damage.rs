@@ -1,5 +1,6 @@
 //! A row that cannot be read stops nobody but itself.
 
+use posthaste_core::filter::Filter;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::Fence;
 use posthaste_core::state::Lane;
@@ -129,7 +130,7 @@ async fn lists_leave_a_damaged_row_out_and_whoever_asks_for_it_is_told() {
 
         let page = store.page(Default::default(), None, 9).await.unwrap();
         assert_eq!(page.rows.iter().map(|view| view.notification.id).collect::<Vec<_>>(), [2, 0].map(id));
-        let retries = store.retry_queue(None, None, 9).await.unwrap();
+        let retries = store.retry_queue(Filter::default(), None, 9).await.unwrap();
         assert_eq!(retries.rows.iter().map(|view| view.notification.id).collect::<Vec<_>>(), [0, 2].map(id));
         // Its policy does not depend on its content, which is not read.
         let overdue = store.overdue(at(9), at(9), None, 3).await.unwrap();

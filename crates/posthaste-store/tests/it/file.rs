@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use posthaste_core::filter::Filter;
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
 use posthaste_engine::store::{Audit, LEVEL, Nodes, Pulse, Queue, Reads, Store, StoredSettings};
@@ -58,7 +59,7 @@ async fn everything_acknowledged_is_there_after_reopening() {
 /// What the reads answer, as text.
 async fn everything(store: &SqliteStore) -> String {
     let page = store.page(Default::default(), None, 100).await.unwrap();
-    let retries = store.retry_queue(None, None, 100).await.unwrap();
+    let retries = store.retry_queue(Filter::default(), None, 100).await.unwrap();
     let letters = store.dead_letters(Default::default(), None, 100).await.unwrap();
     let audit = store.audit(None, None, 100).await.unwrap();
     let settings = store.settings(None).await.unwrap();
@@ -222,7 +223,7 @@ fn a_file_whose_tables_are_not_what_its_steps_have_made_is_refused_and_left_alon
     let cases = [
         ("lost.db", "drop table queue; drop table counter", "these tables are missing: counter, queue"),
         ("forgot.db", "pragma user_version = 0", "it has taken no step, and has tables"),
-        ("made-up.db", "pragma user_version = 4", "these tables are missing: attempt, audit"),
+        ("made-up.db", "pragma user_version = 5", "these tables are missing: attempt, audit"),
     ];
     for (name, harm, what) in cases {
         let path = directory.path().join(name);

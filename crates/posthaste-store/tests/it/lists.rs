@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use posthaste_core::filter::Filter;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Arrival, DeadLetterFilter, Filter, Nodes, Page, Queue, Reads, Request};
+use posthaste_engine::store::{Arrival, Nodes, Page, Queue, Reads, Request};
 
 use crate::scene::{HOLD, Scene, at, buried, id, key, lease, notification, quota, retried};
 
@@ -61,7 +62,7 @@ async fn a_page_of_large_notifications_is_short_and_the_next_one_goes_on() {
     store.settle(letters.chain(wait.iter().map(|job| retried(job, at(9)))).collect(), at(2)).await.unwrap();
     let (mut seen, mut before) = (vec![], None);
     loop {
-        let page = store.dead_letters(DeadLetterFilter::default(), before, 500).await.unwrap();
+        let page = store.dead_letters(Filter::default(), before, 500).await.unwrap();
         before = note(page, &mut seen, |row| row.notification.id);
         if before.is_none() {
             break;
@@ -70,7 +71,7 @@ async fn a_page_of_large_notifications_is_short_and_the_next_one_goes_on() {
     assert_eq!(seen, die.iter().rev().map(|job| job.notification.id).collect::<Vec<_>>());
     let (mut seen, mut after) = (vec![], None);
     loop {
-        let page = store.retry_queue(None, after, 500).await.unwrap();
+        let page = store.retry_queue(Filter::default(), after, 500).await.unwrap();
         after = note(page, &mut seen, |row| row.notification.id);
         if after.is_none() {
             break;

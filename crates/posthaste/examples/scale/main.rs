@@ -11,6 +11,7 @@ mod fill;
 mod flows;
 mod hanging;
 mod keys;
+mod lists;
 mod neighbour;
 mod place;
 mod server;
@@ -70,6 +71,8 @@ enum Scenario {
     Waiting,
     /// Millions of idempotency keys are forgotten at midnight
     Keys,
+    /// The first page of each list, behind a million rows of others
+    Lists,
 }
 
 /// What every scenario needs to know.
@@ -121,6 +124,7 @@ async fn measure(args: Args) -> anyhow::Result<Verdict> {
             Scenario::Stats => stats::run(&setting).await,
             Scenario::Waiting => waiting::run(&setting).await,
             Scenario::Keys => keys::run(&setting).await,
+            Scenario::Lists => lists::run(&setting).await,
         }
     };
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);

@@ -71,6 +71,11 @@ impl Server {
         Ok(Client::new(&format!("http://{}", self.address), Some(key))?.within(WITHIN))
     }
 
+    /// A client with the admin key.
+    pub(crate) fn admin(&self) -> anyhow::Result<Client> {
+        self.client(&self.admin)
+    }
+
     /// A new key for that tenant.
     pub(crate) async fn key_for(&self, tenant: &str) -> anyhow::Result<String> {
         let asked = json!({"name": "scale", "tenant": tenant});

@@ -43,9 +43,9 @@ enum DeadLettersCommand {
     /// List them, the newest first
     #[command(after_help = LIST_EXAMPLES)]
     List {
-        /// Only with this status
-        #[arg(long, value_enum, default_value_t = Status::Pending)]
-        status: Status,
+        /// Only with this status, or one of these
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "pending")]
+        status: Vec<Status>,
         #[command(flatten)]
         filter: Box<Filter>,
         #[command(flatten)]
@@ -82,8 +82,11 @@ enum Status {
     /// Sent again
     Requeued,
     /// Discarded or replaced
-    Cancelled,
-    /// All of them
+    #[value(alias = "cancelled")]
+    Discarded,
+    /// Removed from the lists, and not yet for good
+    Deleted,
+    /// All but those that are deleted
     All,
 }
 
@@ -102,7 +105,8 @@ pub(crate) async fn run(args: DeadLettersArgs, reach: &ServerArgs) -> anyhow::Re
     match args.act {
         DeadLettersCommand::List { status, filter, paging } => {
             let mut query = Query::default();
-            query.set("status", status.to_possible_value().map(|value| value.get_name().to_owned()));
+            let names = status.iter().filter_map(ValueEnum::to_possible_value);
+            query.set_several("status", &names.map(|name| name.get_name().to_owned()).collect::<Vec<_>>());
             filter.add_to(&mut query);
             listing::print(&session, "/v1/dead-letters", &query, &paging, &COLUMNS).await
         }

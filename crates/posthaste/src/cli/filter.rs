@@ -1,47 +1,65 @@
-//! The filter flags that the lists share.
+//! Which notifications or dead letters are meant: the flags that the lists share.
+//!
+//! The server reads the values, so that a command and a request take the same; names and times are checked here too,
+//! so that help and completions show what there is.
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
-use posthaste_core::time::Timestamp;
+use posthaste_core::reason::Reason;
+use posthaste_engine::clock::Clock as _;
 
-use super::input;
 use super::listing::Query;
+use crate::clock::SystemClock;
 
-/// The filters of `notifications list` and `dead-letters list`.
+/// The filters of a list.
 #[derive(Args)]
 pub(crate) struct Filter {
     #[command(flatten)]
-    common: ShortFilter,
-    /// Made from this template
+    waiting: RetryFilter,
+    /// That ended for this reason, or one of these
+    #[arg(long, value_name = "CODE", value_delimiter = ',', value_parser = PossibleValuesParser::new(Reason::ALL.map(Reason::code)))]
+    reason_code: Vec<String>,
+}
+
+/// The filters that the retry queue has as well.
+#[derive(Args)]
+pub(crate) struct RetryFilter {
+    #[command(flatten)]
+    tenant: TenantFilter,
+    /// Over this channel, or one of these
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
+    channel: Vec<String>,
+    /// Made from this template, or one of these
     #[arg(long, value_name = "NAME")]
     template: Option<String>,
-    /// To this destination
+    /// To this destination, or one of these; a URL stands for its origin
     #[arg(long)]
     destination: Option<String>,
-    /// Whose last attempt failed like this
-    #[arg(long, value_name = "TYPE", value_parser = PossibleValuesParser::new(FailureType::ALL.map(FailureType::name)))]
-    failure_type: Option<String>,
+    /// Whose last attempt failed like this, or in one of these ways
+    #[arg(long, value_name = "TYPE", value_delimiter = ',', value_parser = PossibleValuesParser::new(FailureType::ALL.map(FailureType::name)))]
+    failure_type: Vec<String>,
+    /// Whose last attempt failed with this status code, or one of these
+    #[arg(long, value_name = "CODE", value_delimiter = ',')]
+    status_code: Vec<u16>,
+    /// Since then: a time, a date, or how long ago
+    #[arg(long, value_name = "TIME", value_parser = past)]
+    since: Option<String>,
+    /// Until then: a time, a date, or how long ago
+    #[arg(long, value_name = "TIME", value_parser = past)]
+    until: Option<String>,
     /// With this text in recipient, subject, event key or correlation id
     #[arg(short = 'q', long, value_name = "TEXT")]
     search: Option<String>,
 }
 
-/// The filters that `notifications failed` has too.
-#[derive(Args)]
-pub(crate) struct ShortFilter {
-    #[command(flatten)]
-    tenant: TenantFilter,
-    /// Over this channel
-    #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
-    channel: Option<String>,
-    /// Since then: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = input::past)]
-    since: Option<Timestamp>,
-    /// Until then: a time, or how long ago
-    #[arg(long, value_name = "TIME", value_parser = input::past)]
-    until: Option<Timestamp>,
+/// A time that the server will understand.
+fn past(given: &str) -> Result<String, String> {
+    let wrong =
+        "give a time such as 2026-04-15T10:45:30Z, a date such as 2026-04-15, or a duration such as 15m";
+    let known = posthaste_core::filter::time(given, SystemClock.now());
+    known.map(|_| given.to_owned()).ok_or_else(|| wrong.to_owned())
 }
 
 /// Every list has it.
@@ -54,20 +72,22 @@ pub(crate) struct TenantFilter {
 
 impl Filter {
     pub(crate) fn add_to(&self, query: &mut Query) {
-        self.common.add_to(query);
-        query.set("template", self.template.as_ref());
-        query.set("destination", self.destination.as_ref());
-        query.set("failureType", self.failure_type.as_ref());
-        query.set("q", self.search.as_ref());
+        self.waiting.add_to(query);
+        query.set_several("reasonCode", &self.reason_code);
     }
 }
 
-impl ShortFilter {
+impl RetryFilter {
     pub(crate) fn add_to(&self, query: &mut Query) {
         self.tenant.add_to(query);
-        query.set("channel", self.channel.as_ref());
-        query.set("since", self.since);
-        query.set("until", self.until);
+        query.set_several("channel", &self.channel);
+        query.set("template", self.template.as_ref());
+        query.set("destination", self.destination.as_ref());
+        query.set_several("failureType", &self.failure_type);
+        query.set_several("statusCode", &self.status_code);
+        query.set("since", self.since.as_ref());
+        query.set("until", self.until.as_ref());
+        query.set("q", self.search.as_ref());
     }
 }
 

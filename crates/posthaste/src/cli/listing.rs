@@ -58,6 +58,12 @@ impl Query {
         }
     }
 
+    /// Adds a parameter with its values, if there are any.
+    pub(crate) fn set_several(&mut self, name: &str, values: &[impl ToString]) {
+        let all: Vec<String> = values.iter().map(ToString::to_string).collect();
+        self.set(name, (!all.is_empty()).then(|| all.join(",")));
+    }
+
     /// The path with the query after it.
     pub(crate) fn after(&self, path: &str) -> String {
         format!("{path}{}", self.0)

@@ -4,7 +4,7 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use posthaste_core::state::State;
 
-use super::filter::{Filter, ShortFilter, TenantFilter};
+use super::filter::{Filter, RetryFilter};
 use super::listing::{self, Column, Paging, Query, field, short};
 use super::reach::ServerArgs;
 use super::{Exit, acts, detail, watch};
@@ -17,8 +17,8 @@ Examples:
 const LIST_EXAMPLES: &str = "\
 Examples:
   posthaste notifications list
-  posthaste notifications list --state pending,retryScheduled --destination https://hooks.example.com:443
-  posthaste notifications list --since 2026-04-15T00:00:00Z --until 2026-04-16T00:00:00Z --all
+  posthaste notifications list --state pending,retryScheduled --destination https://hooks.example.com/in
+  posthaste notifications list --since 2026-04-15 --until 2026-04-16 --all
   posthaste notifications list -q order-17 --output json";
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -41,6 +41,8 @@ const RETRY_QUEUE_EXAMPLES: &str = "\
 Examples:
   posthaste retry-queue
   posthaste retry-queue --limit 10";
+
+const STATUSES: [&str; 7] = ["queued", "sending", "retrying", "delivered", "failed", "cancelled", "expired"];
 
 /// List, show, retry and cancel notifications
 #[derive(Args)]
@@ -77,7 +79,7 @@ enum NotificationsCommand {
     #[command(after_help = FAILED_EXAMPLES)]
     Failed {
         #[command(flatten)]
-        filter: Box<ShortFilter>,
+        filter: Box<Filter>,
         #[command(flatten)]
         paging: Paging,
     },
@@ -95,6 +97,9 @@ struct ListArgs {
     /// In this state, or in one of these
     #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(State::ALL.map(State::name)))]
     state: Vec<String>,
+    /// With this status, or one of these
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]
+    status: Vec<String>,
     #[command(flatten)]
     filter: Filter,
     #[command(flatten)]
@@ -106,7 +111,7 @@ struct ListArgs {
 #[command(after_help = RETRY_QUEUE_EXAMPLES)]
 pub(crate) struct RetryQueueArgs {
     #[command(flatten)]
-    tenant: TenantFilter,
+    filter: RetryFilter,
     #[command(flatten)]
     paging: Paging,
 }
@@ -154,13 +159,14 @@ pub(crate) async fn run(args: NotificationsArgs, reach: &ServerArgs) -> anyhow::
 
 pub(crate) async fn retry_queue(args: RetryQueueArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let mut query = Query::default();
-    args.tenant.add_to(&mut query);
+    args.filter.add_to(&mut query);
     listing::print(&reach.open()?, "/v1/retry-queue", &query, &args.paging, &COLUMNS).await
 }
 
 fn query(args: &ListArgs) -> Query {
     let mut query = Query::default();
-    query.set("state", (!args.state.is_empty()).then(|| args.state.join(",")));
+    query.set_several("state", &args.state);
+    query.set_several("status", &args.status);
     args.filter.add_to(&mut query);
     query
 }

@@ -1,9 +1,8 @@
 //! `/v1/dead-letters`.
 
 use http::StatusCode;
-use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::filter::List;
 use posthaste_core::id::DeadLetterId;
-use posthaste_engine::store::DeadLetterFilter;
 use serde_json::json;
 
 use super::act::wanted;
@@ -15,34 +14,11 @@ use super::{Api, Ask, json, shown, view};
 pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
     let mut query = Query::of(ask)?;
     let paging: Paging<DeadLetterId> = Paging::take(api, ask, &mut query)?;
-    let (since, until) = query.stretch()?;
-    let status = query.name("status", status, "pending, requeued, cancelled, all")?;
-    let filter = DeadLetterFilter {
-        tenant: query.tenant(ask)?,
-        status: status.unwrap_or(Some(DeadLetterStatus::Pending)),
-        channel: query.channel()?,
-        template: query.text("template"),
-        destination: query.text("destination"),
-        failure_type: query.failure_type()?,
-        since,
-        until,
-        text: query.text("q"),
-    };
+    let filter = query.filter(List::DeadLetters, ask, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
     let page = api.read(ask, |store| async move { store.dead_letters(filter, from, limit).await }).await?;
     Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::dead_letter(&row))))
-}
-
-/// The outer option is whether the name is known, the inner one whether a status is asked for.
-fn status(name: &str) -> Option<Option<DeadLetterStatus>> {
-    match name {
-        "pending" => Some(Some(DeadLetterStatus::Pending)),
-        "requeued" => Some(Some(DeadLetterStatus::Requeued)),
-        "cancelled" => Some(Some(DeadLetterStatus::Cancelled)),
-        "all" => Some(None),
-        _ => None,
-    }
 }
 
 /// `GET /v1/dead-letters/{id}`

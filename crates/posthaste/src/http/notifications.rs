@@ -5,12 +5,13 @@ use bytes::Bytes;
 use http::header::HeaderValue;
 use http::{Response, StatusCode};
 use http_body_util::Full;
+use posthaste_core::filter::List;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State;
 use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
-use posthaste_engine::store::{Accepted, DueCursor, Filter, Idempotency};
+use posthaste_engine::store::{Accepted, DueCursor, Idempotency};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -172,18 +173,7 @@ fn hash_of(path: &str, text: &[u8]) -> [u8; 32] {
 pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
     let mut query = Query::of(ask)?;
     let paging: Paging<NotificationId> = Paging::take(api, ask, &mut query)?;
-    let (since, until) = query.stretch()?;
-    let filter = Filter {
-        tenant: query.tenant(ask)?,
-        states: query.states()?,
-        channel: query.channel()?,
-        template: query.text("template"),
-        destination: query.text("destination"),
-        failure_type: query.failure_type()?,
-        since,
-        until,
-        text: query.text("q"),
-    };
+    let filter = query.filter(List::Notifications, ask, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
     let page = api.read(ask, |store| async move { store.page(filter, from, limit).await }).await?;
@@ -194,15 +184,7 @@ pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
 pub(super) async fn list_failed(api: &Api, ask: &Ask) -> Result {
     let mut query = Query::of(ask)?;
     let paging: Paging<NotificationId> = Paging::take(api, ask, &mut query)?;
-    let (since, until) = query.stretch()?;
-    let filter = Filter {
-        tenant: query.tenant(ask)?,
-        states: vec![State::DeadLetter, State::Failed],
-        channel: query.channel()?,
-        since,
-        until,
-        ..Filter::default()
-    };
+    let filter = query.filter(List::Failed, ask, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
     let page = api.read(ask, |store| async move { store.page(filter, from, limit).await }).await?;
@@ -213,10 +195,10 @@ pub(super) async fn list_failed(api: &Api, ask: &Ask) -> Result {
 pub(super) async fn retry_queue(api: &Api, ask: &Ask) -> Result {
     let mut query = Query::of(ask)?;
     let paging: Paging<DueCursor> = Paging::take(api, ask, &mut query)?;
-    let tenant = query.tenant(ask)?;
+    let filter = query.filter(List::RetryQueue, ask, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
-    let page = api.read(ask, |store| async move { store.retry_queue(tenant, from, limit).await }).await?;
+    let page = api.read(ask, |store| async move { store.retry_queue(filter, from, limit).await }).await?;
     Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::notification(api, &row))))
 }
 

@@ -1,13 +1,10 @@
 //! The query of a list: every parameter is known, or the request is refused.
 
 use std::borrow::Cow;
-use std::fmt::Display;
-use std::str::FromStr;
 
 use posthaste_core::channel::Channel;
-use posthaste_core::failure::FailureType;
+use posthaste_core::filter::{Filter, List};
 use posthaste_core::notification::Tenant;
-use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::Page;
 use serde_json::{Value, json};
@@ -70,66 +67,28 @@ impl<'a> Query<'a> {
         pair.1.take()
     }
 
-    /// Takes a text.
-    pub(super) fn text(&mut self, name: &'static str) -> Option<String> {
-        self.take(name).map(Cow::into_owned)
-    }
-
-    /// Takes what can be read from a text.
-    pub(super) fn read<T: FromStr<Err: Display>>(&mut self, name: &'static str) -> Result<Option<T>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        value.parse().map(Some).map_err(|error: T::Err| Problem::parameter(name, format!("{name}: {error}")))
-    }
-
-    /// Takes a name that stands for something.
-    pub(super) fn name<T>(
-        &mut self,
-        name: &'static str,
-        find: impl Fn(&str) -> Option<T>,
-        all: &str,
-    ) -> Result<Option<T>> {
-        let Some(value) = self.take(name) else { return Ok(None) };
-        let bad =
-            || Problem::parameter(name, format!("{name} must be one of {all}, not `{}`", short(&value)));
-        find(&value).map(Some).ok_or_else(bad)
-    }
-
-    /// Takes states: one, or several with commas.
-    pub(super) fn states(&mut self) -> Result<Vec<State>> {
-        let Some(value) = self.take("state") else { return Ok(vec![]) };
-        let find = |name: &str| State::ALL.into_iter().find(|state| state.name() == name);
-        let bad = |name: &str| {
-            let all = State::ALL.map(State::name).join(", ");
-            Problem::parameter("state", format!("state must be one of {all}, not `{}`", short(name)))
-        };
-        value.split(',').map(|name| find(name.trim()).ok_or_else(|| bad(name))).collect()
-    }
-
     /// Takes a channel.
     pub(super) fn channel(&mut self) -> Result<Option<Channel>> {
-        self.read("channel")
+        let Some(value) = self.take("channel") else { return Ok(None) };
+        let channel = value.parse();
+        channel.map(Some).map_err(|bad| Problem::parameter("channel", format!("channel: {bad}")))
     }
 
-    /// Takes a failure type.
-    pub(super) fn failure_type(&mut self) -> Result<Option<FailureType>> {
-        let all = FailureType::ALL.map(FailureType::name).join(", ");
-        self.name("failureType", FailureType::from_name, &all)
+    /// Takes the filter of a list. A key of one tenant sees its own rows only.
+    pub(super) fn filter(&mut self, list: List, ask: &Ask, now: Timestamp) -> Result<Filter> {
+        let taken: Vec<_> = list.parameters().iter().map(|name| (*name, self.take(name))).collect();
+        let given = taken.iter().filter_map(|(name, value)| value.as_deref().map(|value| (*name, value)));
+        let filter = Filter::parse(list, given, now)
+            .map_err(|bad| Problem::parameter(bad.parameter, bad.to_string()))?;
+        Ok(Filter { tenant: seen_tenant(ask, filter.tenant)?, ..filter })
     }
 
-    /// Takes `since` and `until`.
-    pub(super) fn stretch(&mut self) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
-        Ok((self.read("since")?, self.read("until")?))
-    }
-
-    /// Whose rows are shown: the caller's own, or for an admin those that it names.
+    /// Takes the tenant whose rows are shown.
     pub(super) fn tenant(&mut self, ask: &Ask) -> Result<Option<Tenant>> {
-        let named: Option<Tenant> = self.read("tenant")?;
-        match (&ask.caller.tenant, named) {
-            (None, named) => Ok(named),
-            (Some(own), None) => Ok(Some(own.clone())),
-            (Some(own), Some(named)) if *own == named => Ok(Some(named)),
-            (Some(_), Some(_)) => Err(Problem::new(Kind::Forbidden, "this key sees only its own tenant")),
-        }
+        let Some(value) = self.take("tenant") else { return seen_tenant(ask, None) };
+        let named: Tenant =
+            value.parse().map_err(|bad| Problem::parameter("tenant", format!("tenant: {bad}")))?;
+        seen_tenant(ask, Some(named))
     }
 
     /// Refuses what was not taken.
@@ -141,6 +100,16 @@ impl<'a> Query<'a> {
             known => format!("`{}` is unknown; the parameters are {}", short(name), known.join(", ")),
         };
         Err(Problem::parameter(&short(name), detail))
+    }
+}
+
+/// Whose rows are shown: the caller's own, or for an admin those that it names.
+fn seen_tenant(ask: &Ask, named: Option<Tenant>) -> Result<Option<Tenant>> {
+    match (&ask.caller.tenant, named) {
+        (None, named) => Ok(named),
+        (Some(own), None) => Ok(Some(own.clone())),
+        (Some(own), Some(named)) if *own == named => Ok(Some(named)),
+        (Some(_), Some(_)) => Err(Problem::new(Kind::Forbidden, "this key sees only its own tenant")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Everything that a store shows.
 
-use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
+use posthaste_core::filter::{Filter, LetterStatus};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::record::RecordKind;
 use posthaste_core::state::State;
@@ -9,9 +9,7 @@ use posthaste_core::time::Timestamp;
 
 use super::generator::{TENANTS, tenant};
 use crate::store::slice::{Answer, Call};
-use crate::store::{
-    DeadLetterFilter, DueCursor, Filter, Result, Store, acts, nodes, queue, reads, records, settings, waking,
-};
+use crate::store::{DueCursor, Result, Store, acts, nodes, queue, reads, records, settings, waking};
 
 /// What a store showed, part by part.
 pub(super) struct Dump {
@@ -53,7 +51,7 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
     for node in store.nodes(now).await? {
         all.push(queue::Call::Held { node: node.id, after: None, limit }.into());
     }
-    let letters = store.dead_letters(DeadLetterFilter::default(), None, limit).await?;
+    let letters = store.dead_letters(Filter::default(), None, limit).await?;
     let letters: Vec<DeadLetterId> = letters.rows.iter().map(|dead| dead.id).collect();
     all.extend(letters.iter().map(|id| acts::Call::NotificationOf { dead_letter: *id }.into()));
     all.extend(lists(now).into_iter().map(Call::from));
@@ -71,21 +69,23 @@ fn lists(now: Timestamp) -> Vec<reads::Call> {
     let mut all = vec![];
     for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
         all.push(reads::Call::Stats { tenant: tenant.clone(), now });
-        all.push(reads::Call::RetryQueue { tenant: tenant.clone(), after: None, limit });
+        let filter = Filter { tenant: tenant.clone(), ..Filter::default() };
+        all.push(reads::Call::RetryQueue { filter: filter.clone(), after: None, limit });
+        all.push(reads::Call::Page { filter: filter.clone(), before: None, limit });
+        all.push(reads::Call::DeadLetters { filter, before: None, limit });
         all.push(reads::Call::Audit { tenant, before: None, limit });
     }
     for state in State::ALL {
         let filter = Filter { states: vec![state], ..Filter::default() };
         all.push(reads::Call::Page { filter, before: None, limit });
     }
-    for failure_type in FailureType::ALL.map(Some) {
-        let filter = Filter { failure_type, ..Filter::default() };
-        all.push(reads::Call::Page { filter, before: None, limit });
-        let filter = DeadLetterFilter { failure_type, ..DeadLetterFilter::default() };
+    for failure_type in FailureType::ALL {
+        let filter = Filter { failure_types: vec![failure_type], ..Filter::default() };
+        all.push(reads::Call::Page { filter: filter.clone(), before: None, limit });
         all.push(reads::Call::DeadLetters { filter, before: None, limit });
     }
-    for status in [DeadLetterStatus::Pending, DeadLetterStatus::Requeued, DeadLetterStatus::Cancelled] {
-        let filter = DeadLetterFilter { status: Some(status), ..DeadLetterFilter::default() };
+    for status in LetterStatus::ALL {
+        let filter = Filter { statuses: vec![status], ..Filter::default() };
         all.push(reads::Call::DeadLetters { filter, before: None, limit });
     }
     all

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::channel::Channel;
+use posthaste_core::filter::Filter;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
 use crate::conformance::scene::{Scene, at, audit, burial, tenant};
 use crate::conformance::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, ChannelStats, Filter, Stats, Store, View};
+use crate::store::{Act, ChannelStats, Stats, Store, View};
 
 pub(super) const PROMISES: &[Promise] = list![
     an_empty_store_counts_nothing,

@@ -4,8 +4,8 @@ use std::fmt::Debug;
 
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel;
-use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
+use posthaste_core::filter::{Filter, LetterStatus};
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
@@ -15,8 +15,7 @@ use posthaste_core::time::Timestamp;
 use crate::conformance::scene::{Scene, at, audit, burial, failed_attempt, good_attempt, retry_at, tenant};
 use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{
-    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterFilter, DeadLetterView, DueCursor, Ending, Filter,
-    Next, Page, Request, View,
+    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterView, DueCursor, Ending, Next, Page, Request, View,
 };
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -76,16 +75,16 @@ async fn a_filter_shows_what_fits_it(mut scene: Scene) -> Kept {
         (Filter { tenant: Some(tenant("acme")), ..any() }, vec![&push, &plain]),
         (Filter { tenant: Some(tenant("other")), ..any() }, vec![&full]),
         (Filter { tenant: Some(tenant("nobody")), ..any() }, vec![]),
-        (Filter { channel: Some(Channel::Webhook), ..any() }, vec![&plain]),
-        (Filter { template: Some("welcome".to_owned()), ..any() }, vec![&full]),
-        (Filter { template: Some("wel".to_owned()), ..any() }, vec![]),
-        (Filter { destination: Some(push.destination.to_string()), ..any() }, vec![&push]),
+        (Filter { channels: vec![Channel::Webhook], ..any() }, vec![&plain]),
+        (Filter { templates: vec!["welcome".to_owned()], ..any() }, vec![&full]),
+        (Filter { templates: vec!["wel".to_owned()], ..any() }, vec![]),
+        (Filter { destinations: vec![push.destination.to_string()], ..any() }, vec![&push]),
         (Filter { since: Some(full_at), ..any() }, vec![&push, &full]),
         (Filter { since: Some(tick_later), ..any() }, vec![&push]),
         (Filter { until: Some(full_at), ..any() }, vec![&plain]),
         (Filter { until: Some(tick_later), ..any() }, vec![&full, &plain]),
         (Filter { since: Some(full_at), until: Some(tick_later), ..any() }, vec![&full]),
-        (Filter { channel: Some(Channel::Push), template: Some("welcome".to_owned()), ..any() }, vec![]),
+        (Filter { channels: vec![Channel::Push], templates: vec!["welcome".to_owned()], ..any() }, vec![]),
     ];
     for (filter, wanted) in table {
         let what = format!("{filter:?}");
@@ -93,10 +92,10 @@ async fn a_filter_shows_what_fits_it(mut scene: Scene) -> Kept {
         let page = scene.store.page(filter, None, 9).await?;
         page_is(&what, page, |row| row.notification.id, &wanted, None)?;
     }
-    // A page that is full has a next one where a row is left, whether or not that row fits.
+    // A page that is full has a next one only where a row is left that fits.
     let theirs = Filter { tenant: Some(tenant("other")), ..any() };
     let page = scene.store.page(theirs, None, 1).await?;
-    page_is("a full page", page, |row| row.notification.id, &[full.id], Some(full.id))
+    page_is("a full page", page, |row| row.notification.id, &[full.id], None)
 }
 
 async fn a_filter_finds_every_state(mut scene: Scene) -> Kept {
@@ -145,7 +144,7 @@ async fn a_filter_finds_how_the_last_attempt_failed(mut scene: Scene) -> Kept {
     scene.does(&again, Act::Requeue, None, at(70)).await?;
     let store = scene.store.clone();
     let list = async |failure_type| {
-        let filter = Filter { failure_type: Some(failure_type), ..Filter::default() };
+        let filter = Filter { failure_types: vec![failure_type], ..Filter::default() };
         store.page(filter, None, 99).await
     };
     let is = |what, page, rows: &[NotificationId]| {
@@ -241,7 +240,8 @@ async fn the_retry_queue_shows_the_soonest_first(mut scene: Scene) -> Kept {
     scene.in_state(State::DeadLetter).await?;
     rows.sort();
     let queue = async |whose: Option<&str>, after, limit| {
-        scene.store.retry_queue(whose.map(tenant), after, limit).await
+        let filter = Filter { tenant: whose.map(tenant), ..Filter::default() };
+        scene.store.retry_queue(filter, after, limit).await
     };
     let ids: Vec<NotificationId> = rows.iter().map(|place| place.id).collect();
     let is = |what, page, rows, next| page_is(what, page, |row: &View| row.notification.id, rows, next);
@@ -267,20 +267,20 @@ async fn dead_letters_are_listed_newest_first_and_by_filter(mut scene: Scene) ->
     }
     scene.does(&drafts[0], Act::Requeue, None, at(20)).await?;
     scene.does(&drafts[1], Act::Discard, None, at(20)).await?;
-    let any = DeadLetterFilter::default;
+    let any = Filter::default;
     let newest: Vec<_> = names.iter().rev().copied().collect();
     let list = async |filter, before, limit| scene.store.dead_letters(filter, before, limit).await;
     let is = |what, page, rows, next| page_is(what, page, |row: &DeadLetterView| row.id, rows, next);
     is("all", list(any(), None, 9).await?, &newest, None)?;
     is("the first page", list(any(), None, 2).await?, &newest[..2], Some(newest[1]))?;
     is("the last page", list(any(), Some(newest[1]), 2).await?, &newest[2..], None)?;
-    let of = |status| DeadLetterFilter { status: Some(status), ..any() };
-    is("pending", list(of(DeadLetterStatus::Pending), None, 9).await?, &newest[..2], None)?;
-    is("requeued", list(of(DeadLetterStatus::Requeued), None, 9).await?, &names[..1], None)?;
-    is("cancelled", list(of(DeadLetterStatus::Cancelled), None, 9).await?, &names[1..2], None)?;
-    let theirs = DeadLetterFilter { tenant: Some(tenant("other")), ..any() };
+    let of = |status| Filter { statuses: vec![status], ..any() };
+    is("pending", list(of(LetterStatus::Pending), None, 9).await?, &newest[..2], None)?;
+    is("requeued", list(of(LetterStatus::Requeued), None, 9).await?, &names[..1], None)?;
+    is("discarded", list(of(LetterStatus::Discarded), None, 9).await?, &names[1..2], None)?;
+    let theirs = Filter { tenant: Some(tenant("other")), ..any() };
     is("of a tenant", list(theirs, None, 9).await?, &names[2..3], None)?;
-    let mail = DeadLetterFilter { channel: Some(Channel::Email), ..any() };
+    let mail = Filter { channels: vec![Channel::Email], ..any() };
     is("of a channel", list(mail, None, 9).await?, &names[2..3], None)?;
     let row = list(any(), None, 1).await?.rows.into_iter().next();
     same("what a row says", row, scene.store.dead_letter(newest[0]).await?)
@@ -300,30 +300,30 @@ async fn a_filter_of_dead_letters_shows_what_fits_it(mut scene: Scene) -> Kept {
     scene.fail(&full, lease, burial(second)).await?;
     scene.accept(&unsent, at(0), None).await?;
     scene.does(&unsent, buried_at(third), None, at(30)).await?;
-    let any = DeadLetterFilter::default;
+    let any = Filter::default;
     let a_tick_later = |time: Timestamp| Timestamp::from_micros(time.as_micros() + 1);
-    let failed = |failure_type| DeadLetterFilter { failure_type: Some(failure_type), ..any() };
-    let text = |text: &str| DeadLetterFilter { text: Some(text.to_owned()), ..any() };
+    let failed = |failure_type| Filter { failure_types: vec![failure_type], ..any() };
+    let text = |text: &str| Filter { text: Some(text.to_owned()), ..any() };
     let table = [
         (any(), vec![third, second, first]),
-        (DeadLetterFilter { template: Some("welcome".to_owned()), ..any() }, vec![second]),
-        (DeadLetterFilter { template: Some("wel".to_owned()), ..any() }, vec![]),
-        (DeadLetterFilter { destination: Some(plain.destination.to_string()), ..any() }, vec![first]),
-        (DeadLetterFilter { destination: Some("https://d".to_owned()), ..any() }, vec![]),
+        (Filter { templates: vec!["welcome".to_owned()], ..any() }, vec![second]),
+        (Filter { templates: vec!["wel".to_owned()], ..any() }, vec![]),
+        (Filter { destinations: vec![plain.destination.to_string()], ..any() }, vec![first]),
+        (Filter { destinations: vec!["https://d".to_owned()], ..any() }, vec![]),
         (failed(FailureType::Permanent), vec![first]),
         (failed(FailureType::Temporary), vec![second]),
         (failed(FailureType::Timeout), vec![]),
-        (DeadLetterFilter { since: Some(second.made_at()), ..any() }, vec![third, second]),
-        (DeadLetterFilter { since: Some(a_tick_later(second.made_at())), ..any() }, vec![third]),
-        (DeadLetterFilter { until: Some(first.made_at()), ..any() }, vec![]),
-        (DeadLetterFilter { until: Some(a_tick_later(second.made_at())), ..any() }, vec![second, first]),
-        (DeadLetterFilter { until: Some(third.made_at()), ..any() }, vec![second, first]),
+        (Filter { since: Some(second.made_at()), ..any() }, vec![third, second]),
+        (Filter { since: Some(a_tick_later(second.made_at())), ..any() }, vec![third]),
+        (Filter { until: Some(first.made_at()), ..any() }, vec![]),
+        (Filter { until: Some(a_tick_later(second.made_at())), ..any() }, vec![second, first]),
+        (Filter { until: Some(third.made_at()), ..any() }, vec![second, first]),
         (text("HäLLO"), vec![second]),
         (text("USER.created"), vec![second]),
         (text("C-1"), vec![second]),
         (text("/HOOK"), vec![third, second, first]),
         (text("welcome"), vec![]),
-        (DeadLetterFilter { since: Some(third.made_at()), ..text("user.created") }, vec![]),
+        (Filter { since: Some(third.made_at()), ..text("user.created") }, vec![]),
     ];
     for (filter, wanted) in table {
         let what = format!("{filter:?}");

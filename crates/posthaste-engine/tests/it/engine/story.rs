@@ -9,13 +9,14 @@ use posthaste_core::attempt::Outcome;
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
+use posthaste_core::filter::{Filter, LetterStatus};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::policy::Scope;
 use posthaste_core::reason::Reason;
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::state::State;
 use posthaste_engine::engine::Engine;
-use posthaste_engine::store::{DeadLetterFilter, Filter, Reads};
+use posthaste_engine::store::Reads;
 
 use crate::rig::{BEGIN, Rig, Script, ada, assert_at, http, ms, notification, pass, secs, send};
 
@@ -63,7 +64,7 @@ async fn words(rig: &Rig, engine: &Engine, id: NotificationId) -> String {
 
 /// The dead letters that nobody has acted on.
 async fn dead_letter_queue(rig: &Rig) -> Vec<DeadLetterId> {
-    let filter = DeadLetterFilter { status: Some(DeadLetterStatus::Pending), ..Default::default() };
+    let filter = Filter { statuses: vec![LetterStatus::Pending], ..Filter::default() };
     let page = rig.model.dead_letters(filter, None, 500).await.unwrap();
     page.rows.iter().map(|dead| dead.id).collect()
 }
@@ -200,7 +201,7 @@ async fn test_3_permanent_failure_does_not_retry() {
         assert_eq!((dead.reason, dead.text.as_str()), (Reason::PermanentFailure, reason));
         assert_eq!(dead.attempts.len(), 1);
         assert_eq!(dead_letter_queue(&rig).await, [dead.id]);
-        assert!(rig.model.retry_queue(None, None, 9).await.unwrap().rows.is_empty());
+        assert!(rig.model.retry_queue(Filter::default(), None, 9).await.unwrap().rows.is_empty());
         pass(60 * MINUTE).await;
         assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Failed(failure_type))]);
         assert_eq!(rig.arrivals(id).len(), 1);
@@ -241,7 +242,7 @@ async fn test_5_dead_letter_queue_discard() {
     assert_eq!(words(&rig, &engine, id).await, "Permanently Failed");
 
     assert!(dead_letter_queue(&rig).await.is_empty());
-    assert!(rig.model.retry_queue(None, None, 9).await.unwrap().rows.is_empty());
+    assert!(rig.model.retry_queue(Filter::default(), None, 9).await.unwrap().rows.is_empty());
     let live = State::ALL.into_iter().filter(|state| !state.is_end() || *state == State::DeadLetter);
     let active = Filter { states: live.collect(), ..Filter::default() };
     assert!(rig.model.page(active, None, 9).await.unwrap().rows.is_empty());

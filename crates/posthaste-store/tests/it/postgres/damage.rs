@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::filter::Filter;
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::lease::Fence;
 use posthaste_core::notification::{Body, Content};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{
-    Arrival, Claimed, DeadLetterFilter, Filter, Held, Nodes, Queue, Reads, Request, StoreError, Waking,
-};
+use posthaste_engine::store::{Arrival, Claimed, Held, Nodes, Queue, Reads, Request, StoreError, Waking};
 use posthaste_store::postgres::PostgresStore;
 
 use super::server::{Server, callers_time};
@@ -107,7 +106,7 @@ async fn what_a_broken_server_sends_can_be_kept() {
     let mut outcome = buried(&jobs[0], DeadLetterId::new(at(1), 7));
     outcome.attempt.as_mut().unwrap().error = Some("so\0what".to_owned());
     store.settle(vec![outcome], at(2)).await.unwrap();
-    let letters = store.dead_letters(DeadLetterFilter::default(), None, 5).await.unwrap();
+    let letters = store.dead_letters(Filter::default(), None, 5).await.unwrap();
     assert_eq!(letters.rows[0].attempts[0].error.as_deref(), Some("so\u{fffd}what"));
 }
 

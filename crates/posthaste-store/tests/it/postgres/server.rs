@@ -113,6 +113,7 @@ fn schema() -> String {
         ("0002_node_times", include_str!("../../../migrations/postgres/0002_node_times.sql")),
         ("0003_room_to_grow", include_str!("../../../migrations/postgres/0003_room_to_grow.sql")),
         ("0004_fill_tenants", include_str!("../../../migrations/postgres/0004_fill_tenants.sql")),
+        ("0005_lists", include_str!("../../../migrations/postgres/0005_lists.sql")),
     ];
     for (index, (name, step)) in steps.into_iter().enumerate() {
         let (version, quoted) = (index + 1, step.replace('\'', "''"));

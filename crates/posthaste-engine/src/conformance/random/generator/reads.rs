@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
-use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
+use posthaste_core::filter::{Filter, LetterStatus};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
+use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
 use super::{Generator, TENANTS, tenant};
 use crate::store::slice::Call;
-use crate::store::{DeadLetterFilter, DueCursor, Filter, acts, queue, reads, settings, waking};
+use crate::store::{DueCursor, acts, queue, reads, settings, waking};
 
 impl Generator {
     pub(super) fn read(&mut self) -> Call {
@@ -67,10 +68,10 @@ impl Generator {
                 let before = self.rng.bool().then(|| self.some_id());
                 reads::Call::Page { filter: self.filter(), before, limit }
             }
-            12 => reads::Call::RetryQueue { tenant: self.some_tenant(), after: self.some_place(), limit },
+            12 => reads::Call::RetryQueue { filter: self.filter(), after: self.some_place(), limit },
             13 => {
                 let before = self.rng.bool().then(|| self.some_grave_or_none());
-                reads::Call::DeadLetters { filter: self.dead_letter_filter(), before, limit }
+                reads::Call::DeadLetters { filter: self.filter(), before, limit }
             }
             14 => {
                 let before = self.rng.bool().then(|| self.rng.i64(0..200));
@@ -81,53 +82,47 @@ impl Generator {
         }
     }
 
+    /// A filter with up to three fields, each with up to three values.
     fn filter(&mut self) -> Filter {
-        let number = self.rng.usize(..=self.notifications.len());
         let mut filter = Filter { tenant: self.some_tenant(), ..Filter::default() };
-        match self.rng.u32(0..9) {
-            0 => {
-                let count = self.rng.usize(0..4);
-                filter.states = (0..count).map(|_| State::ALL[self.rng.usize(0..9)]).collect();
+        for _ in 0..self.rng.u32(0..4) {
+            match self.rng.u32(0..11) {
+                0 => filter.states = self.some_of(&State::ALL),
+                1 => filter.statuses = self.some_of(&LetterStatus::ALL),
+                2 => filter.channels = self.some_of(&[Channel::Webhook, Channel::Email]),
+                3 => filter.templates = self.some_templates(),
+                4 => filter.destinations = self.some_destinations(),
+                5 => filter.failure_types = self.some_of(&FailureType::ALL),
+                6 => filter.status_codes = self.some_of(&[200, 410, 429, 500, 503]),
+                7 => filter.reasons = self.some_of(&Reason::ALL),
+                8 => filter.since = Some(self.some_time()),
+                9 => filter.until = Some(self.some_time()),
+                _ => filter.text = Some(self.some_text()),
             }
-            1 => filter.channel = Some([Channel::Webhook, Channel::Email][self.rng.usize(0..2)]),
-            2 => filter.template = Some(format!("template {number}")),
-            3 => filter.destination = Some("https://example.org".to_owned()),
-            4 => filter.since = Some(self.some_time()),
-            5 => filter.until = Some(self.some_time()),
-            6 => filter.text = Some(self.some_text()),
-            7 => filter.failure_type = Some(self.some_failure()),
-            _ => {}
         }
         filter
     }
 
-    fn dead_letter_filter(&mut self) -> DeadLetterFilter {
-        let statuses = [DeadLetterStatus::Pending, DeadLetterStatus::Requeued, DeadLetterStatus::Cancelled];
-        let number = self.rng.usize(..=self.notifications.len());
-        let mut filter = DeadLetterFilter {
-            tenant: self.some_tenant(),
-            status: self.rng.bool().then(|| statuses[self.rng.usize(0..3)]),
-            ..DeadLetterFilter::default()
-        };
-        match self.rng.u32(0..8) {
-            0 => filter.channel = Some(Channel::Email),
-            1 => filter.template = Some(format!("template {number}")),
-            2 => filter.destination = Some("https://example.org".to_owned()),
-            3 => filter.since = Some(self.some_time()),
-            4 => filter.until = Some(self.some_time()),
-            5 => filter.text = Some(self.some_text()),
-            6 => filter.failure_type = Some(self.some_failure()),
-            _ => {}
+    fn some_of<T: Copy>(&mut self, all: &[T]) -> Vec<T> {
+        (0..self.rng.usize(1..4)).map(|_| all[self.rng.usize(..all.len())]).collect()
+    }
+
+    fn some_templates(&mut self) -> Vec<String> {
+        let known = self.notifications.len();
+        (0..self.rng.usize(1..4)).map(|_| format!("template {}", self.rng.usize(..=known))).collect()
+    }
+
+    /// One that nothing goes to, or those of notifications.
+    fn some_destinations(&mut self) -> Vec<String> {
+        let mut some = vec!["https://nowhere.example.org".to_owned()];
+        for _ in 0..self.rng.usize(0..3) {
+            some.extend(self.some_notification().map(|notification| notification.destination.to_string()));
         }
-        filter
+        some
     }
 
     fn some_text(&mut self) -> String {
         ["tO-1", "SUBJECT 2", "event", "correlation 3"][self.rng.usize(0..4)].to_owned()
-    }
-
-    fn some_failure(&mut self) -> FailureType {
-        FailureType::ALL[self.rng.usize(..FailureType::ALL.len())]
     }
 
     pub(super) fn some_tenant(&mut self) -> Option<Tenant> {

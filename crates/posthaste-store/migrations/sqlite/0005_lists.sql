@@ -1,0 +1,19 @@
+-- Indexes of the lists. Each is led by what a list is asked for, so that a list never walks the rows of others. To take the
+-- step back, drop them.
+--
+-- Nothing is written while the indexes of a large store are made.
+
+-- The flows to one destination. There is no index of notifications by flow here: it took a fifth of the rate of accepting with
+-- one flow and half of it with 1,000.
+create index if not exists flow_destination on flow (destination);
+-- What ended without being delivered; deliveries are in neither.
+create index if not exists ended_state on ended (state, id) where state <> 2;
+create index if not exists ended_tenant on ended (tenant, state, id) where state <> 2;
+-- Retries by id, and by flow and time; first attempts are in neither.
+create index if not exists queue_retry_id on queue (id) where lane = 1;
+create index if not exists queue_retry_flow on queue (flow, due, id) where lane = 1;
+create index if not exists dead_letter_status on dead_letter (status, id) where deleted_at is null;
+create index if not exists dead_letter_tenant on dead_letter (tenant, status, id) where deleted_at is null;
+create index if not exists dead_letter_flow on dead_letter (flow, status, id) where deleted_at is null;
+create index if not exists dead_letter_deleted on dead_letter (id) where deleted_at is not null;
+create index if not exists audit_tenant on audit (tenant, number);

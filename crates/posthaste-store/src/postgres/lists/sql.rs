@@ -1,0 +1,384 @@
+//! The statements of the lists.
+//!
+//! A statement has two parts: `c`, the keys of the rows that are looked at, from ranges of indexes; and what is shown of those
+//! that the filter wants. Each answers `looked_at`, how many keys there were, and the last of them, with every row, or alone
+//! with one empty row.
+//!
+//! A range is bounded by pairs such as `(flow, id) < (.., ..)` and ordered by both, so that no index but its own gives the order:
+//! one that is led by the id alone would walk the rows of others.
+
+/// What a filter asks of the flow `f` and of the wide row `n`.
+macro_rules! wanted {
+    () => {
+        "($6::text is null or f.tenant = $6)
+         and ($7::smallint[] is null or f.channel = any($7))
+         and ($8::text[] is null or f.destination = any($8))
+         and ($9::text[] is null or n.template = any($9))
+         and ($10::text is null
+             or strpos(lower(n.recipient collate \"C\"), $10) > 0
+             or strpos(lower(n.subject collate \"C\"), $10) > 0
+             or strpos(lower(n.event_key collate \"C\"), $10) > 0
+             or strpos(lower(n.correlation_id collate \"C\"), $10) > 0)"
+    };
+}
+
+/// What a filter asks of a notification `n`, its flow `f`, its queue row `q` and its ended row `e`.
+macro_rules! wanted_notification {
+    () => {
+        concat!(
+            wanted!(),
+            "
+             and ($11::smallint[] is null or $11 @> array[
+                 case
+                     when q.id is null then e.state
+                     when q.lane = 0 then case when q.node is null then 0 else 1 end
+                     else case when q.node is null then 3 else 4 end
+                 end::smallint])
+             and ($12::text[] is null or e.reason = any($12))
+             and ($13::smallint[] is null and $14::integer[] is null or exists (
+                 select
+                 from (
+                     select e.failure, e.status_code
+                     where e.failure is not null
+                     union all
+                     -- What lives, and what an older version recorded, is known by its attempts alone.
+                     (select a.failure, a.status_code
+                     from attempt a
+                     where a.notification = n.id
+                     and e.failure is null
+                     and e.state is distinct from 2
+                     order by a.generation desc, a.number desc
+                     limit 1)) as last (failure, status_code)
+                 where last.failure is not null
+                 and ($13 is null or last.failure = any($13))
+                 and ($14 is null or last.status_code = any($14))))"
+        )
+    };
+}
+
+/// The notifications among `c`, each with where it stands.
+macro_rules! notifications {
+    ($keys:expr) => {
+        concat!(
+            "with c as materialized (",
+            $keys,
+            ")
+             select (select count(*) from c), (select id from c order by id limit 1), t.*
+             from (select) as always
+             left join (
+                 select n.id, ",
+            $crate::postgres::rows::wide_columns!(),
+            ", ",
+            $crate::postgres::reads::standing_columns!(),
+            "
+                 from c
+                 join notification n on n.id = any(array[c.id])
+                 join flow f on f.id = any(array[n.flow])
+                 left join queue q on q.id = any(array[n.id])
+                 left join ended e on e.id = any(array[n.id])
+                 where ",
+            wanted_notification!(),
+            "
+                 order by n.id desc
+                 limit $2) as t on true
+             order by t.id desc"
+        )
+    };
+}
+
+pub(super) const ALL: &str = notifications!(
+    "select id
+     from notification
+     where id < $1
+     and id >= $3
+     order by id desc
+     limit $4"
+);
+
+/// `$5` are the flows.
+pub(super) const FLOWS: &str = notifications!(
+    "select r.id
+     from unnest($5::bigint[]) as u (flow)
+     cross join lateral (
+         select id
+         from notification
+         where (flow, id) < (u.flow, $1)
+         and (flow, id) >= (u.flow, $3)
+         order by flow desc, id desc
+         limit $4) as r
+     order by r.id desc
+     limit $4"
+);
+
+/// `$5` are the numbers of the states.
+pub(super) const ENDS: &str = notifications!(
+    "select r.id
+     from unnest($5::bigint[]) as u (state)
+     cross join lateral (
+         select id
+         from ended
+         where state <> 2
+         and (state, id) < (u.state::smallint, $1)
+         and (state, id) >= (u.state::smallint, $3)
+         order by state desc, id desc
+         limit $4) as r
+     order by r.id desc
+     limit $4"
+);
+
+/// `$5` are the numbers of the states, `$6` is the tenant.
+pub(super) const ENDS_OF: &str = notifications!(
+    "select r.id
+     from unnest($5::bigint[]) as u (state)
+     cross join lateral (
+         select id
+         from ended
+         where state <> 2
+         and (tenant, state, id) < ($6, u.state::smallint, $1)
+         and (tenant, state, id) >= ($6, u.state::smallint, $3)
+         order by tenant desc, state desc, id desc
+         limit $4) as r
+     order by r.id desc
+     limit $4"
+);
+
+pub(super) const QUEUE: &str = notifications!(
+    "select id
+     from queue
+     where id < $1
+     and id >= $3
+     order by id desc
+     limit $4"
+);
+
+pub(super) const RETRIES: &str = notifications!(
+    "select id
+     from queue
+     where lane = 1
+     and id < $1
+     and id >= $3
+     order by id desc
+     limit $4"
+);
+
+pub(super) const HELD: &str = notifications!(
+    "select r.id
+     from node
+     cross join lateral (
+         select id
+         from queue
+         where node is not null
+         and (node, id) < (node.id, $1)
+         and (node, id) >= (node.id, $3)
+         order by node desc, id desc
+         limit $4) as r
+     order by r.id desc
+     limit $4"
+);
+
+/// The retries among `c`. `$1` is the time and `$15` the id behind which the list goes on.
+macro_rules! retries {
+    ($keys:expr) => {
+        concat!(
+            "with c as materialized (",
+            $keys,
+            ")
+             select (select count(*) from c), (select due from c order by due desc, id desc limit 1),
+                 (select id from c order by due desc, id desc limit 1), t.*
+             from (select) as always
+             left join (
+                 select c.due, n.id, ",
+            $crate::postgres::rows::wide_columns!(),
+            ", ",
+            $crate::postgres::reads::standing_columns!(),
+            "
+                 from c
+                 join notification n on n.id = any(array[c.id])
+                 join flow f on f.id = any(array[n.flow])
+                 left join queue q on q.id = any(array[n.id])
+                 left join ended e on false
+                 where n.id >= $3
+                 and n.id < $16
+                 and ",
+            wanted_notification!(),
+            "
+                 order by c.due, n.id
+                 limit $2) as t on true
+             order by 4, t.id"
+        )
+    };
+}
+
+pub(super) const RETRY_QUEUE: &str = retries!(
+    "select due, id
+     from queue
+     where lane = 1
+     and (due, id) > ($1, $15)
+     order by due, id
+     limit $4"
+);
+
+/// `$5` are the flows.
+pub(super) const RETRY_QUEUE_OF: &str = retries!(
+    "select r.due, r.id
+     from unnest($5::bigint[]) as u (flow)
+     cross join lateral (
+         select due, id
+         from queue
+         where lane = 1
+         and (flow, due, id) > (u.flow, $1, $15)
+         and flow <= u.flow
+         order by flow, due, id
+         limit $4) as r
+     order by r.due, r.id
+     limit $4"
+);
+
+/// The columns of a dead letter `n`, behind its id.
+macro_rules! letter_columns {
+    () => {
+        concat!(
+            "n.id, ",
+            $crate::postgres::rows::wide_columns!(),
+            ", n.notification, n.reason, n.text, n.attempts, n.replies, n.status, n.created_at, n.resolved_at,
+             n.resolved_by, n.failure, n.status_code, n.fingerprint, n.deleted_at"
+        )
+    };
+}
+
+/// The dead letters among `c`.
+macro_rules! letters {
+    ($keys:expr) => {
+        concat!(
+            "with c as materialized (",
+            $keys,
+            ")
+             select (select count(*) from c), (select id from c order by id limit 1), t.*
+             from (select) as always
+             left join (
+                 select ",
+            letter_columns!(),
+            "
+                 from c
+                 join dead_letter n on n.id = any(array[c.id])
+                 join flow f on f.id = any(array[n.flow])
+                 where ",
+            wanted!(),
+            "
+                 and ($11::text[] is null or n.reason = any($11))
+                 and ($12::smallint[] is null or n.failure = any($12))
+                 and ($13::integer[] is null or n.failure is not null and n.status_code = any($13))
+                 order by n.id desc
+                 limit $2) as t on true
+             order by t.id desc"
+        )
+    };
+}
+
+/// `$5` are the numbers of the statuses, `$15` whether deleted ones are wanted too.
+macro_rules! deleted {
+    () => {
+        "select id
+         from dead_letter
+         where $15
+         and deleted_at is not null
+         and id < $1
+         and id >= $3
+         order by id desc
+         limit $4"
+    };
+}
+
+pub(super) const LETTERS: &str = letters!(concat!(
+    "select r.id
+     from unnest($5::bigint[]) as u (status)
+     cross join lateral (
+         select id
+         from dead_letter
+         where deleted_at is null
+         and (status, id) < (u.status::smallint, $1)
+         and (status, id) >= (u.status::smallint, $3)
+         order by status desc, id desc
+         limit $4) as r
+     union all
+     (",
+    deleted!(),
+    ")
+     order by id desc
+     limit $4"
+));
+
+/// `$6` is the tenant.
+pub(super) const LETTERS_OF: &str = letters!(concat!(
+    "select r.id
+     from unnest($5::bigint[]) as u (status)
+     cross join lateral (
+         select id
+         from dead_letter
+         where deleted_at is null
+         and (tenant, status, id) < ($6, u.status::smallint, $1)
+         and (tenant, status, id) >= ($6, u.status::smallint, $3)
+         order by tenant desc, status desc, id desc
+         limit $4) as r
+     union all
+     (",
+    deleted!(),
+    ")
+     order by id desc
+     limit $4"
+));
+
+/// `$14` are the flows.
+pub(super) const LETTERS_OF_FLOWS: &str = letters!(concat!(
+    "select r.id
+     from unnest($5::bigint[]) as u (status)
+     cross join unnest($14::bigint[]) as v (flow)
+     cross join lateral (
+         select id
+         from dead_letter
+         where deleted_at is null
+         and (flow, status, id) < (v.flow, u.status::smallint, $1)
+         and (flow, status, id) >= (v.flow, u.status::smallint, $3)
+         order by flow desc, status desc, id desc
+         limit $4) as r
+     union all
+     (",
+    deleted!(),
+    ")
+     order by id desc
+     limit $4"
+));
+
+pub(super) const LETTER: &str = concat!("select ", letter_columns!(), " from dead_letter n where n.id = $1");
+
+/// The flows of the tenant `$1`.
+pub(super) const FLOWS_OF_TENANT: &str = "
+    select id, channel
+    from flow
+    where tenant = $1
+    order by channel, destination
+    limit $2";
+
+/// The flows to the destinations `$3`, of the tenant `$1` or of all.
+pub(super) const FLOWS_TO: &str = "
+    select id, channel
+    from flow
+    where destination = any($3)
+    and ($1::text is null or tenant = $1)
+    limit $2";
+
+pub(super) const AUDIT: &str = "
+    select number, tenant, actor, action, target, at, key_id, address, asked, count
+    from audit
+    where number < $1
+    order by number desc
+    limit $2";
+
+/// Of the tenant `$3`.
+pub(super) const AUDIT_OF: &str = "
+    select number, tenant, actor, action, target, at, key_id, address, asked, count
+    from audit
+    where (tenant, number) < ($3, $1)
+    and tenant >= $3
+    order by tenant desc, number desc
+    limit $2";

@@ -1,0 +1,300 @@
+//! The ranges of indexes that the lists walk, and how keys are fetched from them.
+//!
+//! `:before` and `:from` bound the ids, `:after` and `:due` are where the retry queue goes on. An index is named where
+//! the planner could take another one, which would walk the rows of others.
+
+use std::cmp::Reverse;
+
+use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::Tenant;
+use posthaste_core::state::State;
+use posthaste_engine::store::DueCursor;
+use rusqlite::types::Value;
+use rusqlite::{Connection, ToSql};
+
+use super::super::fault::Result;
+use super::super::rows::{dead_letter_id, notification_id, time};
+use crate::walk::{MOST_FLOWS, distinct};
+
+/// A range of an index: a statement, and the values that lead to the range.
+pub(super) struct Range {
+    sql: &'static str,
+    leads: Vec<(&'static str, Value)>,
+}
+
+/// A place in the retry queue, soonest first.
+pub(super) type Place = Reverse<DueCursor>;
+
+/// Every notification.
+pub(super) fn all() -> Vec<Range> {
+    let sql = "
+        select id
+        from notification
+        where id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    vec![Range { sql, leads: vec![] }]
+}
+
+/// What ended in these states, of one tenant or of all.
+pub(super) fn ends(states: &[State], tenant: Option<&Tenant>) -> Vec<Range> {
+    let of_all = "
+        select id
+        from ended indexed by ended_state
+        where state = :state
+        and state <> 2
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    let of_tenant = "
+        select id
+        from ended indexed by ended_tenant
+        where tenant = :tenant
+        and state = :state
+        and state <> 2
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    let codes = states.iter().map(|state| Value::Integer(state.code().into()));
+    with_tenant(codes.map(|code| (":state", code)), tenant, of_all, of_tenant)
+}
+
+pub(super) fn queue() -> Vec<Range> {
+    let sql = "
+        select id
+        from queue
+        where id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    vec![Range { sql, leads: vec![] }]
+}
+
+pub(super) fn retries() -> Vec<Range> {
+    let sql = "
+        select id
+        from queue indexed by queue_retry_id
+        where lane = 1
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    vec![Range { sql, leads: vec![] }]
+}
+
+/// What each node holds.
+pub(super) fn held(conn: &Connection) -> Result<Vec<Range>> {
+    let sql = "
+        select id
+        from queue indexed by queue_held
+        where node = :node
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    let mut select = conn.prepare_cached("select id from node")?;
+    let nodes = select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
+    Ok(nodes.into_iter().map(|node| Range { sql, leads: vec![(":node", Value::Integer(node))] }).collect())
+}
+
+/// Dead letters by how they stand, of one tenant or of all.
+pub(super) fn letters(statuses: &[LetterStatus], tenant: Option<&Tenant>) -> Vec<Range> {
+    let of_all = "
+        select id
+        from dead_letter indexed by dead_letter_status
+        where status = :status
+        and deleted_at is null
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    let of_tenant = "
+        select id
+        from dead_letter indexed by dead_letter_tenant
+        where tenant = :tenant
+        and status = :status
+        and deleted_at is null
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    let mut ranges = with_tenant(kept(statuses), tenant, of_all, of_tenant);
+    ranges.extend(deleted(statuses));
+    ranges
+}
+
+/// Dead letters of these flows by how they stand.
+pub(super) fn letters_of_flows(statuses: &[LetterStatus], flows: &[i64]) -> Vec<Range> {
+    let sql = "
+        select id
+        from dead_letter indexed by dead_letter_flow
+        where flow = :flow
+        and status = :status
+        and deleted_at is null
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    let range = |flow: i64, status| Range { sql, leads: vec![(":flow", Value::Integer(flow)), status] };
+    let of_flow = |flow: &i64| kept(statuses).map(|status| range(*flow, status)).collect::<Vec<_>>();
+    let mut ranges: Vec<Range> = flows.iter().flat_map(of_flow).collect();
+    ranges.extend(deleted(statuses));
+    ranges
+}
+
+fn kept(statuses: &[LetterStatus]) -> impl Iterator<Item = (&'static str, Value)> {
+    let codes = distinct(statuses.iter().filter_map(|status| status.kept()));
+    codes.into_iter().map(|status| (":status", Value::Integer(status.code().into())))
+}
+
+fn deleted(statuses: &[LetterStatus]) -> Option<Range> {
+    let sql = "
+        select id
+        from dead_letter indexed by dead_letter_deleted
+        where deleted_at is not null
+        and id < :before
+        and id >= :from
+        order by id desc
+        limit :limit";
+    statuses.contains(&LetterStatus::Deleted).then(|| Range { sql, leads: vec![] })
+}
+
+/// A range for each value.
+fn with_tenant(
+    leads: impl Iterator<Item = (&'static str, Value)>,
+    tenant: Option<&Tenant>,
+    of_all: &'static str,
+    of_tenant: &'static str,
+) -> Vec<Range> {
+    let range = |lead: (&'static str, Value)| match tenant {
+        None => Range { sql: of_all, leads: vec![lead] },
+        Some(tenant) => {
+            let whose = (":tenant", Value::Text(tenant.as_str().to_owned()));
+            Range { sql: of_tenant, leads: vec![whose, lead] }
+        }
+    };
+    leads.map(range).collect()
+}
+
+/// Every retry, soonest first.
+pub(super) fn retry_queue() -> Vec<Range> {
+    let sql = "
+        select due, id
+        from queue indexed by queue_retry
+        where lane = 1
+        and (due, id) > (:due, :after)
+        order by due, id
+        limit :limit";
+    vec![Range { sql, leads: vec![] }]
+}
+
+/// The retries of these flows, soonest first.
+pub(super) fn retry_queue_of(flows: &[i64]) -> Vec<Range> {
+    let sql = "
+        select due, id
+        from queue indexed by queue_retry_flow
+        where flow = :flow
+        and lane = 1
+        and (due, id) > (:due, :after)
+        order by due, id
+        limit :limit";
+    flows.iter().map(|flow| Range { sql, leads: vec![(":flow", Value::Integer(*flow))] }).collect()
+}
+
+/// The flows that the filter names by tenant or destination, up to one more than can be merged.
+pub(super) fn flows(conn: &Connection, filter: &Filter) -> Result<Vec<i64>> {
+    let of_tenant = "
+        select id, channel
+        from flow
+        where tenant = ?1
+        order by channel, destination
+        limit ?2";
+    let of_destination = "
+        select id, channel
+        from flow indexed by flow_destination
+        where destination = ?1
+        and (?3 is null or tenant = ?3)
+        limit ?2";
+    let tenant = filter.tenant.as_ref().map(Tenant::as_str);
+    let most = whole(MOST_FLOWS + 1);
+    let mut found: Vec<(i64, u8)> = vec![];
+    let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    if filter.destinations.is_empty() {
+        let mut select = conn.prepare_cached(of_tenant)?;
+        found.extend(select.query_map((tenant, most), pair)?.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    for destination in &filter.destinations {
+        let mut select = conn.prepare_cached(of_destination)?;
+        let rows = select.query_map((destination, most, tenant), pair)?;
+        found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    let wanted =
+        |code: u8| filter.channels.is_empty() || filter.channels.iter().any(|one| one.code() == code);
+    Ok(distinct(found.into_iter().filter(|(_, channel)| wanted(*channel)).map(|(flow, _)| flow)))
+}
+
+fn whole(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl Range {
+    /// So many notifications of the range, newest first.
+    pub(super) fn notifications(
+        &self,
+        conn: &Connection,
+        (from, before): ([u8; 16], [u8; 16]),
+        limit: usize,
+    ) -> Result<Vec<NotificationId>> {
+        let bound: [(&str, &dyn ToSql); 3] =
+            [(":from", &from), (":before", &before), (":limit", &whole(limit))];
+        self.fetch(conn, &bound, |row| notification_id(row, 0))
+    }
+
+    /// So many dead letters of the range, newest first.
+    pub(super) fn dead_letters(
+        &self,
+        conn: &Connection,
+        (from, before): ([u8; 16], [u8; 16]),
+        limit: usize,
+    ) -> Result<Vec<DeadLetterId>> {
+        let bound: [(&str, &dyn ToSql); 3] =
+            [(":from", &from), (":before", &before), (":limit", &whole(limit))];
+        self.fetch(conn, &bound, |row| dead_letter_id(row, 0))
+    }
+
+    /// So many retries of the range, soonest first.
+    pub(super) fn retries(
+        &self,
+        conn: &Connection,
+        after: Option<Place>,
+        limit: usize,
+    ) -> Result<Vec<Place>> {
+        let (due, id) =
+            after.map_or((i64::MIN, [0; 16]), |Reverse(at)| (at.due.as_micros(), at.id.to_bytes()));
+        let bound: [(&str, &dyn ToSql); 3] = [(":due", &due), (":after", &id), (":limit", &whole(limit))];
+        self.fetch(conn, &bound, |row| {
+            Ok(Reverse(DueCursor { due: time(row, 0)?, id: notification_id(row, 1)? }))
+        })
+    }
+
+    fn fetch<K>(
+        &self,
+        conn: &Connection,
+        bound: &[(&str, &dyn ToSql)],
+        key: impl Fn(&rusqlite::Row<'_>) -> Result<K>,
+    ) -> Result<Vec<K>> {
+        let mut select = conn.prepare_cached(self.sql)?;
+        let leads = self.leads.iter().map(|(name, value)| (*name, value as &dyn ToSql));
+        let bound: Vec<(&str, &dyn ToSql)> = leads.chain(bound.iter().copied()).collect();
+        let mut rows = select.query(bound.as_slice())?;
+        let mut keys = vec![];
+        while let Some(row) = rows.next()? {
+            keys.push(key(row)?);
+        }
+        Ok(keys)
+    }
+}

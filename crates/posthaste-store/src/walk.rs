@@ -1,0 +1,167 @@
+//! What a list walks for its rows, chosen by the fields of its filter that are set.
+//!
+//! A walk goes through ranges of indexes in the order of the list and passes over what the filter does not want. It looks at a
+//! bounded number of rows; where it stops, the next walk of the plan goes on. Each walk of a plan meets every row that
+//! the filter wants, so a walk that comes to its end has completed the list.
+
+use std::collections::BTreeSet;
+
+use posthaste_core::filter::Filter;
+use posthaste_core::state::State;
+
+/// The most rows that one walk looks at.
+pub(crate) const MOST_LOOKED_AT: usize = 5_000;
+
+/// The most bytes of content that one page reads; the row that goes beyond is its last.
+pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most flows that are merged at once.
+const FEW_FLOWS: usize = 500;
+
+/// The most flows that are merged at all.
+pub(crate) const MOST_FLOWS: usize = 10_000;
+
+/// What is walked for a list of notifications.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Walk {
+    /// Every notification.
+    All,
+    /// The notifications of the flows that the filter names, as `by_flows` says.
+    Flows,
+    /// What ended in these states, of the filter's tenant if it names one. None of them is a delivery.
+    Ends(Vec<State>),
+    /// What is in the queue.
+    Queue,
+    /// What is in the retry lane.
+    Retries,
+    /// What nodes hold.
+    Held,
+}
+
+/// What is walked for a list that names flows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByFlows {
+    /// The list's own order, over the rows of all flows.
+    Everything,
+    /// A merge over the flows.
+    Merge,
+}
+
+/// The walks for a list of notifications.
+pub(crate) fn of_notifications(filter: &Filter) -> Vec<Walk> {
+    let ends = |states: &[State]| distinct(states.iter().copied().filter(|state| is_failure(*state)));
+    let only =
+        |some: &[State]| !filter.states.is_empty() && filter.states.iter().all(|state| some.contains(state));
+    let narrow = if !filter.reasons.is_empty() {
+        // Only what ended without being delivered has a reason.
+        let wanted: &[State] = if filter.states.is_empty() { &State::ALL } else { &filter.states };
+        Some(Walk::Ends(ends(wanted)))
+    } else if !filter.states.is_empty() && filter.states.iter().all(|state| is_failure(*state)) {
+        Some(Walk::Ends(ends(&filter.states)))
+    } else if only(&[State::Processing, State::Retrying]) {
+        Some(Walk::Held)
+    } else if only(&[State::RetryScheduled, State::Retrying]) {
+        Some(Walk::Retries)
+    } else if only(&[State::Pending, State::Processing, State::RetryScheduled, State::Retrying]) {
+        Some(Walk::Queue)
+    } else {
+        None
+    };
+    let has_index = matches!(narrow, Some(Walk::Ends(_))) && filter.destinations.is_empty();
+    let flows = (names_flows(filter) && !has_index).then_some(Walk::Flows);
+    match (narrow, flows) {
+        (None, None) => vec![Walk::All],
+        (narrow, flows) => narrow.into_iter().chain(flows).collect(),
+    }
+}
+
+/// Each value once: a row is shown once, however often its state is named.
+pub(crate) fn distinct<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    values.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// Whether the filter names flows, by tenant or destination.
+pub(crate) fn names_flows(filter: &Filter) -> bool {
+    filter.tenant.is_some() || !filter.destinations.is_empty()
+}
+
+/// The walks for a list that names so many flows. Many flows are merged only if the rows that come first are those of others,
+/// because the merge begins with a look into each of them.
+pub(crate) fn by_flows(count: usize) -> &'static [ByFlows] {
+    if count <= FEW_FLOWS {
+        &[ByFlows::Merge]
+    } else if count <= MOST_FLOWS {
+        &[ByFlows::Everything, ByFlows::Merge]
+    } else {
+        &[ByFlows::Everything]
+    }
+}
+
+const fn is_failure(state: State) -> bool {
+    match state {
+        State::Failed | State::DeadLetter | State::Cancelled | State::Expired => true,
+        State::Pending | State::Processing | State::Succeeded | State::RetryScheduled | State::Retrying => {
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_core::reason::Reason;
+
+    use super::*;
+
+    #[test]
+    fn the_walk_follows_from_the_fields_that_are_set() {
+        use State::{DeadLetter, Failed, Pending, Processing, RetryScheduled, Retrying, Succeeded};
+        let any = Filter::default;
+        let of = |states: &[State]| Filter { states: states.to_vec(), ..any() };
+        let tenant = |filter| Filter { tenant: Some("acme".parse().unwrap()), ..filter };
+        let destination = |filter| Filter { destinations: vec!["https://a:443".to_owned()], ..filter };
+        let failed = || of(&[Failed, DeadLetter]);
+        let ends = || Walk::Ends(vec![Failed, DeadLetter]);
+        let table = [
+            (any(), vec![Walk::All]),
+            (Filter { text: Some("x".to_owned()), ..any() }, vec![Walk::All]),
+            (tenant(any()), vec![Walk::Flows]),
+            (destination(any()), vec![Walk::Flows]),
+            (of(&[Succeeded]), vec![Walk::All]),
+            (of(&[Succeeded, Failed]), vec![Walk::All]),
+            (tenant(of(&[Succeeded])), vec![Walk::Flows]),
+            (failed(), vec![ends()]),
+            (tenant(failed()), vec![ends()]),
+            (destination(failed()), vec![ends(), Walk::Flows]),
+            (of(&[Pending]), vec![Walk::Queue]),
+            (of(&[Pending, Retrying]), vec![Walk::Queue]),
+            (tenant(of(&[Pending])), vec![Walk::Queue, Walk::Flows]),
+            (of(&[RetryScheduled]), vec![Walk::Retries]),
+            (of(&[RetryScheduled, Retrying]), vec![Walk::Retries]),
+            (tenant(of(&[RetryScheduled])), vec![Walk::Retries, Walk::Flows]),
+            (of(&[Retrying]), vec![Walk::Held]),
+            (of(&[Processing]), vec![Walk::Held]),
+            (
+                Filter { reasons: vec![Reason::Discarded], ..of(&[Pending, Failed]) },
+                vec![Walk::Ends(vec![Failed])],
+            ),
+            (Filter { reasons: vec![Reason::Discarded], ..of(&[Pending]) }, vec![Walk::Ends(vec![])]),
+        ];
+        for (filter, walks) in table {
+            assert_eq!(of_notifications(&filter), walks, "{filter:?}");
+        }
+    }
+
+    #[test]
+    fn few_flows_are_merged_at_once_and_very_many_never() {
+        use ByFlows::{Everything, Merge};
+        for (count, walks) in [
+            (0, &[Merge][..]),
+            (500, &[Merge]),
+            (501, &[Everything, Merge]),
+            (10_000, &[Everything, Merge]),
+            (10_001, &[Everything]),
+        ] {
+            assert_eq!(by_flows(count), walks, "{count}");
+        }
+    }
+}
