@@ -7,6 +7,27 @@ use serde::{Deserialize, Serialize};
 use crate::failure::FailureType;
 use crate::time::Timestamp;
 
+/// Where a notification stands in its attempts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The generation, from 1.
+    pub generation: u32,
+    /// The running or next attempt; at the end the last one made, 0 if there was none.
+    pub attempt: u32,
+    /// The attempt number that the generation's budget is counted from: 0, or what a manual retry went on from.
+    pub base: u32,
+}
+
+impl Progress {
+    /// How a notification starts.
+    pub const START: Self = Self { generation: 1, attempt: 1, base: 0 };
+
+    /// Which attempt of its generation this is, from 1.
+    pub const fn attempt_in_generation(&self) -> u32 {
+        self.attempt.saturating_sub(self.base)
+    }
+}
+
 /// One delivery attempt of the persistent level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {

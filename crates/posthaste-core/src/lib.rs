@@ -3,6 +3,7 @@
 //! Invariant: no async, IO, clock, random numbers or logs. Time is an argument `now`, randomness an argument
 //! `draw` in `0.0..1.0`.
 
+pub mod act;
 pub mod attempt;
 pub mod channel;
 pub mod classify;

@@ -1,12 +1,12 @@
 //! What people and programs ask of a notification: look, decide by its state, change it if it is still so.
 
+use posthaste_core::act::{Refused, Standing, effect};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::fields::BadField;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
-use posthaste_core::policy::{PolicyLayer, Scope, Source, is_past};
-use posthaste_core::reason::Reason;
+use posthaste_core::policy::{PolicyLayer, Scope, Source};
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
@@ -101,43 +101,42 @@ impl Engine {
     /// Calls a notification off. What waits ends at once; what is in flight ends with its attempt, and a success still
     /// counts. Answers how it stood.
     pub async fn cancel(&self, id: NotificationId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act(id, actor, "cancelled", &|facts| match facts.seen.state {
-            State::Pending | State::RetryScheduled => Some(Act::Cancel),
+        self.act(id, actor, "cancelled", &|standing| match standing.state {
             State::Processing | State::Retrying => Some(Act::RequestCancel),
-            State::Succeeded | State::Failed | State::DeadLetter | State::Cancelled | State::Expired => None,
+            State::Pending
+            | State::RetryScheduled
+            | State::Succeeded
+            | State::Failed
+            | State::DeadLetter
+            | State::Cancelled
+            | State::Expired => Some(Act::Cancel),
         })
         .await
     }
 
     /// Makes a scheduled retry due at once.
     pub async fn retry_now(&self, id: NotificationId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act(id, actor, "retried now", &|facts| {
-            (facts.seen.state == State::RetryScheduled).then_some(Act::RetryNow)
-        })
-        .await
+        self.act(id, actor, "retried now", &|_| Some(Act::RetryNow)).await
     }
 
     /// Opens a new generation of a failed or dead notification; its attempts go on counting.
     pub async fn retry(&self, id: NotificationId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act(id, actor, "retried", &|facts| {
-            matches!(facts.seen.state, State::Failed | State::DeadLetter).then_some(Act::Retry)
-        })
-        .await
+        self.act(id, actor, "retried", &|_| Some(Act::Retry)).await
     }
 
     /// Opens a new generation of a dead letter's notification, attempts from 1.
     pub async fn requeue(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act_on_dead_letter(id, actor, "requeued", DeadLetterStatus::Pending, &Act::Requeue).await
+        self.act_on_dead_letter(id, actor, "requeued", &Act::Requeue).await
     }
 
     /// Gives a dead letter up for good.
     pub async fn discard(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act_on_dead_letter(id, actor, "discarded", DeadLetterStatus::Pending, &Act::Discard).await
+        self.act_on_dead_letter(id, actor, "discarded", &Act::Discard).await
     }
 
     /// Brings a discarded one back among the dead letters.
     pub async fn restore(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act_on_dead_letter(id, actor, "restored", DeadLetterStatus::Cancelled, &Act::Restore).await
+        self.act_on_dead_letter(id, actor, "restored", &Act::Restore).await
     }
 
     /// Replaces the policy of a scope, or removes it. It acts on the next decision, here at once and on other nodes
@@ -167,16 +166,13 @@ impl Engine {
         id: DeadLetterId,
         actor: &Actor,
         wanted: &'static str,
-        needed: DeadLetterStatus,
         act: &Act,
     ) -> Result<Facts, ActError> {
         let missing = || ActError::NotFound { what: "dead letter", id: id.to_string() };
         let notification = self.shared.store.notification_of(id).await?.ok_or_else(missing)?;
-        let fits = |facts: &Facts| {
-            let discarded = facts.reason == Some(Reason::Discarded);
-            let stands = facts.dead_letter == Some((id, needed));
-            (stands && (needed == DeadLetterStatus::Pending || discarded)).then(|| act.clone())
-        };
+        // The notification may have died again since: then another dead letter stands for it.
+        let is_current = |standing: &Standing| standing.letter().is_some_and(|(current, _)| current == id);
+        let fits = |standing: &Standing| is_current(standing).then(|| act.clone());
         match self.act(notification, actor, wanted, &fits).await {
             Err(ActError::NotFound { .. }) => Err(missing()),
             Err(ActError::Refused { .. }) => {
@@ -193,7 +189,7 @@ impl Engine {
         id: NotificationId,
         actor: &Actor,
         wanted: &'static str,
-        choose: &(dyn Fn(&Facts) -> Option<Act> + Sync),
+        choose: &(dyn Fn(&Standing) -> Option<Act> + Sync),
     ) -> Result<Facts, ActError> {
         for _ in 0..LOOKS {
             let facts = self.shared.store.facts(vec![id]).await?.pop();
@@ -201,23 +197,22 @@ impl Engine {
             let Some(facts) = facts.filter(visible) else {
                 return Err(ActError::NotFound { what: "notification", id: id.to_string() });
             };
-            let refused = || ActError::Refused { id, state: facts.seen.state, wanted };
-            let act = choose(&facts).ok_or_else(refused)?;
-            if let Some(event) = act.event() {
-                facts.seen.state.next(event).map_err(|_| refused())?;
-            }
-            if let (Act::Requeue | Act::Retry, Some(expires_at)) = (&act, facts.expires_at)
-                && is_past(Some(expires_at), self.now())
-            {
-                return Err(ActError::Expired { id, expires_at });
-            }
-            let change = Change { id, seen: facts.seen, act: act.clone() };
+            let state = facts.standing.state;
+            let refused = || ActError::Refused { id, state, wanted };
+            let act = choose(&facts.standing).ok_or_else(refused)?;
+            effect(&facts.standing, &act, self.now()).map_err(|why| match why {
+                Refused::State => refused(),
+                Refused::Expired(expires_at) => ActError::Expired { id, expires_at },
+            })?;
+            let change = Change { id, seen: facts.standing.seen(), act: act.clone() };
             let mut audit = self.audit(actor, act.word().unwrap_or(wanted), &id.to_string());
             audit.tenant = Some(facts.tenant.clone());
             let (shared, now, seen) = (self.shared.clone(), self.now(), facts.clone());
             let by = actor.clone();
             let change = async move {
-                let made = shared.store.transition(vec![change], Some(audit), now).await? == [true];
+                let made =
+                    shared.store.transition(vec![change], Some(by.name.clone()), Some(audit), now).await?
+                        == [true];
                 if made {
                     journal::acted(&seen, &act, &by);
                     after(&shared, &seen, &act);
@@ -258,7 +253,7 @@ fn after(shared: &Shared, facts: &Facts, act: &Act) {
     };
     let bucket = Bucket { lane, ..facts.bucket };
     shared.slots.ready([(&facts.tenant, bucket)]);
-    if let Some(expiry) = facts.expires_at {
+    if let Some(expiry) = facts.standing.expires_at {
         shared.expiry.set(expiry);
     }
 }

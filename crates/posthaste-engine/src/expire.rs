@@ -64,7 +64,7 @@ pub(crate) async fn end(
     state: State,
     now: Timestamp,
 ) -> Result<Vec<bool>> {
-    let made = match shared.store.transition(changes.clone(), None, now).await {
+    let made = match shared.store.transition(changes.clone(), None, None, now).await {
         Err(StoreError::Corrupt { .. }) => end_each(shared, changes, now).await?,
         made => made?,
     };
@@ -76,7 +76,7 @@ async fn end_each(shared: &Shared, changes: Vec<Change>, now: Timestamp) -> Resu
     let mut made = Vec::with_capacity(changes.len());
     for change in changes {
         let id = change.id;
-        match shared.store.transition(vec![change], None, now).await {
+        match shared.store.transition(vec![change], None, None, now).await {
             Ok(one) => made.push(one == [true]),
             Err(error @ StoreError::Corrupt { .. }) => {
                 tracing::error!(%id, %error, "a damaged notification cannot be ended");

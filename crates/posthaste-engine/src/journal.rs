@@ -70,7 +70,7 @@ fn buried(
 
 /// Somebody acted on a notification.
 pub(crate) fn acted(facts: &Facts, act: &Act, actor: &Actor) {
-    let (id, tenant, was, actor) = (facts.id, &facts.tenant, facts.seen.state.name(), &actor.name);
+    let (id, tenant, was, actor) = (facts.id, &facts.tenant, facts.standing.state.name(), &actor.name);
     tracing::info!(%id, %tenant, was, actor, act = act.word(), "acted on");
 }
 

@@ -7,12 +7,15 @@
 
 use async_trait::async_trait;
 
-pub use self::acts::{Act, Acts, Audit, AuditRow, Change, Facts, Seen};
+pub use posthaste_core::act::{Act, Ending, Seen};
+pub use posthaste_core::attempt::Progress;
+
+pub use self::acts::{Acts, Audit, AuditRow, Change, Facts};
 pub use self::durability::{Durability, DurabilityLevel};
 pub use self::nodes::{Alone, Joined, LEVEL, Listener, News, NodeView, Nodes, Pulse};
 pub use self::queue::{
-    Acceptance, Accepted, Arrival, Claimed, Ending, FirstAnswer, Held, Idempotency, Job, KnownFlow, Next,
-    Progress, Queue, Request, Settled, Settlement,
+    Acceptance, Accepted, Arrival, Claimed, FirstAnswer, Held, Idempotency, Job, KnownFlow, Next, Queue,
+    Request, Settled, Settlement,
 };
 pub use self::reads::{ChannelStats, DeadLetterView, End, History, HistoryEvent, Page, Reads, Stats, View};
 pub use self::records::Records;

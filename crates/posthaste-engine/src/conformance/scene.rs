@@ -315,9 +315,12 @@ impl Scene {
         audit: Option<Audit>,
         now: Timestamp,
     ) -> Result<bool, Broken> {
-        let seen = self.facts(notification.id).await?.seen;
+        let seen = self.facts(notification.id).await?.standing.seen();
         let change = Change { id: notification.id, seen, act };
-        let made = self.store.transition(vec![change], audit, now).await?;
+        let made = self
+            .store
+            .transition(vec![change], audit.as_ref().map(|audit| audit.actor.clone()), audit, now)
+            .await?;
         same("how many changes were answered", made.len(), 1)?;
         Ok(made[0])
     }

@@ -3,19 +3,17 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use posthaste_core::act::{Effect, Letter, Resolution, Standing, effect};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::reason::Reason;
-use posthaste_core::state::{Event, Lane, State};
+use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 
 use super::ModelStore;
 use super::planted::Planted;
-use super::tables::{Ended, Row, Tables};
-use crate::store::{
-    Act, Acts, Audit, AuditRow, Change, DeadLetterView, Ending, Facts, HistoryEvent, Progress, Result, Seen,
-};
+use super::tables::{Ended, Row, Tables, corrupt};
+use crate::store::{Act, Acts, Audit, AuditRow, Change, Facts, HistoryEvent, Progress, Result, Seen};
 
 #[async_trait]
 impl Acts for ModelStore {
@@ -31,41 +29,68 @@ impl Acts for ModelStore {
     async fn transition(
         &self,
         changes: Vec<Change>,
+        actor: Option<String>,
         audit: Option<Audit>,
         now: Timestamp,
     ) -> Result<Vec<bool>> {
-        self.lock().transition(changes, audit, now)
+        self.lock().transition(changes, actor.as_deref(), audit, now)
     }
 }
 
 impl Tables {
     fn facts_of(&self, id: NotificationId) -> Option<Facts> {
         let kept = self.notifications.get(&id)?;
-        let (row, ended) = (self.queue.get(&id), self.ended.get(&id));
-        let lane = row.map_or(Lane::Main, |row| row.lane);
+        let lane = self.queue.get(&id).map_or(Lane::Main, |row| row.lane);
         Some(Facts {
             id,
             tenant: kept.notification.tenant.clone(),
             bucket: Bucket { flow: kept.flow, lane, priority: kept.notification.priority },
-            seen: self.seen(id)?,
-            expires_at: kept.notification.expires_at,
-            cancel_requested: row.is_some_and(|row| row.cancel),
-            reason: ended.and_then(|ended| ended.reason),
-            dead_letter: ended.and_then(|ended| self.letter_of(ended)).map(|dead| (dead.id, dead.status)),
+            standing: self.standing(id)?,
+        })
+    }
+
+    fn standing(&self, id: NotificationId) -> Option<Standing> {
+        let expires_at = self.notifications.get(&id)?.notification.expires_at;
+        if let Some(row) = self.queue.get(&id) {
+            return Some(Standing {
+                state: row.state(),
+                progress: row.progress,
+                due: Some(row.due),
+                expires_at,
+                cancel_requested: row.cancel,
+                reason: None,
+                dead_letter: None,
+            });
+        }
+        let ended = self.ended.get(&id)?;
+        let letter = ended.dead_letter.and_then(|name| self.dead_letters.get(&name));
+        Some(Standing {
+            state: ended.state,
+            progress: ended.progress,
+            due: None,
+            expires_at,
+            cancel_requested: false,
+            reason: ended.reason,
+            dead_letter: letter.map(|dead| Letter {
+                id: dead.id,
+                status: dead.status,
+                reason: Some(dead.reason),
+                text: dead.text.clone(),
+            }),
         })
     }
 
     fn transition(
         &mut self,
         changes: Vec<Change>,
+        actor: Option<&str>,
         audit: Option<Audit>,
         now: Timestamp,
     ) -> Result<Vec<bool>> {
         let may_fail = self.any_taken(changes.iter().filter_map(buried_as));
         let asked = changes.len();
-        let actor = audit.as_ref().map(|audit| audit.actor.clone());
         let run = |tables: &mut Self| -> Result<Vec<bool>> {
-            let one = |change| tables.act(change, actor.as_deref(), now);
+            let one = |change| tables.act(change, actor, now);
             changes.into_iter().map(one).collect()
         };
         let made = if may_fail { self.whole_or_nothing(run) } else { run(self) }?;
@@ -76,115 +101,58 @@ impl Tables {
         Ok(made)
     }
 
-    /// Makes one change if the notification is still as it was seen and the act fits its state.
+    /// Makes one change if the notification is still as it was seen and the act fits.
     fn act(&mut self, change: Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
         let Change { id, seen, act } = change;
-        let blind = self.has(Planted::ActWithoutLooking) && self.seen(id).is_some();
-        if self.seen(id) != Some(seen) && !blind {
+        let Some(standing) = self.standing(id) else { return Ok(false) };
+        if standing.seen() != seen && !self.has(Planted::ActWithoutLooking) {
             return Ok(false);
         }
-        let word = act.word();
-        let made = match act {
-            Act::Cancel => self.end_waiting(id, Event::Cancel, Ending::Cancelled, now)?,
-            Act::Expire => self.end_waiting(id, Event::Expire, Ending::Expired, now)?,
-            Act::Bury { dead_letter, reason, text } => {
-                self.end_waiting(id, Event::Bury, Ending::Buried { dead_letter, reason, text }, now)?
-            }
-            Act::RequestCancel => self.request_cancel(id)?,
-            Act::RetryNow => self.retry_now(id, now)?,
-            Act::Requeue => self.requeue(id, actor, now)?,
-            Act::Retry => self.retry(id, actor, now)?,
-            Act::Discard => self.discard(id, actor, now)?,
-            Act::Restore => self.restore(id)?,
-        };
-        if let Some(word) = word.filter(|_| made) {
+        let Ok(effect) = effect(&standing, &act, now) else { return Ok(false) };
+        self.write_effect(id, &act, effect, actor, now)?;
+        if let Some(word) = act.word() {
             let Seen { generation, attempt, .. } = seen;
             let actor = actor.map(str::to_owned);
             let event = HistoryEvent { at: now, word: word.to_owned(), actor, generation, attempt };
             self.events.entry(id).or_default().push(event);
         }
-        Ok(made)
-    }
-
-    fn end_waiting(&mut self, id: NotificationId, event: Event, how: Ending, now: Timestamp) -> Result<bool> {
-        let Some(row) = self.queue.get(&id).filter(|row| row.lease.is_none()) else { return Ok(false) };
-        let progress = Progress { attempt: row.attempts_made(), ..row.progress };
-        self.end_as(id, event, how, progress, now)?;
         Ok(true)
     }
 
-    fn request_cancel(&mut self, id: NotificationId) -> Result<bool> {
-        let Some(row) = self.queue.get(&id).filter(|row| row.lease.is_some()) else { return Ok(false) };
-        self.keep_state(Row { cancel: true, ..row.clone() })?;
-        Ok(true)
-    }
-
-    fn retry_now(&mut self, id: NotificationId, now: Timestamp) -> Result<bool> {
-        let scheduled = self.queue.get(&id).filter(|row| row.state() == State::RetryScheduled);
-        let Some(row) = scheduled else { return Ok(false) };
-        self.keep_state(Row { due: row.due.min(now), ..row.clone() })?;
-        Ok(true)
-    }
-
-    fn requeue(&mut self, id: NotificationId, actor: Option<&str>, now: Timestamp) -> Result<bool> {
-        let Some(ended) = self.ended_in(id, &[State::DeadLetter]) else { return Ok(false) };
-        let progress = Progress { generation: ended.progress.generation + 1, attempt: 1, base: 0 };
-        let row = self.new_generation(id, progress, now);
-        self.reopen(Event::Requeue, row)?;
-        if !self.has(Planted::RequeueKeepsDeadLetterPending) {
-            self.resolve(&ended, DeadLetterStatus::Requeued, actor, now);
+    fn write_effect(
+        &mut self,
+        id: NotificationId,
+        act: &Act,
+        effect: Effect,
+        actor: Option<&str>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let arrow = || act.event().ok_or_else(|| corrupt(format!("{act:?} takes no arrow")));
+        let row = |tables: &Self| {
+            tables.queue.get(&id).cloned().ok_or_else(|| corrupt(format!("{id} is not in the queue")))
+        };
+        match effect {
+            Effect::End { ending, progress } => self.end_as(id, arrow()?, ending, progress, now),
+            Effect::MarkCancel => self.keep_state(Row { cancel: true, ..row(self)? }),
+            Effect::MakeDue(due) => self.keep_state(Row { due, ..row(self)? }),
+            Effect::Reopen { mut progress, letter } => {
+                if *act == Act::Retry && self.has(Planted::RetryNumbersFromOne) {
+                    progress = Progress { attempt: 1, base: 0, ..progress };
+                }
+                self.reopen(arrow()?, self.new_generation(id, progress, now))?;
+                if !self.has(Planted::RequeueKeepsDeadLetterPending) {
+                    self.resolve(letter, actor, now);
+                }
+                Ok(())
+            }
+            Effect::Amend { state, reason, text, letter } => {
+                let before = self.ended.get(&id).cloned();
+                let before = before.ok_or_else(|| corrupt(format!("{id} has not ended")))?;
+                self.amend(id, arrow()?, Ended { state, reason, text, ..before })?;
+                self.resolve(letter, actor, now);
+                Ok(())
+            }
         }
-        Ok(true)
-    }
-
-    fn retry(&mut self, id: NotificationId, actor: Option<&str>, now: Timestamp) -> Result<bool> {
-        let Some(ended) = self.ended_in(id, &[State::DeadLetter, State::Failed]) else { return Ok(false) };
-        let last = if self.has(Planted::RetryNumbersFromOne) { 0 } else { ended.progress.attempt };
-        let generation = ended.progress.generation + 1;
-        let row = self.new_generation(id, Progress { generation, attempt: last + 1, base: last }, now);
-        self.reopen(Event::Retry, row)?;
-        if self.letter_of(&ended).is_some_and(|dead| dead.status == DeadLetterStatus::Pending) {
-            self.resolve(&ended, DeadLetterStatus::Requeued, actor, now);
-        }
-        Ok(true)
-    }
-
-    fn discard(&mut self, id: NotificationId, actor: Option<&str>, now: Timestamp) -> Result<bool> {
-        let Some(ended) = self.ended_in(id, &[State::DeadLetter]) else { return Ok(false) };
-        let given_up = Ended {
-            state: State::Failed,
-            reason: Some(Reason::Discarded),
-            text: Some(Reason::Discarded.words().to_owned()),
-            ..ended.clone()
-        };
-        self.amend(id, Event::Discard, given_up)?;
-        self.resolve(&ended, DeadLetterStatus::Cancelled, actor, now);
-        Ok(true)
-    }
-
-    fn restore(&mut self, id: NotificationId) -> Result<bool> {
-        let failed = self.ended_in(id, &[State::Failed]);
-        let Some(ended) = failed.filter(|ended| ended.reason == Some(Reason::Discarded)) else {
-            return Ok(false);
-        };
-        let letter = ended.dead_letter.and_then(|name| self.dead_letters.get_mut(&name));
-        let Some(dead) = letter.filter(|dead| dead.status == DeadLetterStatus::Cancelled) else {
-            return Ok(false);
-        };
-        dead.status = DeadLetterStatus::Pending;
-        dead.resolved_at = None;
-        dead.resolved_by = None;
-        let (reason, text) = (Some(dead.reason), Some(dead.text.clone()));
-        self.amend(id, Event::Restore, Ended { state: State::DeadLetter, reason, text, ..ended })?;
-        Ok(true)
-    }
-
-    fn ended_in(&self, id: NotificationId, states: &[State]) -> Option<Ended> {
-        self.ended.get(&id).filter(|ended| states.contains(&ended.state)).cloned()
-    }
-
-    fn letter_of(&self, ended: &Ended) -> Option<&DeadLetterView> {
-        ended.dead_letter.and_then(|name| self.dead_letters.get(&name))
     }
 
     /// The first row of a new generation, due at once.
@@ -204,12 +172,13 @@ impl Tables {
         }
     }
 
-    fn resolve(&mut self, ended: &Ended, status: DeadLetterStatus, actor: Option<&str>, now: Timestamp) {
-        if let Some(dead) = ended.dead_letter.and_then(|name| self.dead_letters.get_mut(&name)) {
-            dead.status = status;
-            dead.resolved_at = Some(now);
-            dead.resolved_by = Some(actor.unwrap_or(Audit::ITSELF).to_owned());
-        }
+    fn resolve(&mut self, letter: Option<Resolution>, actor: Option<&str>, now: Timestamp) {
+        let Some(Resolution { id, status }) = letter else { return };
+        let Some(dead) = self.dead_letters.get_mut(&id) else { return };
+        let resolved = status != DeadLetterStatus::Pending;
+        dead.status = status;
+        dead.resolved_at = resolved.then_some(now);
+        dead.resolved_by = resolved.then(|| actor.unwrap_or(Audit::ITSELF).to_owned());
     }
 
     pub(super) fn write_audit(&mut self, audit: Audit, asked: usize, count: usize) {

@@ -1,11 +1,9 @@
 //! What people and programs do to a notification outside of its delivery.
 
-use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::act::{Act, Seen, Standing};
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
-use posthaste_core::reason::Reason;
-use posthaste_core::state::{Event, State};
 use posthaste_core::time::Timestamp;
 
 use super::slice::slice;
@@ -19,10 +17,11 @@ slice! {
         /// The notification of a dead letter.
         read NotificationOf: fn notification_of(dead_letter: DeadLetterId) -> Option<NotificationId>;
 
-        /// Makes each change whose notification is still as it was seen, and returns for each whether it was made. If any
-        /// was made and `audit` is given, its row is written with the numbers of changes asked for and made.
+        /// Makes each change whose notification is still as it was seen and which `effect` allows, and returns for each
+        /// whether it was made. `actor` is named in the history and by the dead letters that it resolves. If any was made and `audit` is given, its row is written with the numbers of changes asked for and made.
         write Transition: fn transition(
             changes: Vec<Change>,
+            actor: Option<String>,
             audit: Option<Audit>,
             now: Timestamp,
         ) -> Vec<bool>;
@@ -39,26 +38,7 @@ pub struct Facts {
     /// Where it waits, or waited.
     pub bucket: Bucket,
     /// How it stands.
-    pub seen: Seen,
-    /// When it expires.
-    pub expires_at: Option<Timestamp>,
-    /// Whether somebody asked to cancel it.
-    pub cancel_requested: bool,
-    /// Why it ended, if it ended without delivery.
-    pub reason: Option<Reason>,
-    /// The dead letter that it ended as, also where that was discarded since; none while it lives.
-    pub dead_letter: Option<(DeadLetterId, DeadLetterStatus)>,
-}
-
-/// How a notification stood when it was looked at: a change is made only while this is still so.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Seen {
-    /// Its state.
-    pub state: State,
-    /// Its generation.
-    pub generation: u32,
-    /// Its running or next attempt; at the end the last one made.
-    pub attempt: u32,
+    pub standing: Standing,
 }
 
 /// One change to one notification.
@@ -70,67 +50,6 @@ pub struct Change {
     pub seen: Seen,
     /// What to do.
     pub act: Act,
-}
-
-/// What can be done to a notification. Each leaves an event in its history, but for `Expire` and `Bury`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Act {
-    /// A waiting one ends as Cancelled.
-    Cancel,
-    /// A leased one is marked: a success still counts, a failure ends it as Cancelled. Its state stays.
-    RequestCancel,
-    /// A scheduled retry becomes due at once.
-    RetryNow,
-    /// A waiting one ends as Expired.
-    Expire,
-    /// A waiting one becomes a dead letter.
-    Bury {
-        /// The name of the dead letter.
-        dead_letter: DeadLetterId,
-        /// Why.
-        reason: Reason,
-        /// Why, in words.
-        text: String,
-    },
-    /// A dead letter's notification opens a new generation with attempts from 1; the dead letter is requeued.
-    Requeue,
-    /// A failed or dead one opens a new generation whose attempts go on counting; its pending dead letter, if there
-    /// is one, is requeued.
-    Retry,
-    /// A dead letter is given up: Failed, `DISCARDED`, its dead letter cancelled and resolved now. The time of its end
-    /// stays that of its death, for nothing was tried since.
-    Discard,
-    /// A discarded one comes back: DeadLetter with the reason and the time that it had, its dead letter pending.
-    Restore,
-}
-
-impl Act {
-    /// The arrow that the act takes; none where the state stays as it is.
-    pub const fn event(&self) -> Option<Event> {
-        match self {
-            Self::Cancel => Some(Event::Cancel),
-            Self::RequestCancel | Self::RetryNow => None,
-            Self::Expire => Some(Event::Expire),
-            Self::Bury { .. } => Some(Event::Bury),
-            Self::Requeue => Some(Event::Requeue),
-            Self::Retry => Some(Event::Retry),
-            Self::Discard => Some(Event::Discard),
-            Self::Restore => Some(Event::Restore),
-        }
-    }
-
-    /// The word in the history and in the audit; none for what the engine does by itself.
-    pub const fn word(&self) -> Option<&'static str> {
-        match self {
-            Self::Cancel | Self::RequestCancel => Some("cancel"),
-            Self::RetryNow => Some("retry-now"),
-            Self::Expire | Self::Bury { .. } => None,
-            Self::Requeue => Some("requeue"),
-            Self::Retry => Some("retry"),
-            Self::Discard => Some("discard"),
-            Self::Restore => Some("restore"),
-        }
-    }
 }
 
 /// Who does what: the audit row that is written in the transaction of the act.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::attempt::Attempt;
+use posthaste_core::act::Ending;
+use posthaste_core::attempt::{Attempt, Progress};
 use posthaste_core::flow::{Bucket, FlowId, FlowKey, Quota};
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
-use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, Leased, State};
 use posthaste_core::time::Timestamp;
 
@@ -148,27 +148,6 @@ pub struct Claimed {
     pub set_aside: Vec<NotificationId>,
 }
 
-/// Where a notification stands in its attempts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
-    /// The generation, from 1.
-    pub generation: u32,
-    /// The running or next attempt; at the end the last one made, 0 if there was none.
-    pub attempt: u32,
-    /// The attempt number that the generation's budget is counted from: 0, or what a manual retry went on from.
-    pub base: u32,
-}
-
-impl Progress {
-    /// How a notification starts.
-    pub const START: Self = Self { generation: 1, attempt: 1, base: 0 };
-
-    /// Which attempt of its generation this is, from 1.
-    pub const fn attempt_in_generation(&self) -> u32 {
-        self.attempt.saturating_sub(self.base)
-    }
-}
-
 /// A leased notification: what a node works on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job {
@@ -233,46 +212,6 @@ pub enum Next {
     },
     /// The end.
     End(Ending),
-}
-
-/// How a notification ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// Succeeded.
-    Delivered,
-    /// Cancelled.
-    Cancelled,
-    /// Expired.
-    Expired,
-    /// Failed, without a dead letter.
-    Failed {
-        /// Why.
-        reason: Reason,
-        /// Why, in words.
-        text: String,
-    },
-    /// DeadLetter: the row leaves the queue and the dead letter appears in the same transaction.
-    Buried {
-        /// The name of the new dead letter.
-        dead_letter: DeadLetterId,
-        /// Why.
-        reason: Reason,
-        /// Why, in words.
-        text: String,
-    },
-}
-
-impl Ending {
-    /// The state that it leads to.
-    pub const fn state(&self) -> State {
-        match self {
-            Self::Delivered => State::Succeeded,
-            Self::Cancelled => State::Cancelled,
-            Self::Expired => State::Expired,
-            Self::Failed { .. } => State::Failed,
-            Self::Buried { .. } => State::DeadLetter,
-        }
-    }
 }
 
 /// What became of a settlement.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::attempt::Attempt;
+use posthaste_core::attempt::{Attempt, Progress};
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
@@ -14,7 +14,6 @@ use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
 use super::acts::AuditRow;
-use super::queue::Progress;
 use super::slice::slice;
 use super::waking::DueCursor;
 

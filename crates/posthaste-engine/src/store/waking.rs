@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use posthaste_core::act::Seen;
 use posthaste_core::channel::Channel;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::time::Timestamp;
 
-use super::acts::Seen;
 use super::slice::slice;
 
 slice! {

@@ -6,22 +6,20 @@
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
 
-use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::act::{self, Effect, Letter, effect};
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::reason::Reason;
-use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, Act, Acts, Audit, Change, Facts, Progress, Seen};
+use posthaste_engine::store::{self, Acts, Audit, Change, Facts};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::changes::Changes;
-use super::ends::{Ended, Letter, ended_columns};
+use super::ends::Ended;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
 use super::reads::{Standing, standing_columns};
-use super::rows::{Columns, Keys, Queued, letter_uuid, queue_columns, uuid, whole};
+use super::rows::{Columns, Keys, letter_uuid, uuid, whole};
 use super::tx::{Mode, Step, Then, Tx, bind, step};
 use super::{PostgresStore, look, transact};
 
@@ -38,10 +36,12 @@ impl Acts for PostgresStore {
     async fn transition(
         &self,
         changes: Vec<Change>,
+        actor: Option<String>,
         audit: Option<Audit>,
         now: Timestamp,
     ) -> store::Result<Vec<bool>> {
-        Ok(transact!(self, tx => transition(&tx, &self.flows, &changes, audit.as_ref(), now))?)
+        let by = actor.as_deref();
+        Ok(transact!(self, tx => transition(&tx, &self.flows, &changes, by, audit.as_ref(), now))?)
     }
 }
 
@@ -50,7 +50,7 @@ async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<Fac
     let sql = concat!(
         "select n.id, n.flow, n.priority, n.expires, ",
         standing_columns!(),
-        ", d.status
+        ", d.status, d.reason, d.text
          from unnest($1::uuid[]) with ordinality as asked (id, place)
          join notification n on n.id = any(array[asked.id])
          left join queue q on q.id = any(array[n.id])
@@ -71,32 +71,17 @@ fn fact(row: &Row, keys: &Keys) -> Result<Facts> {
     let (priority, expires_at) = (columns.priority()?, columns.maybe_time()?);
     let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
     let tenant = key.tenant.clone();
-    let standing = Standing::read(id, &mut columns)?;
-    let status = columns.maybe_status()?;
-    let seen = standing.seen();
-    let bucket = |lane| Bucket { flow, lane, priority };
-    Ok(match standing {
-        Standing::Live(row) => Facts {
-            id,
-            tenant,
-            bucket: bucket(row.bucket.lane),
-            seen,
-            expires_at,
-            cancel_requested: row.cancel,
-            reason: None,
-            dead_letter: None,
-        },
-        Standing::Over(ended) => Facts {
-            id,
-            tenant,
-            bucket: bucket(Lane::Main),
-            seen,
-            expires_at,
-            cancel_requested: false,
-            reason: ended.reason,
-            dead_letter: ended.dead_letter.zip(status),
-        },
-    })
+    let place = Standing::read(id, &mut columns)?;
+    let letter = letter(place.dead_letter(), &mut columns)?;
+    let bucket = Bucket { flow, lane: place.lane(), priority };
+    Ok(Facts { id, tenant, bucket, standing: place.standing(expires_at, letter) })
+}
+
+/// The dead letter of what ended, from the columns status, reason and text; none if it is not kept.
+fn letter(id: Option<DeadLetterId>, columns: &mut Columns<'_>) -> Result<Option<Letter>> {
+    let (status, reason) = (columns.maybe_status()?, columns.maybe_reason()?);
+    let text: Option<String> = columns.take()?;
+    Ok(id.zip(status).map(|(id, status)| Letter { id, status, reason, text: text.unwrap_or_default() }))
 }
 
 /// The notification of a dead letter.
@@ -111,6 +96,7 @@ async fn transition(
     tx: &Tx,
     flows: &Flows,
     changes: &[Change],
+    actor: Option<&str>,
     audit: Option<&Audit>,
     now: Timestamp,
 ) -> Result<Vec<bool>> {
@@ -127,13 +113,10 @@ async fn transition(
             !first
         });
         let found = Found::lock(tx, begin.take(), round.keys().copied()).await?;
-        let mut written = Changes::new(now, audit);
+        let mut written = Changes::new(now, actor);
         for (id, place) in round {
-            made[place] = apply(&mut written, &found, &changes[place], now)?;
-            let word = changes[place].act.word().filter(|_| made[place]);
-            if let (Some(word), Some(seen)) = (word, found.seen(id)) {
-                written.event(id, word, seen);
-            }
+            made[place] =
+                found.0.get(&id).is_some_and(|found| apply(&mut written, found, &changes[place], now));
         }
         written.write(tx, flows).await?;
     }
@@ -177,150 +160,88 @@ pub(super) async fn record(
 }
 
 /// Notifications as they stand, locked until the transaction ends.
-struct Found {
-    live: HashMap<NotificationId, Queued>,
-    over: HashMap<NotificationId, (Ended, FlowId)>,
-    letters: HashMap<NotificationId, Letter>,
+struct Found(HashMap<NotificationId, One>);
+
+/// One of them.
+struct One {
+    place: Standing,
+    flow: FlowId,
+    standing: act::Standing,
 }
 
 impl Found {
     async fn lock(tx: &Tx, begin: Option<Mode>, ids: impl Iterator<Item = NotificationId>) -> Result<Self> {
         let ids: Vec<Uuid> = ids.map(uuid).collect();
-        let live = concat!(
-            "select q.id, ",
-            queue_columns!(),
-            "
-             from queue q
-             where q.id = any($1)
-             order by q.id
-             for update"
-        );
-        let over = concat!(
-            "select e.id, ",
-            ended_columns!(),
-            ", n.flow
-             from ended e
-             join notification n on n.id = any(array[e.id])
-             where e.id = any($1)
-             order by e.id
-             for update of e"
-        );
-        // A statement of its own: it sees what was committed while the one before it waited.
-        let letters = "
-            select e.id, d.status, d.reason, d.text
+        let live = "
+            select q.id
+            from queue q
+            where q.id = any($1)
+            order by q.id
+            for update";
+        let over = "
+            select e.id
             from ended e
-            join dead_letter d on d.id = any(array[e.dead_letter])
-            where e.id = any($1)";
+            where e.id = any($1)
+            order by e.id
+            for update";
+        // A statement of its own: it sees what was committed while those before it waited.
+        let found = concat!(
+            "select n.id, n.flow, n.expires, ",
+            standing_columns!(),
+            ", d.status, d.reason, d.text
+             from notification n
+             left join queue q on q.id = any(array[n.id])
+             left join ended e on e.id = any(array[n.id])
+             left join dead_letter d on d.id = any(array[e.dead_letter])
+             where n.id = any($1)"
+        );
         let bound = bind![ids => UUID_ARRAY];
-        let steps = [step!(live, bound), step!(over, bound), step!(letters, bound)];
-        let answers = tx.send(begin, &steps, Then::GoOn).await?;
-        let mut found = Self { live: HashMap::new(), over: HashMap::new(), letters: HashMap::new() };
-        for row in &answers[0] {
-            let mut columns = Columns::of(row);
-            found.live.insert(columns.notification_id()?, Queued::read(&mut columns)?);
-        }
-        for row in &answers[1] {
-            let mut columns = Columns::of(row);
-            let (id, ended) = (columns.notification_id()?, Ended::read(&mut columns)?);
-            found.over.insert(id, (ended, FlowId(columns.take()?)));
-        }
-        for row in &answers[2] {
-            let mut columns = Columns::of(row);
-            let id = columns.notification_id()?;
-            let status = columns.maybe_status()?.ok_or_else(|| Fault::nonsense("no status"))?;
-            let letter = Letter { status, reason: columns.maybe_reason()?, text: columns.take()? };
-            found.letters.insert(id, letter);
-        }
-        Ok(found)
-    }
-
-    fn seen(&self, id: NotificationId) -> Option<Seen> {
-        let live = self.live.get(&id).map(Queued::seen);
-        live.or_else(|| self.over.get(&id).map(|(ended, _)| ended.seen()))
+        let steps = [step!(live, bound), step!(over, bound), step!(found, bound)];
+        let mut answers = tx.send(begin, &steps, Then::GoOn).await?;
+        let rows = answers.pop().unwrap_or_default();
+        rows.iter().map(One::read).collect::<Result<_>>().map(Self)
     }
 }
 
-/// Decides on one change, and adds it to what is to be written if it fits.
-fn apply(written: &mut Changes<'_>, found: &Found, change: &Change, now: Timestamp) -> Result<bool> {
-    let Some(seen) = found.seen(change.id).filter(|seen| *seen == change.seen) else { return Ok(false) };
-    let Some(to) = arrow(seen.state, &change.act) else { return Ok(false) };
-    if let Some(row) = found.live.get(&change.id) {
-        if row.lease.is_none() {
-            return Ok(waiting(written, change, row, to, now));
-        }
-        // All that can be done to what a node holds is to ask for its end.
-        let asked = change.act == Act::RequestCancel;
-        if asked {
-            written.request_cancel(change.id);
-        }
-        return Ok(asked);
+impl One {
+    fn read(row: &Row) -> Result<(NotificationId, Self)> {
+        let mut columns = Columns::of(row);
+        let (id, flow) = (columns.notification_id()?, FlowId(columns.take()?));
+        let expires_at = columns.maybe_time()?;
+        let place = Standing::read(id, &mut columns)?;
+        let letter = letter(place.dead_letter(), &mut columns)?;
+        let standing = place.standing(expires_at, letter);
+        Ok((id, Self { place, flow, standing }))
     }
-    let Some((ended, flow)) = found.over.get(&change.id) else { return Ok(false) };
-    Ok(over(written, change, ended, *flow, found.letters.get(&change.id), to))
 }
 
-/// Where the act leads from a state (law 3), which is the same state if it takes no arrow; none if there is no such arrow.
-fn arrow(from: State, act: &Act) -> Option<State> {
-    act.event().map_or(Some(from), |event| from.next(event).ok())
-}
-
-/// An act on a row that nobody holds.
-fn waiting(written: &mut Changes<'_>, change: &Change, row: &Queued, to: State, now: Timestamp) -> bool {
-    let last = row.progress.attempt.saturating_sub(1);
-    let plain = Ended::plain(to, now, Progress { attempt: last, ..row.progress });
-    match &change.act {
-        Act::Cancel | Act::Expire => written.end(change.id, row, &plain),
-        Act::Bury { dead_letter, reason, text } => {
-            written.end(change.id, row, &plain.because(*reason, text, Some(*dead_letter)));
-        }
-        Act::RetryNow if row.bucket.lane == Lane::Retry => written.retry_now(change.id),
-        Act::RetryNow | Act::RequestCancel | Act::Requeue | Act::Retry | Act::Discard | Act::Restore => {
-            return false;
-        }
+/// Adds one change to what is to be written, if the notification is as it was seen and the act fits.
+fn apply(written: &mut Changes<'_>, found: &One, change: &Change, now: Timestamp) -> bool {
+    let One { place, flow, standing } = found;
+    if standing.seen() != change.seen {
+        return false;
     }
-    true
-}
-
-/// An act on what ended.
-fn over(
-    written: &mut Changes<'_>,
-    change: &Change,
-    ended: &Ended,
-    flow: FlowId,
-    letter: Option<&Letter>,
-    to: State,
-) -> bool {
-    let named = ended.dead_letter.zip(letter);
-    match &change.act {
-        Act::Requeue => {
-            if let Some((name, _)) = named {
-                written.resolve(name, DeadLetterStatus::Requeued);
-            }
-            written.reopen(change.id, flow, ended, 0);
+    let Ok(effect) = effect(standing, &change.act, now) else { return false };
+    let id = change.id;
+    match (effect, place) {
+        (Effect::End { ending, progress }, Standing::Live(row)) => {
+            written.end(id, row, &Ended::of(&ending, progress, now));
         }
-        Act::Retry => {
-            if let Some((name, Letter { status: DeadLetterStatus::Pending, .. })) = named {
-                written.resolve(name, DeadLetterStatus::Requeued);
-            }
-            written.reopen(change.id, flow, ended, ended.progress.attempt);
+        (Effect::MarkCancel, Standing::Live(_)) => written.request_cancel(id),
+        (Effect::MakeDue(_), Standing::Live(_)) => written.retry_now(id),
+        (Effect::Reopen { progress, letter }, Standing::Over(ended)) => {
+            written.resolve(letter);
+            written.reopen(id, *flow, ended, progress);
         }
-        Act::Discard => {
-            if let Some((name, _)) = named {
-                written.resolve(name, DeadLetterStatus::Cancelled);
-            }
-            let (reason, text) = (Some(Reason::Discarded), Some(Reason::Discarded.words().to_owned()));
-            written.amend(change.id, flow, ended, &Ended { state: to, reason, text, ..ended.clone() });
+        (Effect::Amend { state, reason, text, letter }, Standing::Over(ended)) => {
+            written.resolve(letter);
+            written.amend(id, *flow, ended, &Ended { state, reason, text, ..ended.clone() });
         }
-        Act::Restore if ended.reason == Some(Reason::Discarded) => {
-            let discarded = |letter: &&Letter| letter.status == DeadLetterStatus::Cancelled;
-            let Some((name, letter)) = ended.dead_letter.zip(letter.filter(discarded)) else { return false };
-            written.resolve(name, DeadLetterStatus::Pending);
-            let (reason, text) = (letter.reason, Some(letter.text.clone()));
-            written.amend(change.id, flow, ended, &Ended { state: to, reason, text, ..ended.clone() });
-        }
-        Act::Restore | Act::Cancel | Act::RequestCancel | Act::RetryNow | Act::Expire | Act::Bury { .. } => {
-            return false;
-        }
+        (Effect::End { .. } | Effect::MarkCancel | Effect::MakeDue(_), Standing::Over(_))
+        | (Effect::Reopen { .. } | Effect::Amend { .. }, Standing::Live(_)) => return false,
+    }
+    if let Some(word) = change.act.word() {
+        written.event(id, word, standing.seen());
     }
     true
 }

@@ -1,11 +1,12 @@
 //! The changes that acts make, gathered in columns and written together.
 
-use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::act::{Resolution, Seen};
+use posthaste_core::attempt::Progress;
 use posthaste_core::flow::FlowId;
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::NotificationId;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Audit, Seen};
+use posthaste_engine::store::Audit;
 use uuid::Uuid;
 
 use super::counters::{Deltas, Sums, bind_sums};
@@ -34,6 +35,7 @@ pub(super) struct Changes<'a> {
 #[derive(Default)]
 struct Reopened {
     ids: Vec<Uuid>,
+    attempts: Vec<i32>,
     bases: Vec<i32>,
     generations: Vec<i32>,
 }
@@ -56,10 +58,10 @@ struct Events {
 
 impl<'a> Changes<'a> {
     /// Nothing yet.
-    pub(super) fn new(now: Timestamp, audit: Option<&'a Audit>) -> Self {
+    pub(super) fn new(now: Timestamp, actor: Option<&'a str>) -> Self {
         Self {
             now,
-            actor: audit.map(|audit| audit.actor.as_str()),
+            actor,
             cancel_requests: vec![],
             retries_now: vec![],
             ends: Ends::default(),
@@ -88,11 +90,12 @@ impl<'a> Changes<'a> {
         self.deltas.ended(row.bucket.flow, ended.state, ended.at, 1);
     }
 
-    /// What ended enters a new generation, due at once, whose attempts are counted from `base`.
-    pub(super) fn reopen(&mut self, id: NotificationId, flow: FlowId, ended: &Ended, base: u32) {
+    /// What ended enters a new generation, due at once.
+    pub(super) fn reopen(&mut self, id: NotificationId, flow: FlowId, ended: &Ended, progress: Progress) {
         self.reopened.ids.push(uuid(id));
-        self.reopened.bases.push(number(base));
-        self.reopened.generations.push(number(ended.progress.generation + 1));
+        self.reopened.attempts.push(number(progress.attempt));
+        self.reopened.bases.push(number(progress.base));
+        self.reopened.generations.push(number(progress.generation));
         self.deltas.ended(flow, ended.state, ended.at, -1);
         self.deltas.live(flow, Lane::Main, 1);
     }
@@ -105,9 +108,11 @@ impl<'a> Changes<'a> {
     }
 
     /// Somebody acted on a dead letter, or it is pending again.
-    pub(super) fn resolve(&mut self, name: DeadLetterId, status: DeadLetterStatus) {
-        self.letters.ids.push(letter_uuid(name));
-        self.letters.statuses.push(i16::from(status.code()));
+    pub(super) fn resolve(&mut self, letter: Option<Resolution>) {
+        if let Some(Resolution { id, status }) = letter {
+            self.letters.ids.push(letter_uuid(id));
+            self.letters.statuses.push(i16::from(status.code()));
+        }
     }
 
     /// An event of the history.
@@ -133,6 +138,7 @@ impl<'a> Changes<'a> {
             reopened.bases => INT4_ARRAY,
             reopened.generations => INT4_ARRAY,
             now => INT8,
+            reopened.attempts => INT4_ARRAY,
         ];
         let over = bind![reopened.ids => UUID_ARRAY];
         let other = bind![
@@ -179,9 +185,9 @@ const RETRY_NOW: &str = "update queue set due = least(due, $2) where id = any($1
 const REOPEN: &str = "
     insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
         generation, interruptions, cancel, own_policy)
-    select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.base + 1, u.base, u.generation, 0, false,
+    select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.attempt, u.base, u.generation, 0, false,
         n.template is not null or n.content::json ->> 'policy' is not null
-    from unnest($1::uuid[], $2::integer[], $3::integer[]) as u (id, base, generation)
+    from unnest($1::uuid[], $2::integer[], $3::integer[], $5::integer[]) as u (id, base, generation, attempt)
     join notification n on n.id = any(array[u.id])";
 
 const AMEND: &str = "

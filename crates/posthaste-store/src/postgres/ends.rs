@@ -1,6 +1,6 @@
 //! How a notification ended, and the dead letter that it may have become.
 
-use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::act::Ending;
 use posthaste_core::failure::FailureType;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
@@ -38,15 +38,19 @@ impl Ended {
     /// How many columns it has.
     pub(super) const COLUMNS: usize = 10;
 
-    /// An end without a reason.
-    pub(super) const fn plain(state: State, at: Timestamp, progress: Progress) -> Self {
-        let (reason, text, dead_letter) = (None, None, None);
-        Self { state, at, progress, reason, text, dead_letter, failure_type: None, status_code: None }
-    }
-
-    /// The same end with its reason, and its dead letter if it has one.
-    pub(super) fn because(self, reason: Reason, text: &str, dead_letter: Option<DeadLetterId>) -> Self {
-        Self { reason: Some(reason), text: Some(text.to_owned()), dead_letter, ..self }
+    /// That ending, without what the last attempt says.
+    pub(super) fn of(ending: &Ending, progress: Progress, at: Timestamp) -> Self {
+        let (reason, text, dead_letter) = ending.parts();
+        Self {
+            state: ending.state(),
+            at,
+            progress,
+            reason,
+            text: text.map(str::to_owned),
+            dead_letter,
+            failure_type: None,
+            status_code: None,
+        }
     }
 
     /// Takes the columns of `ended_columns`.
@@ -82,14 +86,6 @@ impl Ended {
             status_code: self.status_code,
         }
     }
-}
-
-/// Where a dead letter stands, and why it died.
-#[derive(Debug, Clone)]
-pub(super) struct Letter {
-    pub(super) status: DeadLetterStatus,
-    pub(super) reason: Option<Reason>,
-    pub(super) text: String,
 }
 
 /// Ends in columns.

@@ -2,7 +2,9 @@
 
 use async_trait::async_trait;
 use posthaste_core::filter::Filter;
+use posthaste_core::act::{self, Letter};
 use posthaste_core::notification::Tenant;
+use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use std::sync::Arc;
 
@@ -116,6 +118,36 @@ impl Standing {
             Self::Live(row) => row.seen(),
             Self::Over(ended) => ended.seen(),
         }
+    }
+
+    /// The dead letter that it ended as.
+    pub(super) const fn dead_letter(&self) -> Option<DeadLetterId> {
+        match self {
+            Self::Live(_) => None,
+            Self::Over(ended) => ended.dead_letter,
+        }
+    }
+
+    /// The lane of a row of the queue, and the main lane for what would be reopened.
+    pub(super) const fn lane(&self) -> Lane {
+        match self {
+            Self::Live(row) => row.bucket.lane,
+            Self::Over(_) => Lane::Main,
+        }
+    }
+
+    /// What acts ask of it.
+    pub(super) fn standing(
+        &self,
+        expires_at: Option<Timestamp>,
+        dead_letter: Option<Letter>,
+    ) -> act::Standing {
+        let (progress, due, cancel_requested, reason) = match self {
+            Self::Live(row) => (row.progress, Some(row.due), row.cancel, None),
+            Self::Over(ended) => (ended.progress, None, false, ended.reason),
+        };
+        let state = self.seen().state;
+        act::Standing { state, progress, due, expires_at, cancel_requested, reason, dead_letter }
     }
 
     /// What is shown of it.

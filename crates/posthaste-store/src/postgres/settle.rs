@@ -223,11 +223,7 @@ struct NewEnds {
 impl NewEnds {
     fn push(&mut self, item: &Settlement, ending: &Ending) -> Result<()> {
         self.of.push(item)?;
-        let (reason, text, name) = match ending {
-            Ending::Delivered | Ending::Cancelled | Ending::Expired => (None, None, None),
-            Ending::Failed { reason, text } => (Some(*reason), Some(text), None),
-            Ending::Buried { dead_letter, reason, text } => (Some(*reason), Some(text), Some(*dead_letter)),
-        };
+        let (reason, text, name) = ending.parts();
         self.states.push(i16::from(ending.state().code()));
         self.reasons.push(reason.map(Reason::code));
         self.texts.push(text.map(|text| clean(text).into_owned()));

@@ -1,23 +1,24 @@
 //! What people and programs do to a notification, each change only while it stands as it was seen.
 
 use async_trait::async_trait;
-use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::act::{self, Effect, Seen, effect};
+use posthaste_core::attempt::Progress;
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::reason::Reason;
-use posthaste_core::state::{Lane, State};
+use posthaste_core::notification::Priority;
+use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, Act, Acts, Audit, Change, Facts, Progress, Seen};
+use posthaste_engine::store::{self, Acts, Audit, Change, Facts};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::SqliteStore;
-use super::ends::{Ended, Letter, bury};
+use super::ends::{Ended, bury, letter, resolve};
 use super::fault::{Fault, Result};
 use super::nodes::Event;
 use super::planted::Planted;
 use super::readers::Reader;
 use super::reads::Standing;
-use super::rows::{Queued, maybe_time, notification_id, priority};
+use super::rows::{maybe_time, notification_id, priority};
 use super::writer::Tx;
 
 #[async_trait]
@@ -33,10 +34,13 @@ impl Acts for SqliteStore {
     async fn transition(
         &self,
         changes: Vec<Change>,
+        actor: Option<String>,
         audit: Option<Audit>,
         now: Timestamp,
     ) -> store::Result<Vec<bool>> {
-        self.write(changes.len(), move |tx| transition(tx, &changes, audit.as_ref(), now)).await
+        let rows = changes.len();
+        let run = move |tx: &mut Tx<'_>| transition(tx, &changes, actor.as_deref(), audit.as_ref(), now);
+        self.write(rows, run).await
     }
 }
 
@@ -51,45 +55,41 @@ fn facts(reader: &mut Reader, ids: &[NotificationId]) -> Result<Vec<Facts>> {
 
 fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
     let Reader { conn, flows } = reader;
-    let mut select = conn.prepare_cached(
-        "select flow, priority, expires
-         from notification
-         where id = ?1",
-    )?;
-    let mut rows = select.query([id.to_bytes()])?;
-    let Some(row) = rows.next()? else { return Ok(None) };
-    let flow = FlowId(row.get(0)?);
-    let (priority, expires_at) = (priority(row, 1)?, maybe_time(row, 2)?);
-    let tenant = flows.need(conn, flow)?.tenant.clone();
-    let standing = Standing::need(conn, id)?;
-    let seen = standing.seen();
-    let bucket = |lane| Bucket { flow, lane, priority };
-    Ok(Some(match standing {
-        Standing::Live(row) => Facts {
-            id,
-            tenant,
-            bucket: bucket(row.bucket.lane),
-            seen,
-            expires_at,
-            cancel_requested: row.cancel,
-            reason: None,
-            dead_letter: None,
-        },
-        Standing::Over(ended) => {
-            let letter = ended.dead_letter.map(|name| Letter::find(conn, name)).transpose()?.flatten();
-            let dead_letter = ended.dead_letter.zip(letter.map(|letter| letter.status));
-            Facts {
-                id,
-                tenant,
-                bucket: bucket(Lane::Main),
-                seen,
-                expires_at,
-                cancel_requested: false,
-                reason: ended.reason,
-                dead_letter,
-            }
-        }
-    }))
+    let Some(wide) = Narrow::find(conn, id)? else { return Ok(None) };
+    let tenant = flows.need(conn, wide.flow)?.tenant.clone();
+    let place = Standing::need(conn, id)?;
+    let lane = place.lane();
+    let bucket = Bucket { flow: wide.flow, lane, priority: wide.priority };
+    Ok(Some(Facts { id, tenant, bucket, standing: standing(conn, &place, wide.expires_at)? }))
+}
+
+/// What acts ask of the wide row.
+struct Narrow {
+    flow: FlowId,
+    priority: Priority,
+    expires_at: Option<Timestamp>,
+}
+
+impl Narrow {
+    fn find(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
+        let mut select = conn.prepare_cached(
+            "select flow, priority, expires
+             from notification
+             where id = ?1",
+        )?;
+        let mut rows = select.query([id.to_bytes()])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let flow = FlowId(row.get(0)?);
+        Ok(Some(Self { flow, priority: priority(row, 1)?, expires_at: maybe_time(row, 2)? }))
+    }
+}
+
+fn standing(conn: &Connection, place: &Standing, expires_at: Option<Timestamp>) -> Result<act::Standing> {
+    let dead_letter = match place {
+        Standing::Live(_) => None,
+        Standing::Over(ended) => ended.dead_letter.map(|name| letter(conn, name)).transpose()?.flatten(),
+    };
+    Ok(place.standing(expires_at, dead_letter))
 }
 
 /// The notification of a dead letter.
@@ -107,12 +107,13 @@ fn notification_of(conn: &Connection, letter: DeadLetterId) -> Result<Option<Not
 fn transition(
     tx: &mut Tx<'_>,
     changes: &[Change],
+    actor: Option<&str>,
     audit: Option<&Audit>,
     now: Timestamp,
 ) -> Result<Vec<bool>> {
     let mut made = Vec::with_capacity(changes.len());
     for change in changes {
-        made.push(apply(tx, change, audit, now)?);
+        made.push(apply(tx, change, actor, now)?);
     }
     let count = made.iter().map(|applied| i64::from(*applied)).sum();
     if let Some(audit) = audit
@@ -144,135 +145,75 @@ pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -
     Ok(())
 }
 
-fn apply(tx: &mut Tx<'_>, change: &Change, audit: Option<&Audit>, now: Timestamp) -> Result<bool> {
-    let Some(standing) = Standing::find(tx.conn, change.id)? else { return Ok(false) };
+fn apply(tx: &mut Tx<'_>, change: &Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
+    let id = change.id;
+    let Some(place) = Standing::find(tx.conn, id)? else { return Ok(false) };
+    let wide = Narrow::find(tx.conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let standing = standing(tx.conn, &place, wide.expires_at)?;
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
         return Ok(false);
     }
-    let Some(to) = arrow(standing.seen().state, &change.act) else { return Ok(false) };
-    let by = (now, audit.map_or(Audit::ITSELF, |audit| audit.actor.as_str()));
-    let done = match &standing {
-        Standing::Live(row) if row.lease.is_none() => waiting(tx, change.id, row, &change.act, to, now)?,
-        Standing::Live(_) => leased(tx, change.id, &change.act)?,
-        Standing::Over(ended) => over(tx, change.id, ended, &change.act, to, by)?,
-    };
-    if done && let Some(word) = change.act.word() {
+    let Ok(effect) = effect(&standing, &change.act, now) else { return Ok(false) };
+    write(tx, id, &place, wide.flow, effect, (now, actor.unwrap_or(Audit::ITSELF)))?;
+    if let Some(word) = change.act.word() {
         let Seen { generation, attempt, .. } = standing.seen();
-        let actor = audit.map(|audit| audit.actor.as_str());
-        Event { word, actor, generation, attempt }.insert(tx.conn, change.id, now)?;
+        Event { word, actor, generation, attempt }.insert(tx.conn, id, now)?;
     }
-    Ok(done)
-}
-
-/// Where the act leads from a state (law 3), which is the same state if it takes no arrow; none if there is no such arrow.
-fn arrow(from: State, act: &Act) -> Option<State> {
-    act.event().map_or(Some(from), |event| from.next(event).ok())
-}
-
-/// An act on a row that nobody holds.
-fn waiting(
-    tx: &mut Tx<'_>,
-    id: NotificationId,
-    row: &Queued,
-    act: &Act,
-    to: State,
-    now: Timestamp,
-) -> Result<bool> {
-    let last = row.progress.attempt.saturating_sub(1);
-    let mut ended = Ended {
-        state: to,
-        at: now,
-        progress: Progress { attempt: last, ..row.progress },
-        reason: None,
-        text: None,
-        dead_letter: None,
-        failure_type: None,
-        status_code: None,
-    };
-    match act {
-        Act::Cancel | Act::Expire => {}
-        Act::Bury { dead_letter, reason, text } => {
-            ended.reason = Some(*reason);
-            ended.text = Some(text.clone());
-            ended.dead_letter = Some(*dead_letter);
-            bury(tx, id, &ended)?;
-        }
-        Act::RetryNow if row.bucket.lane == Lane::Retry => {
-            let mut update = tx.conn.prepare_cached("update queue set due = ?2 where id = ?1")?;
-            update.execute(params![id.to_bytes(), row.due.min(now).as_micros()])?;
-            return Ok(true);
-        }
-        Act::RetryNow | Act::RequestCancel | Act::Requeue | Act::Retry | Act::Discard | Act::Restore => {
-            return Ok(false);
-        }
-    }
-    tx.conn.prepare_cached("delete from queue where id = ?1")?.execute([id.to_bytes()])?;
-    let ended = ended.with_last_attempt(tx.conn, id)?;
-    ended.insert(tx, &mut tx.conn.prepare_cached(Ended::INSERT)?, id, row.bucket.flow)?;
-    tx.deltas.live(row.bucket.flow, row.bucket.lane, -1);
-    tx.deltas.ended(row.bucket.flow, ended.state, now, 1);
     Ok(true)
 }
 
-/// An act on a row that a node holds: all that can be done is to ask for its end.
-fn leased(tx: &mut Tx<'_>, id: NotificationId, act: &Act) -> Result<bool> {
-    if *act != Act::RequestCancel {
-        return Ok(false);
-    }
-    tx.conn.prepare_cached("update queue set cancel = 1 where id = ?1")?.execute([id.to_bytes()])?;
-    Ok(true)
-}
-
-/// An act on what ended.
-fn over(
+fn write(
     tx: &mut Tx<'_>,
     id: NotificationId,
-    ended: &Ended,
-    act: &Act,
-    to: State,
+    place: &Standing,
+    flow: FlowId,
+    effect: Effect,
     by: (Timestamp, &str),
-) -> Result<bool> {
-    let letter = ended.dead_letter.map(|name| Letter::find(tx.conn, name)).transpose()?.flatten();
-    let named = ended.dead_letter.zip(letter);
-    match act {
-        Act::Requeue => {
-            if let Some((name, _)) = named {
-                Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
+) -> Result<()> {
+    let now = by.0;
+    match (effect, place) {
+        (Effect::End { ending, progress }, Standing::Live(row)) => {
+            let ended = Ended::of(&ending, progress, now);
+            if ended.dead_letter.is_some() {
+                bury(tx, id, &ended)?;
             }
-            reopen(tx, id, ended, 0, by.0)?;
+            tx.conn.prepare_cached("delete from queue where id = ?1")?.execute([id.to_bytes()])?;
+            let ended = ended.with_last_attempt(tx.conn, id)?;
+            ended.insert(tx, &mut tx.conn.prepare_cached(Ended::INSERT)?, id, row.bucket.flow)?;
+            tx.deltas.live(row.bucket.flow, row.bucket.lane, -1);
+            tx.deltas.ended(row.bucket.flow, ended.state, now, 1);
+            Ok(())
         }
-        Act::Retry => {
-            if let Some((name, Letter { status: DeadLetterStatus::Pending, .. })) = named {
-                Letter::resolve(tx.conn, name, DeadLetterStatus::Requeued, Some(by))?;
-            }
-            reopen(tx, id, ended, ended.progress.attempt, by.0)?;
+        (Effect::MarkCancel, Standing::Live(_)) => {
+            tx.conn.prepare_cached("update queue set cancel = 1 where id = ?1")?.execute([id.to_bytes()])?;
+            Ok(())
         }
-        Act::Discard => {
-            if let Some((name, _)) = named {
-                Letter::resolve(tx.conn, name, DeadLetterStatus::Cancelled, Some(by))?;
-            }
-            let (reason, text) = (Some(Reason::Discarded), Some(Reason::Discarded.words().to_owned()));
-            replace(tx, id, ended, Ended { state: to, reason, text, ..ended.clone() })?;
+        (Effect::MakeDue(due), Standing::Live(_)) => {
+            let mut update = tx.conn.prepare_cached("update queue set due = ?2 where id = ?1")?;
+            update.execute(params![id.to_bytes(), due.as_micros()])?;
+            Ok(())
         }
-        Act::Restore if ended.reason == Some(Reason::Discarded) => {
-            let Some((name, letter)) = named else { return Ok(false) };
-            if letter.status != DeadLetterStatus::Cancelled {
-                return Ok(false);
-            }
-            Letter::resolve(tx.conn, name, DeadLetterStatus::Pending, None)?;
-            let text = Some(letter.text);
-            replace(tx, id, ended, Ended { state: to, reason: letter.reason, text, ..ended.clone() })?;
+        (Effect::Reopen { progress, letter }, Standing::Over(ended)) => {
+            resolve(tx.conn, letter, by)?;
+            reopen(tx, id, flow, ended, progress, now)
         }
-        Act::Restore | Act::Cancel | Act::RequestCancel | Act::RetryNow | Act::Expire | Act::Bury { .. } => {
-            return Ok(false);
+        (Effect::Amend { state, reason, text, letter }, Standing::Over(ended)) => {
+            resolve(tx.conn, letter, by)?;
+            replace(tx, id, flow, ended, Ended { state, reason, text, ..ended.clone() })
         }
+        (effect, _) => Err(Fault::nonsense(format!("{effect:?} does not fit where {id} is"))),
     }
-    Ok(true)
 }
 
-/// A new generation, due at once, whose attempts are counted from `base`.
-fn reopen(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended, base: u32, now: Timestamp) -> Result<()> {
-    let flow = flow_of(tx.conn, id)?;
+/// A new generation, due at once.
+fn reopen(
+    tx: &mut Tx<'_>,
+    id: NotificationId,
+    flow: FlowId,
+    ended: &Ended,
+    progress: Progress,
+    now: Timestamp,
+) -> Result<()> {
     Ended::delete(tx.conn, id)?;
     tx.deltas.ended(flow, ended.state, ended.at, -1);
     let mut insert = tx.conn.prepare_cached(
@@ -283,25 +224,17 @@ fn reopen(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended, base: u32, now: Ti
          from notification
          where id = ?1",
     )?;
-    let generation = ended.progress.generation + 1;
-    insert.execute(params![id.to_bytes(), now.as_micros(), base + 1, base, generation])?;
+    let Progress { generation, attempt, base } = progress;
+    insert.execute(params![id.to_bytes(), now.as_micros(), attempt, base, generation])?;
     tx.deltas.live(flow, Lane::Main, 1);
     Ok(())
 }
 
 /// Another end in place of the one before, at the same time; the counters move with it.
-fn replace(tx: &mut Tx<'_>, id: NotificationId, before: &Ended, after: Ended) -> Result<()> {
-    let flow = flow_of(tx.conn, id)?;
+fn replace(tx: &mut Tx<'_>, id: NotificationId, flow: FlowId, before: &Ended, after: Ended) -> Result<()> {
     Ended::delete(tx.conn, id)?;
     after.insert(tx, &mut tx.conn.prepare_cached(Ended::INSERT)?, id, flow)?;
     tx.deltas.ended(flow, before.state, before.at, -1);
     tx.deltas.ended(flow, after.state, after.at, 1);
     Ok(())
-}
-
-fn flow_of(conn: &Connection, id: NotificationId) -> Result<FlowId> {
-    let mut select = conn.prepare_cached("select flow from notification where id = ?1")?;
-    let mut rows = select.query([id.to_bytes()])?;
-    let row = rows.next()?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
-    Ok(FlowId(row.get(0)?))
 }

@@ -1,5 +1,6 @@
 //! How a notification ended, and the dead letter that it may have become.
 
+use posthaste_core::act::{Ending, Letter, Resolution};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::FlowId;
@@ -45,6 +46,21 @@ impl Ended {
         ended_columns!(),
         ", tenant) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
     );
+
+    /// That ending, without what the last attempt says.
+    pub(super) fn of(ending: &Ending, progress: Progress, at: Timestamp) -> Self {
+        let (reason, text, dead_letter) = ending.parts();
+        Self {
+            state: ending.state(),
+            at,
+            progress,
+            reason,
+            text: text.map(str::to_owned),
+            dead_letter,
+            failure_type: None,
+            status_code: None,
+        }
+    }
 
     /// Reads the columns of `ended_columns` from `start` on.
     pub(super) fn read(row: &Row<'_>, start: usize) -> Result<Self> {
@@ -174,40 +190,32 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
     if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row or no flow"))) }
 }
 
-/// Where a dead letter stands, and why it died.
-pub(super) struct Letter {
-    pub(super) status: DeadLetterStatus,
-    pub(super) reason: Option<Reason>,
-    pub(super) text: String,
+/// The dead letter with that id, as acts ask of it.
+pub(super) fn letter(conn: &Connection, id: DeadLetterId) -> Result<Option<Letter>> {
+    let mut select = conn.prepare_cached(
+        "select status, reason, text
+         from dead_letter
+         where id = ?1",
+    )?;
+    let mut rows = select.query([id.to_bytes()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some(Letter { id, status: status(row, 0)?, reason: maybe_reason(row, 1)?, text: row.get(2)? }))
 }
 
-impl Letter {
-    /// The dead letter with that name.
-    pub(super) fn find(conn: &Connection, id: DeadLetterId) -> Result<Option<Self>> {
-        let mut select = conn.prepare_cached(
-            "select status, reason, text
-             from dead_letter
-             where id = ?1",
-        )?;
-        let mut rows = select.query([id.to_bytes()])?;
-        let Some(row) = rows.next()? else { return Ok(None) };
-        Ok(Some(Self { status: status(row, 0)?, reason: maybe_reason(row, 1)?, text: row.get(2)? }))
-    }
-
-    /// Somebody acted on it, or (with none) it is pending again.
-    pub(super) fn resolve(
-        conn: &Connection,
-        id: DeadLetterId,
-        status: DeadLetterStatus,
-        by: Option<(Timestamp, &str)>,
-    ) -> Result<()> {
-        let mut update = conn.prepare_cached(
-            "update dead_letter
-             set status = ?2, resolved_at = ?3, resolved_by = ?4
-             where id = ?1",
-        )?;
-        let (at, who) = by.unzip();
-        update.execute(params![id.to_bytes(), status.code(), at.map(Timestamp::as_micros), who])?;
-        Ok(())
-    }
+/// Writes the status of a dead letter. One that is pending again was resolved by nobody.
+pub(super) fn resolve(
+    conn: &Connection,
+    letter: Option<Resolution>,
+    (now, actor): (Timestamp, &str),
+) -> Result<()> {
+    let Some(Resolution { id, status }) = letter else { return Ok(()) };
+    let mut update = conn.prepare_cached(
+        "update dead_letter
+         set status = ?2, resolved_at = ?3, resolved_by = ?4
+         where id = ?1",
+    )?;
+    let by = (status != DeadLetterStatus::Pending).then_some((now.as_micros(), actor));
+    let (at, who) = by.unzip();
+    update.execute(params![id.to_bytes(), status.code(), at, who])?;
+    Ok(())
 }

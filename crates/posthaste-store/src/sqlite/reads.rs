@@ -1,11 +1,13 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
 use async_trait::async_trait;
+use posthaste_core::act::{self, Letter};
 use posthaste_core::attempt::Outcome;
 use posthaste_core::filter::{Filter, LastFailure};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
+use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
     self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, Page, Reads, Stats, View,
@@ -117,6 +119,28 @@ impl Standing {
             Self::Over(ended) => Ok(ended.failure_type.map(|failure| (failure, ended.status_code))),
             Self::Live(_) => last_failure(conn, id),
         }
+    }
+
+    /// The lane of a row of the queue, and the main lane for what would be reopened.
+    pub(super) const fn lane(&self) -> Lane {
+        match self {
+            Self::Live(row) => row.bucket.lane,
+            Self::Over(_) => Lane::Main,
+        }
+    }
+
+    /// What acts ask of it.
+    pub(super) fn standing(
+        &self,
+        expires_at: Option<Timestamp>,
+        dead_letter: Option<Letter>,
+    ) -> act::Standing {
+        let (progress, due, cancel_requested, reason) = match self {
+            Self::Live(row) => (row.progress, Some(row.due), row.cancel, None),
+            Self::Over(ended) => (ended.progress, None, false, ended.reason),
+        };
+        let state = self.seen().state;
+        act::Standing { state, progress, due, expires_at, cancel_requested, reason, dead_letter }
     }
 
     /// What is shown of it.

@@ -134,31 +134,15 @@ impl<'c> Statements<'c> {
     ) -> Result<()> {
         self.delete.execute([item.id.to_bytes()])?;
         let last = item.attempt.as_ref().map_or(held.progress.attempt.saturating_sub(1), |made| made.number);
-        let mut ended = Ended {
-            state: ending.state(),
-            at: now,
-            progress: Progress { attempt: last, ..held.progress },
-            reason: None,
-            text: None,
-            dead_letter: None,
-            failure_type: item.attempt.as_ref().and_then(|made| made.outcome.failure_type()),
-            status_code: item.attempt.as_ref().and_then(|made| made.status_code),
+        let ended = Ended::of(ending, Progress { attempt: last, ..held.progress }, now);
+        let ended = match &item.attempt {
+            Some(made) => {
+                Ended { failure_type: made.outcome.failure_type(), status_code: made.status_code, ..ended }
+            }
+            None => ended.with_last_attempt(tx.conn, item.id)?,
         };
-        if item.attempt.is_none() {
-            ended = ended.with_last_attempt(tx.conn, item.id)?;
-        }
-        match ending {
-            Ending::Delivered | Ending::Cancelled | Ending::Expired => {}
-            Ending::Failed { reason, text } => {
-                ended.reason = Some(*reason);
-                ended.text = Some(text.clone());
-            }
-            Ending::Buried { dead_letter, reason, text } => {
-                ended.reason = Some(*reason);
-                ended.text = Some(text.clone());
-                ended.dead_letter = Some(*dead_letter);
-                bury(tx, item.id, &ended)?;
-            }
+        if ended.dead_letter.is_some() {
+            bury(tx, item.id, &ended)?;
         }
         ended.insert(tx, &mut self.ended, item.id, held.bucket.flow)?;
         tx.deltas.ended(held.bucket.flow, ended.state, now, 1);

@@ -76,7 +76,7 @@ async fn counters_equal_a_recount_after_random_work() {
         let ids = (0..20).map(|_| id(1_000 * random.u128(0..3) + random.u128(0..60))).collect();
         let facts = store.facts(ids).await.unwrap();
         let changes = facts.iter().map(|facts| change(facts, now, &mut random)).collect();
-        store.transition(changes, None, now).await.unwrap();
+        store.transition(changes, None, None, now).await.unwrap();
         assert_eq!(store.recount().await.unwrap(), None, "step {step}");
     }
     let stats = store.stats(None, at(48_000)).await.unwrap();
@@ -92,7 +92,7 @@ fn outcome(job: &Job, now: Timestamp, random: &mut fastrand::Rng) -> posthaste_e
 }
 
 fn change(facts: &Facts, now: Timestamp, random: &mut fastrand::Rng) -> Change {
-    let act = match (facts.seen.state, random.u8(0..4)) {
+    let act = match (facts.standing.state, random.u8(0..4)) {
         (State::DeadLetter, 0) => Act::Requeue,
         (State::DeadLetter, 1) | (State::Failed, 2) => Act::Retry,
         (State::DeadLetter, _) => Act::Discard,
@@ -106,5 +106,5 @@ fn change(facts: &Facts, now: Timestamp, random: &mut fastrand::Rng) -> Change {
         },
         _ => Act::RequestCancel,
     };
-    Change { id: facts.id, seen: facts.seen, act }
+    Change { id: facts.id, seen: facts.standing.seen(), act }
 }

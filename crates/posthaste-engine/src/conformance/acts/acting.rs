@@ -74,7 +74,7 @@ async fn a_request_to_cancel_can_be_made_again(mut scene: Scene) -> Kept {
     let (notification, _) = scene.held().await?;
     scene.does(&notification, Act::RequestCancel, None, at(5)).await?;
     scene.does(&notification, Act::RequestCancel, Some(audit("cancel")), at(6)).await?;
-    same("the mark", scene.facts(notification.id).await?.cancel_requested, true)?;
+    same("the mark", scene.facts(notification.id).await?.standing.cancel_requested, true)?;
     let events = scene.store.history(notification.id).await?.events;
     let told: Vec<_> = events.iter().map(|event| (event.at, event.word.as_str())).collect();
     same("the events", told, [(at(5), "cancel"), (at(6), "cancel")])
@@ -99,7 +99,7 @@ async fn a_requeued_one_counts_from_one(mut scene: Scene) -> Kept {
     let view = scene.view(notification.id).await?;
     same("what is shown", (view.state, view.progress, view.due), (State::Pending, progress, Some(at(20))))?;
     same("its end", view.end, None)?;
-    same("the facts", scene.facts(notification.id).await?.dead_letter, None)?;
+    same("the facts", scene.facts(notification.id).await?.standing.letter(), None)?;
     let resolved = DeadLetterView {
         status: DeadLetterStatus::Requeued,
         resolved_at: Some(at(20)),
@@ -178,7 +178,7 @@ async fn a_discarded_one_fails_and_keeps_its_dead_letter(mut scene: Scene) -> Ke
     same("its end", view.end, Some(end))?;
     same("its progress", view.progress, Progress::START)?;
     let facts = scene.facts(notification.id).await?;
-    same("the facts", facts.dead_letter, Some((dead.id, DeadLetterStatus::Cancelled)))?;
+    same("the facts", facts.standing.letter(), Some((dead.id, DeadLetterStatus::Cancelled)))?;
     let resolved = DeadLetterView {
         status: DeadLetterStatus::Cancelled,
         resolved_at: Some(at(20)),
@@ -201,10 +201,10 @@ async fn a_restored_one_is_as_it_was_when_it_died(mut scene: Scene) -> Kept {
 
 async fn acts_at_the_same_time_are_made_once(mut scene: Scene) -> Kept {
     let notification = scene.in_state(State::DeadLetter).await?;
-    let seen = scene.facts(notification.id).await?.seen;
+    let seen = scene.facts(notification.id).await?.standing.seen();
     let act = |act: Act| {
         let change = Change { id: notification.id, seen, act };
-        scene.store.transition(vec![change], Some(audit("act")), at(20))
+        scene.store.transition(vec![change], Some("ada".to_owned()), Some(audit("act")), at(20))
     };
     let (one, two, three, four) =
         tokio::join!(act(Act::Requeue), act(Act::Retry), act(Act::Requeue), act(Act::Discard));
@@ -251,11 +251,11 @@ async fn an_audit_row_says_how_much_of_what_was_asked_was_made(mut scene: Scene)
     let mut waiting = vec![];
     for _ in 0..4 {
         let notification = scene.waiting().await?;
-        let seen = scene.facts(notification.id).await?.seen;
+        let seen = scene.facts(notification.id).await?.standing.seen();
         waiting.push(Change { id: notification.id, seen, act: Act::Cancel });
     }
     let cancel = async |changes: &[Change]| {
-        scene.store.transition(changes.to_vec(), Some(audit("cancel")), at(20)).await
+        scene.store.transition(changes.to_vec(), Some("ada".to_owned()), Some(audit("cancel")), at(20)).await
     };
     same("all", cancel(&waiting[..2]).await?, [true, true])?;
     same("some", cancel(&waiting[1..]).await?, [false, true, true])?;

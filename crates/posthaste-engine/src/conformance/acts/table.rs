@@ -123,7 +123,7 @@ async fn an_act_is_made_only_on_what_was_seen(mut scene: Scene) -> Kept {
             }
             let notification = scene.bring(from).await?;
             let before = scene.all_of(notification.id).await?;
-            let seen = before.2.seen;
+            let seen = before.2.standing.seen();
             let mut wrong = vec![
                 Seen { generation: seen.generation + 1, ..seen },
                 Seen { attempt: seen.attempt + 1, ..seen },
@@ -134,7 +134,8 @@ async fn an_act_is_made_only_on_what_was_seen(mut scene: Scene) -> Kept {
             let change = |seen| Change { id: notification.id, seen, act: act.clone() };
             let changes: Vec<Change> = wrong.into_iter().map(change).collect();
             let none = vec![false; changes.len()];
-            let made = scene.store.transition(changes, Some(audit("act")), at(70)).await?;
+            let made =
+                scene.store.transition(changes, Some("ada".to_owned()), Some(audit("act")), at(70)).await?;
             same(&format!("{act:?} on {from:?}, seen otherwise"), made, none)?;
             same("what is shown", scene.all_of(notification.id).await?, before)?;
         }
@@ -147,11 +148,14 @@ async fn an_act_on_an_unknown_id_is_not_made(mut scene: Scene) -> Kept {
     let id = NotificationId::new(at(77), 77);
     for act in scene.every_act() {
         let seen = Seen { state: State::Pending, generation: 1, attempt: 1 };
-        let made = scene.store.transition(vec![Change { id, seen, act }], Some(audit("act")), at(70)).await?;
+        let made = scene
+            .store
+            .transition(vec![Change { id, seen, act }], Some("ada".to_owned()), Some(audit("act")), at(70))
+            .await?;
         same("made", made, [false])?;
     }
     same("audit rows", scene.store.audit(None, None, 9).await?.rows, [])?;
-    let made = scene.store.transition(vec![], Some(audit("act")), at(70)).await?;
+    let made = scene.store.transition(vec![], Some("ada".to_owned()), Some(audit("act")), at(70)).await?;
     same("no changes", made.len(), 0)?;
     same("audit rows", scene.store.audit(None, None, 9).await?.rows, [])
 }
@@ -173,7 +177,7 @@ async fn changes_of_one_call_are_made_in_their_order(mut scene: Scene) -> Kept {
         change(&dead, seen, Act::Requeue),
         change(&dead, requeued, Act::Expire),
     ];
-    let made = scene.store.transition(changes, Some(audit("many")), at(70)).await?;
+    let made = scene.store.transition(changes, Some("ada".to_owned()), Some(audit("many")), at(70)).await?;
     same("made", made, [true, false, true, true, false, true, true])?;
     same("the dead one", scene.state(&dead).await?, State::Expired)?;
     same("the waiting one", scene.state(&waiting).await?, State::Cancelled)?;

@@ -46,8 +46,8 @@ async fn what_is_accepted_is_read_back_as_it_came(mut scene: Scene) -> Kept {
         same("its lane", facts.bucket.lane, Lane::Main)?;
         same("its priority", facts.bucket.priority, notification.priority)?;
         same("its tenant", facts.tenant, notification.tenant.clone())?;
-        same("its expiry", facts.expires_at, notification.expires_at)?;
-        same("its dead letter", facts.dead_letter, None)?;
+        same("its expiry", facts.standing.expires_at, notification.expires_at)?;
+        same("its dead letter", facts.standing.letter(), None)?;
     }
     Ok(())
 }

@@ -40,8 +40,8 @@ async fn a_dead_letter_has_its_own_payload_and_attempts(mut scene: Scene) -> Kep
     same("the dead letter", scene.store.dead_letter(name).await?, Some(wanted))?;
     same("its notification", scene.store.notification_of(name).await?, Some(notification.id))?;
     let facts = scene.facts(notification.id).await?;
-    same("the facts", facts.dead_letter, Some((name, DeadLetterStatus::Pending)))?;
-    same("the reason", facts.reason, Some(Reason::MaxAttemptsExceeded))
+    same("the facts", facts.standing.letter(), Some((name, DeadLetterStatus::Pending)))?;
+    same("the reason", facts.standing.reason, Some(Reason::MaxAttemptsExceeded))
 }
 
 async fn a_waiting_one_is_buried_with_the_attempts_it_had(mut scene: Scene) -> Kept {
@@ -110,12 +110,12 @@ async fn a_notification_that_dies_twice_leaves_two_dead_letters(mut scene: Scene
         same("whose it is", scene.store.notification_of(name).await?, Some(notification.id))?;
     }
     let facts = scene.facts(notification.id).await?;
-    same("the facts", facts.dead_letter, Some((second, DeadLetterStatus::Pending)))
+    same("the facts", facts.standing.letter(), Some((second, DeadLetterStatus::Pending)))
 }
 
 async fn a_dead_letter_with_a_taken_name_refuses_the_whole_call(mut scene: Scene) -> Kept {
     let dead = scene.in_state(State::DeadLetter).await?;
-    let Some((taken, _)) = scene.facts(dead.id).await?.dead_letter else {
+    let Some((taken, _)) = scene.facts(dead.id).await?.standing.letter() else {
         return same("the dead letter", None, Some(dead.id));
     };
     let lease = scene.lease().await?;
@@ -133,10 +133,13 @@ async fn a_dead_letter_with_a_taken_name_refuses_the_whole_call(mut scene: Scene
     let (beside, torn) = (scene.waiting().await?, scene.waiting().await?);
     let before = (scene.all_of(beside.id).await?, scene.all_of(torn.id).await?);
     let bury = Act::Bury { dead_letter: taken, reason: Reason::MaxAgeExceeded, text: "old".to_owned() };
-    let seen = scene.facts(torn.id).await?.seen;
+    let seen = scene.facts(torn.id).await?.standing.seen();
     let changes =
         vec![Change { id: beside.id, seen, act: Act::Cancel }, Change { id: torn.id, seen, act: bury }];
-    refused("transition", scene.store.transition(changes, Some(audit("x")), at(12)).await)?;
+    refused(
+        "transition",
+        scene.store.transition(changes, Some("ada".to_owned()), Some(audit("x")), at(12)).await,
+    )?;
     same("after the act", (scene.all_of(beside.id).await?, scene.all_of(torn.id).await?), before)?;
     same("the audit", scene.store.audit(None, None, 10).await?.rows, [])
 }

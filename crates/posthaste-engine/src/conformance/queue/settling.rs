@@ -104,7 +104,7 @@ async fn a_failed_attempt_waits_in_the_retry_lane_with_the_next_number(mut scene
 async fn attempts_are_read_back_as_they_were_made(mut scene: Scene) -> Kept {
     let notification = scene.in_state(State::Retrying).await?;
     let facts = scene.facts(notification.id).await?;
-    same("what is seen", (facts.seen.generation, facts.seen.attempt), (1, 2))?;
+    same("what is seen", (facts.standing.seen().generation, facts.standing.seen().attempt), (1, 2))?;
     same("the first attempt", scene.store.history(notification.id).await?.attempts, [failed_attempt(1, 1)])?;
 
     let (notification, lease) = scene.held().await?;
@@ -286,7 +286,7 @@ async fn a_request_to_cancel_outlives_the_lease(mut scene: Scene) -> Kept {
     let jobs = scene.claim(&notification, Lane::Main, lease, at(6)).await?;
     same("how many jobs", jobs.len(), 1)?;
     same("what the job says", jobs[0].cancel_requested, true)?;
-    same("the facts", scene.facts(notification.id).await?.cancel_requested, true)?;
+    same("the facts", scene.facts(notification.id).await?.standing.cancel_requested, true)?;
 
     let node = scene.store.join("short".to_owned(), Duration::from_secs(1), at(0)).await?.node;
     let taken_back = scene.draft();

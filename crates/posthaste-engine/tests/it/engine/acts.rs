@@ -42,7 +42,7 @@ async fn cancelled_while_it_waits_is_never_sent() {
     let engine = rig.start().await;
     let id = waiting(&engine, "a").await;
     pass(secs(5)).await;
-    assert_eq!(engine.cancel(id, &ada()).await.unwrap().seen.state, State::Pending);
+    assert_eq!(engine.cancel(id, &ada()).await.unwrap().standing.state, State::Pending);
     let view = rig.view(id).await;
     assert_eq!((view.state, view.progress.attempt), (State::Cancelled, 0));
     assert_audited(&rig, "cancel", id);
@@ -59,7 +59,7 @@ async fn cancelled_while_it_waits_for_a_retry_is_not_sent_again() {
     let engine = rig.start().await;
     let id = send(&engine, notification(&engine, "a", PLAIN)).await;
     pass(secs(5)).await;
-    assert_eq!(engine.cancel(id, &ada()).await.unwrap().seen.state, State::RetryScheduled);
+    assert_eq!(engine.cancel(id, &ada()).await.unwrap().standing.state, State::RetryScheduled);
     pass(secs(200)).await;
     assert_eq!((rig.state(id).await, rig.arrivals(id).len()), (State::Cancelled, 1));
     assert_eq!(rig.view(id).await.progress.attempt, 1);
@@ -76,7 +76,7 @@ async fn cancelled_in_flight_a_success_counts_and_a_failure_ends_as_cancelled() 
         let engine = rig.start().await;
         let id = send(&engine, notification(&engine, "a", PLAIN)).await;
         pass(secs(2)).await;
-        assert_eq!(engine.cancel(id, &ada()).await.unwrap().seen.state, State::Processing);
+        assert_eq!(engine.cancel(id, &ada()).await.unwrap().standing.state, State::Processing);
         let view = rig.view(id).await;
         assert_eq!((view.state, view.cancel_requested), (State::Processing, true));
         assert_audited(&rig, "cancel", id);
@@ -166,7 +166,7 @@ async fn retry_now_makes_a_scheduled_retry_due_at_once() {
     let engine = rig.start().await;
     let id = send(&engine, notification(&engine, "a", PLAIN)).await;
     pass(secs(10)).await;
-    assert_eq!(engine.retry_now(id, &ada()).await.unwrap().seen.state, State::RetryScheduled);
+    assert_eq!(engine.retry_now(id, &ada()).await.unwrap().standing.state, State::RetryScheduled);
     pass(secs(100)).await;
     assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(10)), (3, secs(70))]);
     assert_audited(&rig, "retry-now", id);

@@ -49,7 +49,7 @@ async fn a_manual_retry_goes_on_counting_with_a_fresh_budget() {
     let id = dead(&rig, &engine).await;
     rig.script("a", vec![Script::Answer(http(503)); 2]);
     let letter = rig.dead_letter(id).await.id;
-    assert_eq!(engine.retry(id, &ada()).await.unwrap().seen.state, State::DeadLetter);
+    assert_eq!(engine.retry(id, &ada()).await.unwrap().standing.state, State::DeadLetter);
     pass(secs(200)).await;
     let first = [(1, secs(0)), (2, secs(60)), (3, secs(120))];
     let second = [(4, secs(130)), (5, secs(190)), (6, secs(250))];
@@ -97,7 +97,7 @@ async fn a_failed_one_without_a_dead_letter_can_be_retried() {
     let without = PLAIN.replacen('{', r#"{"deadLetter": false, "#, 1);
     let id = send(&engine, notification(&engine, "a", &without)).await;
     pass(secs(1)).await;
-    assert_eq!(engine.retry(id, &ada()).await.unwrap().seen.state, State::Failed);
+    assert_eq!(engine.retry(id, &ada()).await.unwrap().standing.state, State::Failed);
     pass(secs(1)).await;
     assert_arrived(&rig.arrivals(id), &[(1, secs(0)), (2, secs(1))]);
     assert_eq!(rig.state(id).await, State::Succeeded);

@@ -116,9 +116,9 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
             world.expect(stale_outcomes_change_nothing(&asked, &settled, &before, &after));
             Ok(Answer::Queue(queue::Answer::Settle(settled)))
         }
-        Call::Acts(acts::Call::Transition { changes, audit, now }) => {
+        Call::Acts(acts::Call::Transition { changes, actor, audit, now }) => {
             let (before, asked) = (standings(&world.model, &changes), changes.clone());
-            let made = world.model.transition(changes, audit, now).await?;
+            let made = world.model.transition(changes, actor, audit, now).await?;
             let after = standings(&world.model, &asked);
             world.expect(acts_follow_arrows(&asked, &made, &before, &after));
             world.ledger.lock().unwrap().acted(&asked, &made);

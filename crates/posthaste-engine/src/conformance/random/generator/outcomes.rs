@@ -82,17 +82,19 @@ impl Generator {
         // A store that cannot answer shows its difference in the next step.
         let facts = store.facts(ids).await.unwrap_or_default();
         let changes = facts.iter().map(|facts| self.change(facts)).collect();
+        let actor = self.rng.bool().then(|| "random".to_owned());
         let audit = self.rng.bool().then(|| self.audit("act"));
-        acts::Call::Transition { changes, audit, now: self.now }
+        acts::Call::Transition { changes, actor, audit, now: self.now }
     }
 
     fn change(&mut self, facts: &Facts) -> Change {
-        let act = if self.rng.u32(0..4) == 0 { self.any_act() } else { self.fitting_act(facts.seen.state) };
+        let act =
+            if self.rng.u32(0..4) == 0 { self.any_act() } else { self.fitting_act(facts.standing.state) };
         let seen = match self.rng.u32(0..20) {
-            0 => Seen { attempt: facts.seen.attempt + 1, ..facts.seen },
-            1 => Seen { generation: facts.seen.generation + 1, ..facts.seen },
-            2 => Seen { state: State::ALL[self.rng.usize(0..9)], ..facts.seen },
-            _ => facts.seen,
+            0 => Seen { attempt: facts.standing.seen().attempt + 1, ..facts.standing.seen() },
+            1 => Seen { generation: facts.standing.seen().generation + 1, ..facts.standing.seen() },
+            2 => Seen { state: State::ALL[self.rng.usize(0..9)], ..facts.standing.seen() },
+            _ => facts.standing.seen(),
         };
         Change { id: facts.id, seen, act }
     }
