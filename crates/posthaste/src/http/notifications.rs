@@ -219,7 +219,7 @@ pub(super) async fn retry(api: &Api, ask: &mut Ask) -> Result {
         ActError::Refused { state, .. } => not_failed(id, state),
         other => other.into(),
     })?;
-    Ok(queued(id, was.seen.attempt.saturating_add(1)))
+    Ok(queued(id, was.standing.progress.attempt.saturating_add(1)))
 }
 
 fn not_failed(id: NotificationId, state: State) -> Problem {
@@ -240,7 +240,8 @@ fn not_failed(id: NotificationId, state: State) -> Problem {
 pub(super) async fn retry_now(api: &Api, ask: &mut Ask) -> Result {
     let id: NotificationId = wanted(api, ask, missing).await?;
     let was = api.engine.retry_now(id, &ask.caller.actor()).await?;
-    let answer = json!({"notificationId": id, "status": "retrying", "attempt": was.seen.attempt});
+    let answer =
+        json!({"notificationId": id, "status": "retrying", "attempt": was.standing.progress.attempt});
     Ok(json(StatusCode::ACCEPTED, &answer))
 }
 
@@ -249,7 +250,7 @@ pub(super) async fn cancel(api: &Api, ask: &mut Ask) -> Result {
     let id: NotificationId = wanted(api, ask, missing).await?;
     let was = api.engine.cancel(id, &ask.caller.actor()).await?;
     // What is in flight ends with its attempt, and a success still counts.
-    let status = if was.seen.state.is_leased() { was.seen.state } else { State::Cancelled };
+    let status = if was.standing.state.is_leased() { was.standing.state } else { State::Cancelled };
     Ok(json(
         StatusCode::ACCEPTED,
         &json!({"notificationId": id, "status": status.status(), "cancelRequested": true}),
