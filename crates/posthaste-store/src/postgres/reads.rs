@@ -1,8 +1,8 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
 use async_trait::async_trait;
-use posthaste_core::filter::Filter;
 use posthaste_core::act::{self, Letter};
+use posthaste_core::filter::Filter;
 use posthaste_core::notification::Tenant;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
