@@ -21,6 +21,8 @@ pub(super) const PROMISES: &[Promise] = list![
     a_restored_one_is_as_it_was_when_it_died,
     acts_at_the_same_time_are_made_once,
     an_event_names_the_actor_and_what_was_seen,
+    an_actor_is_named_though_nothing_is_audited,
+    what_expired_is_not_reopened,
     an_audit_row_is_written_with_the_act,
     an_audit_row_says_how_much_of_what_was_asked_was_made,
 ];
@@ -263,4 +265,29 @@ async fn an_audit_row_says_how_much_of_what_was_asked_was_made(mut scene: Scene)
     let rows = scene.store.audit(None, None, 9).await?.rows;
     let told: Vec<_> = rows.iter().map(|row| (row.number, row.asked, row.count, row.outcome())).collect();
     same("the audit", told, [(2, 3, 2, "partly"), (1, 2, 2, "done")])
+}
+
+/// A retry operation writes one audit row for thousands of acts, each of which names its actor.
+async fn an_actor_is_named_though_nothing_is_audited(mut scene: Scene) -> Kept {
+    let dead = scene.in_state(State::DeadLetter).await?;
+    let seen = scene.facts(dead.id).await?.standing.seen();
+    let change = Change { id: dead.id, seen, act: Act::Discard };
+    let made = scene.store.transition(vec![change], Some("grace".to_owned()), None, at(60)).await?;
+    same("made", made, [true])?;
+    same("who resolved it", scene.letter(&dead).await?.resolved_by.as_deref(), Some("grace"))?;
+    let events = scene.store.history(dead.id).await?.events;
+    same("the history", events.last().and_then(|event| event.actor.as_deref()), Some("grace"))?;
+    same("the audit", scene.store.audit(None, None, 9).await?.rows, [])
+}
+
+async fn what_expired_is_not_reopened(mut scene: Scene) -> Kept {
+    let notification = Notification { expires_at: Some(at(50)), ..scene.draft() };
+    let lease = scene.lease().await?;
+    scene.accept(&notification, at(0), Some(lease)).await?;
+    let name = scene.grave();
+    scene.fail(&notification, lease, burial(name)).await?;
+    for act in [Act::Requeue, Act::Retry] {
+        same("when it has expired", scene.act(&notification, act, None, at(50)).await?, false)?;
+    }
+    same("in time", scene.act(&notification, Act::Requeue, None, at(49)).await?, true)
 }
