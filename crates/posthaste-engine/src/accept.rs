@@ -20,7 +20,7 @@ use crate::journal;
 use crate::planted::Planted;
 use crate::settle::Report;
 use crate::slots::{Hold, InSlot};
-use crate::store::{Acceptance, Accepted, Arrival, Idempotency, Job, Progress, Request, StoreError};
+use crate::store::{Acceptance, Accepted, Arrival, Claimed, Idempotency, Progress, Request, StoreError};
 
 /// Why a request was not taken in.
 #[derive(Debug, thiserror::Error)]
@@ -246,10 +246,10 @@ fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted,
         let bucket = Bucket { flow: arrival.flow, lane: Lane::Main, priority: arrival.notification.priority };
         match (accepted, arrival.lease.and(granted), hold) {
             (Accepted::New, Some(lease), Hold::Prefetched { .. }) => {
-                shared.slots.prefetch(job(arrival, lease));
+                shared.slots.prefetch(claimed(arrival, lease));
             }
             (Accepted::New, Some(lease), Hold::Slot(slot)) => {
-                let _ = shared.jobs.send(InSlot { job: job(arrival, lease), slot: slot.clone() });
+                let _ = shared.claimed.send(InSlot { claimed: claimed(arrival, lease), slot: slot.clone() });
             }
             (Accepted::New, _, hold) => {
                 shared.slots.let_go(hold);
@@ -260,8 +260,8 @@ fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted,
     }
 }
 
-fn job(arrival: &Arrival, lease: Lease) -> Job {
-    Job {
+fn claimed(arrival: &Arrival, lease: Lease) -> Claimed {
+    Claimed {
         notification: arrival.notification.clone(),
         flow: arrival.flow,
         lane: Lane::Main,

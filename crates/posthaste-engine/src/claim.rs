@@ -9,7 +9,7 @@ use posthaste_core::flow::Bucket;
 use crate::engine::Shared;
 use crate::settle::Report;
 use crate::slots::{Claim, Deal};
-use crate::store::{Claimed, Job};
+use crate::store::{ClaimResult, Claimed};
 
 /// How long to leave a store in peace that could not answer a claim.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -23,7 +23,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.sweep.ask();
             }
             for next in to_send {
-                let _ = shared.jobs.send(next);
+                let _ = shared.claimed.send(next);
             }
             if !claims.is_empty() {
                 claim(&shared, &claims).await;
@@ -48,15 +48,17 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
     let quotas = claims.iter().map(Claim::quota).collect();
     shared.leases.asked(lease);
     match shared.store.claim(quotas, lease, shared.node.now()).await {
-        Ok(Claimed { jobs, set_aside }) => {
+        Ok(ClaimResult { claimed: batch, set_aside }) => {
             // A row that cannot be read stays leased to this node, so that no claim meets it again.
-            shared.leases.answered(lease, jobs.iter().map(|job| job.notification.id).chain(set_aside));
-            let mut by_bucket = sorted(jobs);
+            shared
+                .leases
+                .answered(lease, batch.iter().map(|claimed| claimed.notification.id).chain(set_aside));
+            let mut by_bucket = sorted(batch);
             for claim in claims {
-                let jobs = by_bucket.remove(&claim.bucket).unwrap_or_default();
-                let taken = shared.slots.claimed(claim, jobs);
+                let batch = by_bucket.remove(&claim.bucket).unwrap_or_default();
+                let taken = shared.slots.claimed(claim, batch);
                 for next in taken.to_send {
-                    let _ = shared.jobs.send(next);
+                    let _ = shared.claimed.send(next);
                 }
                 shared.give_back(taken.too_large);
             }
@@ -76,10 +78,10 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
     }
 }
 
-fn sorted(jobs: Vec<Job>) -> BTreeMap<Bucket, Vec<Job>> {
-    let mut by_bucket: BTreeMap<Bucket, Vec<Job>> = BTreeMap::new();
-    for job in jobs {
-        by_bucket.entry(job.bucket()).or_default().push(job);
+fn sorted(batch: Vec<Claimed>) -> BTreeMap<Bucket, Vec<Claimed>> {
+    let mut by_bucket: BTreeMap<Bucket, Vec<Claimed>> = BTreeMap::new();
+    for claimed in batch {
+        by_bucket.entry(claimed.bucket()).or_default().push(claimed);
     }
     by_bucket
 }

@@ -19,13 +19,13 @@ use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::settle::{Report, Unsent};
 use crate::slots::{Held, InSlot};
-use crate::store::Job;
+use crate::store::Claimed;
 
 /// The longest wait for a channel to become ready. After it the try is made all the same.
 const LONGEST_READY: Duration = Duration::from_secs(10);
 
-/// The loop: starts a task for each job and joins those that are done. When it is dropped, so are they.
-pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<InSlot>) {
+/// The loop: starts a task for each claimed notification and joins those that are done. When it is dropped, so are they.
+pub(crate) async fn run(shared: Arc<Shared>, mut claimed: mpsc::UnboundedReceiver<InSlot>) {
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
@@ -35,7 +35,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<I
                     tracing::error!(%error, "a task that sends was ended");
                 }
             }
-            next = jobs.recv() => match next {
+            next = claimed.recv() => match next {
                 Some(next) => drop(running.spawn(work(shared.clone(), next))),
                 None => return,
             },
@@ -45,10 +45,10 @@ pub(crate) async fn run(shared: Arc<Shared>, mut jobs: mpsc::UnboundedReceiver<I
 
 /// Works on a notification and gives its slot back. Work that breaks down is a bug of ours: the node forgets the row, and the
 /// next comparison of leases gives it back.
-async fn work(shared: Arc<Shared>, InSlot { job, slot }: InSlot) {
-    let (bytes, lease, id) = (job.bytes(), job.lease, job.notification.id);
+async fn work(shared: Arc<Shared>, InSlot { claimed, slot }: InSlot) {
+    let (bytes, lease, id) = (claimed.bytes(), claimed.lease, claimed.notification.id);
     let mut held = Held::Slot(slot);
-    match CatchPanic(Box::pin(report(&shared, job, &mut held))).await {
+    match CatchPanic(Box::pin(report(&shared, claimed, &mut held))).await {
         Ok(Some(report)) => {
             match &report {
                 Report::Finished(_) => shared.slots.sent(&held, bytes),
@@ -70,28 +70,30 @@ async fn work(shared: Arc<Shared>, InSlot { job, slot }: InSlot) {
 }
 
 /// What to record; none if the lease is gone.
-async fn report(shared: &Shared, job: Job, held: &mut Held) -> Option<Report> {
-    let policy = shared.policies.of(&job.notification);
-    let step = match CatchPanic(Box::pin(attempt(shared, &job, &policy, held))).await {
+async fn report(shared: &Shared, claimed: Claimed, held: &mut Held) -> Option<Report> {
+    let policy = shared.policies.of(&claimed.notification);
+    let step = match CatchPanic(Box::pin(attempt(shared, &claimed, &policy, held))).await {
         Ok(step) => step,
-        Err(Panicked) => Ok(broken_down(shared, &job)),
+        Err(Panicked) => Ok(broken_down(shared, &claimed)),
     };
     match step {
         Ok(Step::Send(verdict, attempt)) => {
             shared.counts.attempted(&attempt);
             // The attempt took its time; what is decided now goes by the policy of now.
-            let policy = shared.policies.of(&job.notification);
-            Some(Report::Finished(Box::new(Finished::after(shared, job, policy, verdict, attempt))))
+            let policy = shared.policies.of(&claimed.notification);
+            Some(Report::Finished(Box::new(Finished::after(shared, claimed, policy, verdict, attempt))))
         }
         Ok(Step::End(decision)) => {
-            Some(Report::Finished(Box::new(Finished::unsent(shared, job, policy, decision))))
+            Some(Report::Finished(Box::new(Finished::unsent(shared, claimed, policy, decision))))
         }
-        Ok(Step::GiveBack) => Some(Report::Release { lease: job.lease, rows: vec![Unsent::from(&job)] }),
+        Ok(Step::GiveBack) => {
+            Some(Report::Release { lease: claimed.lease, rows: vec![Unsent::from(&claimed)] })
+        }
         Err(LeaseGone) => None,
     }
 }
 
-/// How the work on a job went.
+/// How the work on a claimed notification went.
 enum Step {
     /// It was sent, and this came of it.
     Send(Verdict, Attempt),
@@ -109,61 +111,70 @@ struct Try {
     verdict: Verdict,
 }
 
-async fn attempt(shared: &Shared, job: &Job, policy: &Policy, held: &mut Held) -> Result<Step, LeaseGone> {
-    let ready = may_start(shared, job, policy).await?;
+async fn attempt(
+    shared: &Shared,
+    claimed: &Claimed,
+    policy: &Policy,
+    held: &mut Held,
+) -> Result<Step, LeaseGone> {
+    let ready = may_start(shared, claimed, policy).await?;
     let began_at = shared.node.now();
     if shared.is_draining() {
         return Ok(Step::GiveBack);
     }
-    if let Some(decision) = Finished::before_send(job, policy, began_at) {
+    if let Some(decision) = Finished::before_send(claimed, policy, began_at) {
         return Ok(Step::End(decision));
     }
-    shared.counts.began(job.lane, began_at.since(job.due));
+    shared.counts.began(claimed.lane, began_at.since(claimed.due));
     let mut quick_tries: Vec<QuickTry> = Vec::new();
     let mut waited = Duration::ZERO;
-    let mut last = make_try(shared, job, policy, ready, began_at).await;
-    while let Some(wait) = quick_wait(shared, job, policy, &last, &quick_tries, waited) {
-        if !pause(shared, job, held, wait).await {
+    let mut last = make_try(shared, claimed, policy, ready, began_at).await;
+    while let Some(wait) = quick_wait(shared, claimed, policy, &last, &quick_tries, waited) {
+        if !pause(shared, claimed, held, wait).await {
             break;
         }
         quick_tries.extend(quick_try(&last));
         waited = waited.saturating_add(wait);
-        let ready = may_start(shared, job, policy).await?;
-        last = make_try(shared, job, policy, ready, shared.node.now()).await;
+        let ready = may_start(shared, claimed, policy).await?;
+        last = make_try(shared, claimed, policy, ready, shared.node.now()).await;
     }
-    Ok(Step::Send(last.verdict, record(job, began_at, &last, quick_tries)))
+    Ok(Step::Send(last.verdict, record(claimed, began_at, &last, quick_tries)))
 }
 
 /// Waits until a try may start: the channel is ready for it, outcomes can be recorded, and the lease outlasts it. Returns the
 /// reply of the channel where it was waited for in vain.
-async fn may_start(shared: &Shared, job: &Job, policy: &Policy) -> Result<Result<(), Reply>, LeaseGone> {
-    let ready = ready(shared, job).await;
+async fn may_start(
+    shared: &Shared,
+    claimed: &Claimed,
+    policy: &Policy,
+) -> Result<Result<(), Reply>, LeaseGone> {
+    let ready = ready(shared, claimed).await;
     shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
     if !shared.has(Planted::SendWithoutLease) {
-        shared.node.hold(job.lease, policy.timeout.min(shared.settings.surely())).await?;
+        shared.node.hold(claimed.lease, policy.timeout.min(shared.settings.surely())).await?;
     }
     Ok(ready)
 }
 
 async fn make_try(
     shared: &Shared,
-    job: &Job,
+    claimed: &Claimed,
     policy: &Policy,
     ready: Result<(), Reply>,
     started_at: Timestamp,
 ) -> Try {
     let reply = match ready {
-        Ok(()) => send(shared, job, policy.timeout, started_at).await,
+        Ok(()) => send(shared, claimed, policy.timeout, started_at).await,
         Err(unsent) => unsent,
     };
-    let verdict = shared.judge(job, &reply);
+    let verdict = shared.judge(claimed, &reply);
     Try { started_at, ended_at: shared.node.now(), reply, verdict }
 }
 
 /// The wait before the next quick try, if there is one.
 fn quick_wait(
     shared: &Shared,
-    job: &Job,
+    claimed: &Claimed,
     policy: &Policy,
     last: &Try,
     made: &[QuickTry],
@@ -176,14 +187,14 @@ fn quick_wait(
         repeats: u32::try_from(made.len()).unwrap_or(u32::MAX),
         waited,
         now: last.ended_at,
-        expires_at: job.notification.expires_at,
+        expires_at: claimed.notification.expires_at,
     };
     quick::next(&policy.quick, &last.reply, &so_far, shared.draw())
 }
 
 /// Waits for the next quick try, without a slot. Returns false if none was free when the wait was over: then the attempt ends as
 /// it stands. A drain does not wait for a slot.
-async fn pause(shared: &Shared, job: &Job, held: &mut Held, wait: Duration) -> bool {
+async fn pause(shared: &Shared, claimed: &Claimed, held: &mut Held, wait: Duration) -> bool {
     if !shared.has(Planted::KeepSlotBetweenTries) {
         shared.slots.pause(held);
     }
@@ -192,13 +203,13 @@ async fn pause(shared: &Shared, job: &Job, held: &mut Held, wait: Duration) -> b
         return true;
     }
     let now = shared.node.now();
-    let Some(mut asked) = shared.slots.resume(held, job.bucket(), now) else { return true };
-    let longest = quick::max_wait_for_slot(now, job.notification.expires_at);
+    let Some(mut asked) = shared.slots.resume(held, claimed.bucket(), now) else { return true };
+    let longest = quick::max_wait_for_slot(now, claimed.notification.expires_at);
     let slot = tokio::select! {
         biased;
         slot = &mut asked => slot.ok(),
-        () = tokio::time::sleep(longest) => shared.slots.stop_asking(job.bucket(), asked),
-        () = shared.draining() => shared.slots.stop_asking(job.bucket(), asked),
+        () = tokio::time::sleep(longest) => shared.slots.stop_asking(claimed.bucket(), asked),
+        () = shared.draining() => shared.slots.stop_asking(claimed.bucket(), asked),
     };
     let Some(slot) = slot else { return false };
     *held = Held::Slot(slot);
@@ -207,24 +218,24 @@ async fn pause(shared: &Shared, job: &Job, held: &mut Held, wait: Duration) -> b
 
 /// A channel that panics is a bug of ours and says nothing about the recipient: the attempt counts as failed without a
 /// known reason, and the node goes on.
-fn broken_down(shared: &Shared, job: &Job) -> Step {
+fn broken_down(shared: &Shared, claimed: &Claimed) -> Step {
     let reply = Reply::Fault { fault: Fault::Broken, text: "the delivery broke down".to_owned() };
-    let (now, verdict) = (shared.node.now(), shared.judge(job, &reply));
+    let (now, verdict) = (shared.node.now(), shared.judge(claimed, &reply));
     let broken = Try { started_at: now, ended_at: now, reply, verdict };
-    Step::Send(verdict, record(job, now, &broken, Vec::new()))
+    Step::Send(verdict, record(claimed, now, &broken, Vec::new()))
 }
 
 impl Shared {
-    fn judge(&self, job: &Job, reply: &Reply) -> Verdict {
+    fn judge(&self, claimed: &Claimed, reply: &Reply) -> Verdict {
         let none = Overrides::default();
-        classify(reply, self.overrides.get(&job.notification.channel).unwrap_or(&none))
+        classify(reply, self.overrides.get(&claimed.notification.channel).unwrap_or(&none))
     }
 }
 
 /// Waits until the channel can make the try at once. That is no part of the try's time, and a drain does not wait for it.
-async fn ready(shared: &Shared, job: &Job) -> Result<(), Reply> {
-    let Some(channel) = shared.channels.get(&job.notification.channel) else { return Ok(()) };
-    let ready = tokio::time::timeout(LONGEST_READY, channel.ready(&job.notification));
+async fn ready(shared: &Shared, claimed: &Claimed) -> Result<(), Reply> {
+    let Some(channel) = shared.channels.get(&claimed.notification.channel) else { return Ok(()) };
+    let ready = tokio::time::timeout(LONGEST_READY, channel.ready(&claimed.notification));
     tokio::select! {
         biased;
         ready = ready => ready.unwrap_or(Ok(())),
@@ -234,18 +245,22 @@ async fn ready(shared: &Shared, job: &Job) -> Result<(), Reply> {
 
 /// One try, ended by our own deadline if the channel does not keep it. A long one may begin under a lease that does not
 /// outlast it, for heartbeats make the lease last; if they fail, the try ends with the lease, for then another node may send it.
-async fn send(shared: &Shared, job: &Job, timeout: Duration, at: Timestamp) -> Reply {
-    let Some(channel) = shared.channels.get(&job.notification.channel) else {
-        let text = format!("no provider is configured for {}", job.notification.channel);
+async fn send(shared: &Shared, claimed: &Claimed, timeout: Duration, at: Timestamp) -> Reply {
+    let Some(channel) = shared.channels.get(&claimed.notification.channel) else {
+        let text = format!("no provider is configured for {}", claimed.notification.channel);
         return Reply::Fault { fault: Fault::Unsendable, text };
     };
-    let delivery =
-        Delivery { notification: job.notification.clone(), attempt: job.progress.attempt, at, timeout };
+    let delivery = Delivery {
+        notification: claimed.notification.clone(),
+        attempt: claimed.progress.attempt,
+        at,
+        timeout,
+    };
     let ended = async {
         if timeout <= shared.settings.surely() {
             std::future::pending().await
         } else {
-            shared.node.lapsed(job.lease).await
+            shared.node.lapsed(claimed.lease).await
         }
     };
     let text = tokio::select! {
@@ -259,7 +274,7 @@ async fn send(shared: &Shared, job: &Job, timeout: Duration, at: Timestamp) -> R
     Reply::Fault { fault: Fault::Timeout, text }
 }
 
-fn record(job: &Job, began_at: Timestamp, last: &Try, quick_tries: Vec<QuickTry>) -> Attempt {
+fn record(claimed: &Claimed, began_at: Timestamp, last: &Try, quick_tries: Vec<QuickTry>) -> Attempt {
     let (outcome, error) = match last.verdict {
         Verdict::Delivered => (Outcome::Delivered, None),
         Verdict::Failed(failure) => {
@@ -267,8 +282,8 @@ fn record(job: &Job, began_at: Timestamp, last: &Try, quick_tries: Vec<QuickTry>
         }
     };
     Attempt {
-        generation: job.progress.generation,
-        number: job.progress.attempt,
+        generation: claimed.progress.generation,
+        number: claimed.progress.attempt,
         started_at: began_at,
         duration: last.ended_at.since(began_at),
         outcome,

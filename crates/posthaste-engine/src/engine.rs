@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `inbox` | a caller hands in notifications | accept |
 //! | `slots.deal_now` | a slot is free, a bucket is due, a quick try asks for a slot, outcomes can be recorded again, a heartbeat was answered | claim |
-//! | `jobs` | accept or claim has a notification with a slot | dispatch |
+//! | `claimed notifications` | accept or claim has a notification with a slot | dispatch |
 //! | `reports` | a notification was sent or goes back unsent, a call was answered as an error | settle |
 //! | `due` (alarm) | a row waits for a later time; settling failed | wake |
 //! | `expiry` (alarm) | a row that expires waits | expire |
@@ -57,7 +57,7 @@ use crate::reclaim::DeadNodes;
 use crate::settle::{Report, Unsent};
 use crate::signal::Signal;
 use crate::slots::{InSlot, NodeSlots};
-use crate::store::{Job, NodeView, Store, StoreError};
+use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
 use crate::{
     accept, age, claim, dispatch, expire, heartbeat, hints, leases, node, reclaim, settle, sweep, wake,
@@ -170,7 +170,7 @@ pub(crate) struct Shared {
     pub(crate) hints: Hints,
     pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
-    pub(crate) jobs: mpsc::UnboundedSender<InSlot>,
+    pub(crate) claimed: mpsc::UnboundedSender<InSlot>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
     /// Whether outcomes can be recorded. While they cannot, no new send starts.
     pub(crate) recording: Signal<bool>,
@@ -193,7 +193,7 @@ impl Engine {
         let node = Node::joined(parts.clock, joined.node, joined.now, asked, settings.hold);
         let policies = Policies::load(parts.policies, &*parts.store).await?;
         let (inbox, arrivals) = mpsc::channel(INBOX);
-        let (jobs, to_send) = mpsc::unbounded_channel();
+        let (claimed, to_send) = mpsc::unbounded_channel();
         let (reports, to_settle) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             store: parts.store,
@@ -211,7 +211,7 @@ impl Engine {
             hints: Hints::default(),
             outage: Outage::default(),
             inbox,
-            jobs,
+            claimed,
             reports,
             recording: Signal::new(true),
             counts: Counts::default(),
@@ -395,10 +395,10 @@ impl Shared {
     }
 
     /// Gives rows back that were leased and not sent.
-    pub(crate) fn give_back(&self, jobs: Vec<Job>) {
+    pub(crate) fn give_back(&self, batch: Vec<Claimed>) {
         let mut grants: BTreeMap<Lease, Vec<Unsent>> = BTreeMap::new();
-        for job in jobs {
-            grants.entry(job.lease).or_default().push(Unsent::from(&job));
+        for claimed in batch {
+            grants.entry(claimed.lease).or_default().push(Unsent::from(&claimed));
         }
         for (lease, rows) in grants {
             let _ = self.reports.send(Report::Release { lease, rows });

@@ -8,7 +8,7 @@ use posthaste_core::reason::Reason;
 
 use crate::acts::Actor;
 use crate::slots::Hold;
-use crate::store::{Accepted, Act, Arrival, Change, Ending, Facts, Job, Next, Overdue, Settlement};
+use crate::store::{Accepted, Act, Arrival, Change, Claimed, Ending, Facts, Next, Overdue, Settlement};
 
 /// A request was answered by the store.
 pub(crate) fn accepted(arrivals: &[(Arrival, Hold)], accepted: &Accepted) {
@@ -22,9 +22,9 @@ pub(crate) fn accepted(arrivals: &[(Arrival, Hold)], accepted: &Accepted) {
 }
 
 /// An outcome is recorded.
-pub(crate) fn settled(job: &Job, settlement: &Settlement) {
-    let Notification { id, tenant, channel, .. } = &*job.notification;
-    let made = job.progress.attempt.saturating_sub(u32::from(settlement.attempt.is_none()));
+pub(crate) fn settled(claimed: &Claimed, settlement: &Settlement) {
+    let Notification { id, tenant, channel, .. } = &*claimed.notification;
+    let made = claimed.progress.attempt.saturating_sub(u32::from(settlement.attempt.is_none()));
     match &settlement.next {
         Next::Retry { due, .. } => {
             tracing::debug!(%id, %tenant, %channel, attempts = made, %due, "retry scheduled");

@@ -10,9 +10,9 @@ use posthaste_core::reason::Reason;
 use posthaste_core::time::Timestamp;
 
 use crate::engine::Shared;
-use crate::store::{Ending, Job, Next, Settlement};
+use crate::store::{Claimed, Ending, Next, Settlement};
 
-/// What was made of a job.
+/// What was made of a claimed notification.
 #[derive(Debug)]
 enum Made {
     /// An attempt.
@@ -21,10 +21,10 @@ enum Made {
     Unsent(Decision),
 }
 
-/// A job that is done, with everything needed to decide, and to decide again should a request to cancel turn up.
+/// A claimed notification that is done, with everything needed to decide, and to decide again should a request to cancel turn up.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    pub(crate) job: Job,
+    pub(crate) claimed: Claimed,
     policy: Arc<Policy>,
     made: Made,
     dead_letter: DeadLetterId,
@@ -33,31 +33,31 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// A job that was sent.
+    /// A claimed notification that was sent.
     pub(crate) fn after(
         shared: &Shared,
-        job: Job,
+        claimed: Claimed,
         policy: Arc<Policy>,
         verdict: Verdict,
         attempt: Attempt,
     ) -> Self {
-        Self::new(shared, job, policy, Made::Sent(verdict, attempt))
+        Self::new(shared, claimed, policy, Made::Sent(verdict, attempt))
     }
 
-    /// A job that must not be sent any more.
-    pub(crate) fn unsent(shared: &Shared, job: Job, policy: Arc<Policy>, decision: Decision) -> Self {
-        Self::new(shared, job, policy, Made::Unsent(decision))
+    /// A claimed notification that must not be sent any more.
+    pub(crate) fn unsent(shared: &Shared, claimed: Claimed, policy: Arc<Policy>, decision: Decision) -> Self {
+        Self::new(shared, claimed, policy, Made::Unsent(decision))
     }
 
-    fn new(shared: &Shared, job: Job, policy: Arc<Policy>, made: Made) -> Self {
+    fn new(shared: &Shared, claimed: Claimed, policy: Arc<Policy>, made: Made) -> Self {
         let now = shared.node.latest();
         let dead_letter = DeadLetterId::new(now, shared.random());
-        Self { job, policy, made, dead_letter, now, draw: shared.draw() }
+        Self { claimed, policy, made, dead_letter, now, draw: shared.draw() }
     }
 
-    /// What to do with a job instead of sending it, if it must not be sent.
-    pub(crate) fn before_send(job: &Job, policy: &Policy, now: Timestamp) -> Option<Decision> {
-        decide_before_send(policy, &before_send(job, now))
+    /// What to do with a claimed notification instead of sending it, if it must not be sent.
+    pub(crate) fn before_send(claimed: &Claimed, policy: &Policy, now: Timestamp) -> Option<Decision> {
+        decide_before_send(policy, &before_send(claimed, now))
     }
 
     /// What the store is told.
@@ -67,14 +67,14 @@ impl Finished {
                 (decide(&self.policy, &self.situation(), verdict), Some(attempt.clone()))
             }
             Made::Unsent(decided) => {
-                let again = decide_before_send(&self.policy, &before_send(&self.job, self.now));
+                let again = decide_before_send(&self.policy, &before_send(&self.claimed, self.now));
                 (again.unwrap_or(*decided), None)
             }
         };
         Settlement {
-            id: self.job.notification.id,
-            lease: self.job.lease,
-            cancel_seen: self.job.cancel_requested,
+            id: self.claimed.notification.id,
+            lease: self.claimed.lease,
+            cancel_seen: self.claimed.cancel_requested,
             attempt,
             next: self.next(decision),
         }
@@ -82,12 +82,12 @@ impl Finished {
 
     fn situation(&self) -> Situation {
         Situation {
-            attempt: self.job.progress.attempt_in_generation(),
+            attempt: self.claimed.progress.attempt_in_generation(),
             now: self.now,
-            first_due: self.job.first_due,
-            expires_at: self.job.notification.expires_at,
-            cancel_requested: self.job.cancel_requested,
-            previous_delay: self.job.delay,
+            first_due: self.claimed.first_due,
+            expires_at: self.claimed.notification.expires_at,
+            cancel_requested: self.claimed.cancel_requested,
+            previous_delay: self.claimed.delay,
             draw: self.draw,
         }
     }
@@ -115,12 +115,12 @@ impl Finished {
     }
 }
 
-fn before_send(job: &Job, now: Timestamp) -> BeforeSend {
+fn before_send(claimed: &Claimed, now: Timestamp) -> BeforeSend {
     BeforeSend {
         now,
-        first_due: job.first_due,
-        expires_at: job.notification.expires_at,
-        cancel_requested: job.cancel_requested,
-        interruptions: job.interruptions,
+        first_due: claimed.first_due,
+        expires_at: claimed.notification.expires_at,
+        cancel_requested: claimed.cancel_requested,
+        interruptions: claimed.interruptions,
     }
 }

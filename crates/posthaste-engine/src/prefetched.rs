@@ -17,7 +17,7 @@ use posthaste_core::notification::Tenant;
 use tokio::time::Instant;
 
 use self::pace::Pace;
-use crate::store::Job;
+use crate::store::Claimed;
 
 /// How many may wait for each slot of the node; a flow has half of it at most.
 const PER_SLOT: u32 = 16;
@@ -26,7 +26,7 @@ const MOST_BYTES: usize = 64 << 20;
 /// How long one may wait before it goes back to the store.
 const LONGEST: Duration = Duration::from_secs(2);
 
-type Queues = HashMap<Bucket, VecDeque<(Instant, Job)>>;
+type Queues = HashMap<Bucket, VecDeque<(Instant, Claimed)>>;
 
 #[derive(Debug)]
 pub(crate) struct Prefetched {
@@ -113,27 +113,27 @@ impl Prefetched {
     }
 
     /// Fills reserved room.
-    pub(crate) fn push(&mut self, job: Job, now: Instant) {
-        self.queues.entry(job.bucket()).or_default().push_back((now, job));
+    pub(crate) fn push(&mut self, claimed: Claimed, now: Instant) {
+        self.queues.entry(claimed.bucket()).or_default().push_back((now, claimed));
     }
 
     /// Fills room that was reserved behind rows in the store.
-    pub(crate) fn push_behind(&mut self, job: Job, now: Instant) {
-        self.behind.entry(job.bucket()).or_default().push_back((now, job));
+    pub(crate) fn push_behind(&mut self, claimed: Claimed, now: Instant) {
+        self.behind.entry(claimed.bucket()).or_default().push_back((now, claimed));
     }
 
     /// Fills room that was reserved before the size of the row was known. Returns the row if it is too large: it has to go
     /// back to the store, and as few are claimed ahead from now on as fit if all are like it.
     #[must_use]
-    pub(crate) fn push_ahead(&mut self, job: Job, now: Instant) -> Option<Job> {
-        let bytes = job.bytes();
+    pub(crate) fn push_ahead(&mut self, claimed: Claimed, now: Instant) -> Option<Claimed> {
+        let bytes = claimed.bytes();
         if self.bytes.saturating_add(bytes) > MOST_BYTES {
-            self.pace.expect_bytes(&job.flow, bytes);
-            self.cancel(&job.notification.tenant, job.flow, 0);
-            return Some(job);
+            self.pace.expect_bytes(&claimed.flow, bytes);
+            self.cancel(&claimed.notification.tenant, claimed.flow, 0);
+            return Some(claimed);
         }
         self.bytes += bytes;
-        self.push(job, now);
+        self.push(claimed, now);
         None
     }
 
@@ -145,19 +145,19 @@ impl Prefetched {
     }
 
     /// Takes out up to `limit` of a bucket, the oldest first.
-    pub(crate) fn pop(&mut self, bucket: Bucket, limit: u32) -> Vec<Job> {
-        let jobs = take_out(&mut self.queues, bucket, limit as usize);
-        self.cancel_each(&jobs);
-        jobs
+    pub(crate) fn pop(&mut self, bucket: Bucket, limit: u32) -> Vec<Claimed> {
+        let batch = take_out(&mut self.queues, bucket, limit as usize);
+        self.cancel_each(&batch);
+        batch
     }
 
     /// Takes out what has waited too long.
-    pub(crate) fn stale(&mut self, now: Instant) -> Vec<Job> {
+    pub(crate) fn stale(&mut self, now: Instant) -> Vec<Claimed> {
         self.take_first(|queue| queue.iter().take_while(|(since, _)| *since + LONGEST <= now).count())
     }
 
     /// Takes out everything.
-    pub(crate) fn take_all(&mut self) -> Vec<Job> {
+    pub(crate) fn take_all(&mut self) -> Vec<Claimed> {
         self.take_first(VecDeque::len)
     }
 
@@ -168,24 +168,24 @@ impl Prefetched {
     }
 
     /// Takes out the first of each queue, as many as `count` says.
-    fn take_first(&mut self, count: impl Fn(&VecDeque<(Instant, Job)>) -> usize) -> Vec<Job> {
-        let mut jobs = vec![];
+    fn take_first(&mut self, count: impl Fn(&VecDeque<(Instant, Claimed)>) -> usize) -> Vec<Claimed> {
+        let mut batch = vec![];
         for queues in [&mut self.queues, &mut self.behind] {
             let mut buckets: Vec<(Bucket, usize)> =
                 queues.iter().map(|(bucket, queue)| (*bucket, count(queue))).collect();
             // In their own order, so that a simulated run can be replayed.
             buckets.sort_unstable();
             for (bucket, count) in buckets {
-                jobs.extend(take_out(queues, bucket, count));
+                batch.extend(take_out(queues, bucket, count));
             }
         }
-        self.cancel_each(&jobs);
-        jobs
+        self.cancel_each(&batch);
+        batch
     }
 
-    fn cancel_each(&mut self, jobs: &[Job]) {
-        for job in jobs {
-            self.cancel(&job.notification.tenant, job.flow, job.bytes());
+    fn cancel_each(&mut self, batch: &[Claimed]) {
+        for claimed in batch {
+            self.cancel(&claimed.notification.tenant, claimed.flow, claimed.bytes());
         }
     }
 
@@ -231,17 +231,17 @@ fn lower<K: Eq + Hash>(counts: &mut HashMap<K, u32>, key: &K) {
 }
 
 /// Takes out the first of a bucket's queue, at most so many.
-fn take_out(queues: &mut Queues, bucket: Bucket, limit: usize) -> Vec<Job> {
+fn take_out(queues: &mut Queues, bucket: Bucket, limit: usize) -> Vec<Claimed> {
     let Some(queue) = queues.get_mut(&bucket) else { return vec![] };
     let count = queue.len().min(limit);
-    let jobs = queue.drain(..count).map(|(_, job)| job).collect();
+    let batch = queue.drain(..count).map(|(_, claimed)| claimed).collect();
     if queue.is_empty() {
         queues.remove(&bucket);
     }
-    jobs
+    batch
 }
 
-impl Job {
+impl Claimed {
     /// About how much memory it takes.
     pub(crate) fn bytes(&self) -> usize {
         self.notification.bytes()

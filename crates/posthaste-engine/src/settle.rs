@@ -16,11 +16,11 @@ use crate::gather::{More, gather};
 use crate::journal;
 use crate::outcome::Finished;
 use crate::planted::Planted;
-use crate::store::{Job, Next, Settled, Settlement, StoreError};
+use crate::store::{Claimed, Next, Settled, Settlement, StoreError};
 
 /// What the senders and the claimers leave to be recorded.
 pub(crate) enum Report {
-    /// A job is done.
+    /// A claimed notification is done.
     Finished(Box<Finished>),
     /// Rows of a grant go back unsent.
     Release {
@@ -40,9 +40,13 @@ pub(crate) struct Unsent {
     bucket: Bucket,
 }
 
-impl From<&Job> for Unsent {
-    fn from(job: &Job) -> Self {
-        Self { id: job.notification.id, tenant: job.notification.tenant.clone(), bucket: job.bucket() }
+impl From<&Claimed> for Unsent {
+    fn from(claimed: &Claimed) -> Self {
+        Self {
+            id: claimed.notification.id,
+            tenant: claimed.notification.tenant.clone(),
+            bucket: claimed.bucket(),
+        }
     }
 }
 
@@ -116,7 +120,7 @@ async fn record(shared: &Shared, mut open: Vec<Finished>) {
 /// be is left to its lease, which the node knows of until it stops, and the others go on.
 async fn set_aside(shared: &Shared, open: Vec<Finished>, error: &StoreError) -> Vec<Finished> {
     if let [only] = open.as_slice() {
-        tracing::error!(id = %only.job.notification.id, %error, "an outcome cannot be recorded and is set aside");
+        tracing::error!(id = %only.claimed.notification.id, %error, "an outcome cannot be recorded and is set aside");
         shared.slots.recorded(1);
         return Vec::new();
     }
@@ -175,7 +179,7 @@ fn finish_all(
         .into_iter()
         .zip(settlements)
         .zip(&answers)
-        .filter_map(|((job, settlement), answer)| finish(shared, job, settlement, *answer))
+        .filter_map(|((claimed, settlement), answer)| finish(shared, claimed, settlement, *answer))
         .collect();
     let settled = settlements.iter().zip(&answers).filter(|(_, answer)| **answer != Settled::CancelRequested);
     let count = shared.leases.done(settled.map(|(settlement, _)| (settlement.lease, settlement.id)));
@@ -183,22 +187,22 @@ fn finish_all(
     again
 }
 
-/// Notes that a job is settled, or gives it back to be decided again.
+/// Notes that a claimed notification is settled, or gives it back to be decided again.
 fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: Settled) -> Option<Finished> {
     shared.counts.settled(settlement, answer);
     match answer {
         Settled::CancelRequested => {
-            done.job.cancel_requested = true;
+            done.claimed.cancel_requested = true;
             return Some(done);
         }
         Settled::LeaseLost => {
             tracing::info!(id = %settlement.id, "lease lost before the outcome was recorded")
         }
         Settled::Applied => {
-            journal::settled(&done.job, settlement);
+            journal::settled(&done.claimed, settlement);
             if let Next::Retry { due, .. } = settlement.next {
-                let bucket = Bucket { lane: Lane::Retry, ..done.job.bucket() };
-                shared.announce(&done.job.notification, bucket, due);
+                let bucket = Bucket { lane: Lane::Retry, ..done.claimed.bucket() };
+                shared.announce(&done.claimed.notification, bucket, due);
             }
         }
     }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 pub(crate) use self::paused::Held;
 use self::paused::Paused;
 use crate::prefetched::Prefetched;
-use crate::store::Job;
+use crate::store::Claimed;
 
 /// The lock is never held across an await.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Hold {
 /// A claimed notification with the slot that it is sent in.
 #[derive(Debug)]
 pub(crate) struct InSlot {
-    pub(crate) job: Job,
+    pub(crate) claimed: Claimed,
     pub(crate) slot: Slot,
 }
 
@@ -117,7 +117,7 @@ impl Claim {
 pub(crate) struct Taken {
     pub(crate) to_send: Vec<InSlot>,
     /// What memory has no room for. It goes back to the store.
-    pub(crate) too_large: Vec<Job>,
+    pub(crate) too_large: Vec<Claimed>,
 }
 
 impl NodeSlots {
@@ -172,26 +172,26 @@ impl NodeSlots {
     }
 
     /// Lets a leased notification wait in memory for a slot.
-    pub(crate) fn prefetch(&self, job: Job) {
+    pub(crate) fn prefetch(&self, claimed: Claimed) {
         let mut inner = self.lock();
-        let (tenant, bucket) = (job.notification.tenant.clone(), job.bucket());
+        let (tenant, bucket) = (claimed.notification.tenant.clone(), claimed.bucket());
         if inner.in_store.contains_key(&bucket) {
-            inner.prefetched.push_behind(job, Instant::now());
+            inner.prefetched.push_behind(claimed, Instant::now());
             return;
         }
-        inner.prefetched.push(job, Instant::now());
+        inner.prefetched.push(claimed, Instant::now());
         inner.slots.turns_mut().push(&tenant, bucket);
         drop(inner);
         self.deal_now.notify_one();
     }
 
     /// Takes out what has waited in memory for too long.
-    pub(crate) fn stale(&self) -> Vec<Job> {
+    pub(crate) fn stale(&self) -> Vec<Claimed> {
         self.lock().prefetched.stale(Instant::now())
     }
 
     /// Takes out everything that waits in memory.
-    pub(crate) fn take_prefetched(&self) -> Vec<Job> {
+    pub(crate) fn take_prefetched(&self) -> Vec<Claimed> {
         self.lock().prefetched.take_all()
     }
 
@@ -269,8 +269,8 @@ impl NodeSlots {
             while slots > 0 && inner.paused.answer(bucket, &slot) {
                 slots -= 1;
             }
-            let jobs = inner.prefetched.pop(bucket, slots);
-            slots -= u32::try_from(jobs.len()).expect("no more than the limit");
+            let batch = inner.prefetched.pop(bucket, slots);
+            slots -= u32::try_from(batch.len()).expect("no more than the limit");
             let in_store = inner.in_store.contains_key(&bucket);
             let ahead = if in_store {
                 inner.prefetched.reserve_ahead(&slot.tenant, bucket.flow, most_ahead, instant)
@@ -286,7 +286,7 @@ impl NodeSlots {
             if inner.prefetched.has(bucket) || inner.paused.asks(bucket) || (in_store && !claims) {
                 inner.slots.turns_mut().push(&slot.tenant, bucket);
             }
-            deal.to_send.extend(jobs.into_iter().map(|job| InSlot { job, slot: slot.clone() }));
+            deal.to_send.extend(batch.into_iter().map(|claimed| InSlot { claimed, slot: slot.clone() }));
             if claims {
                 deal.claims.push(Claim { bucket, slot, slots, ahead });
             }
@@ -299,18 +299,18 @@ impl NodeSlots {
     /// Takes over what a claim brought: some is sent at once, the rest waits in memory as far as there is room for its
     /// size. Gives back what was not filled. A full one may have more behind it; one that is not has emptied its bucket,
     /// unless something was said to be in it since.
-    pub(crate) fn claimed(&self, claim: &Claim, mut jobs: Vec<Job>) -> Taken {
+    pub(crate) fn claimed(&self, claim: &Claim, mut batch: Vec<Claimed>) -> Taken {
         let mut inner = self.lock();
         let instant = Instant::now();
-        let (bucket, filled) = (claim.bucket, u32::try_from(jobs.len()).unwrap_or(u32::MAX));
-        let later = jobs.split_off(jobs.len().min(claim.slots as usize));
+        let (bucket, filled) = (claim.bucket, u32::try_from(batch.len()).unwrap_or(u32::MAX));
+        let later = batch.split_off(batch.len().min(claim.slots as usize));
         inner.slots.give_back(&claim.slot, claim.slots.saturating_sub(filled));
         for _ in later.len()..claim.ahead as usize {
             inner.prefetched.cancel(&claim.slot.tenant, bucket.flow, 0);
         }
         let full = filled >= claim.limit();
         let too_large =
-            later.into_iter().filter_map(|job| inner.prefetched.push_ahead(job, instant)).collect();
+            later.into_iter().filter_map(|claimed| inner.prefetched.push_ahead(claimed, instant)).collect();
         if full || inner.slots.turns().has_backlog(bucket) {
             inner.in_store.insert(bucket, if full { Backlog::Many } else { Backlog::Few });
         } else {
@@ -323,7 +323,7 @@ impl NodeSlots {
         }
         drop(inner);
         self.freed.notify_one();
-        let to_send = jobs.into_iter().map(|job| InSlot { job, slot: claim.slot.clone() }).collect();
+        let to_send = batch.into_iter().map(|claimed| InSlot { claimed, slot: claim.slot.clone() }).collect();
         Taken { to_send, too_large }
     }
 

@@ -14,8 +14,8 @@ pub use self::acts::{Acts, Audit, AuditRow, Change, Facts};
 pub use self::durability::{Durability, DurabilityLevel};
 pub use self::nodes::{Alone, Joined, LEVEL, Listener, News, NodeView, Nodes, Pulse};
 pub use self::queue::{
-    Acceptance, Accepted, Arrival, Claimed, FirstAnswer, Held, Idempotency, Job, KnownFlow, Next, Queue,
-    Request, Settled, Settlement,
+    Acceptance, Accepted, Arrival, ClaimResult, Claimed, FirstAnswer, Held, Idempotency, KnownFlow, Next,
+    Queue, Request, Settled, Settlement,
 };
 pub use self::reads::{ChannelStats, DeadLetterView, End, History, HistoryEvent, Page, Reads, Stats, View};
 pub use self::records::Records;

@@ -20,7 +20,7 @@ use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Arrival, Ending, Job, Next, Nodes, Queue, Request, Settlement};
+use posthaste_engine::store::{Arrival, Claimed, Ending, Next, Nodes, Queue, Request, Settlement};
 use posthaste_store::sqlite::{Options, SqliteStore, Synchronous};
 use rusqlite::params;
 
@@ -267,17 +267,17 @@ impl Side {
             self.store.accept(requests, clock(self.made)).await?;
             *self.took.entry("accept").or_default() += self.watch.since(start);
 
-            let mut jobs = vec![];
-            while jobs.len() < BATCH {
+            let mut batch = vec![];
+            while batch.len() < BATCH {
                 self.fence += 1;
                 let lease = Lease { node: self.node, fence: Fence(self.fence) };
                 let quotas = self.quotas();
                 let start = self.watch.start();
-                let claimed = self.store.claim(quotas, lease, clock(self.made)).await?.jobs;
+                let claimed = self.store.claim(quotas, lease, clock(self.made)).await?.claimed;
                 *self.took.entry("claim").or_default() += self.watch.since(start);
-                jobs.extend(claimed);
+                batch.extend(claimed);
             }
-            let settled: Vec<Settlement> = jobs.iter().map(settlement).collect();
+            let settled: Vec<Settlement> = batch.iter().map(settlement).collect();
             let start = self.watch.start();
             self.store.settle(settled, clock(self.made)).await?;
             *self.took.entry("settle").or_default() += self.watch.since(start);
@@ -353,8 +353,8 @@ fn clock(number: u64) -> Timestamp {
     Timestamp::from_millis(1_800_000_000_000 + i64::try_from(number / RATE).unwrap_or(i64::MAX))
 }
 
-fn settlement(job: &Job) -> Settlement {
-    outcome(job.notification.id, job.lease)
+fn settlement(claimed: &Claimed) -> Settlement {
+    outcome(claimed.notification.id, claimed.lease)
 }
 
 fn delivered(arrival: &Arrival, lease: Lease) -> Settlement {

@@ -184,9 +184,9 @@ async fn the_leases_of_a_dead_node_come_back(mut scene: Scene) -> Kept {
         let history = scene.store.history(notification.id).await?;
         same("its events", history.events, [interrupted(30, 1)])?;
         same("its attempts", history.attempts, [])?;
-        let jobs = scene.claim(notification, Lane::Main, lease, at(31)).await?;
-        same("claimed again", jobs.len(), 1)?;
-        same("interruptions", jobs[0].interruptions, 1)?;
+        let batch = scene.claim(notification, Lane::Main, lease, at(31)).await?;
+        same("claimed again", batch.len(), 1)?;
+        same("interruptions", batch[0].interruptions, 1)?;
     }
     same("what another node holds", scene.state(&theirs[0]).await?, State::Processing)?;
     same("its events", scene.store.history(theirs[0].id).await?.events, [])?;
@@ -227,8 +227,8 @@ async fn whoever_is_gone_is_given_nothing(mut scene: Scene) -> Kept {
             scene.state(&notification).await?,
             State::Pending,
         )?;
-        let jobs = scene.claim(&notification, Lane::Main, lease, at(1)).await?;
-        same("what a claim hands out", jobs.len(), 0)?;
+        let batch = scene.claim(&notification, Lane::Main, lease, at(1)).await?;
+        same("what a claim hands out", batch.len(), 0)?;
     }
     Ok(())
 }
@@ -271,8 +271,8 @@ async fn interruptions_add_up_until_an_attempt_fails(mut scene: Scene) -> Kept {
     for round in 0..3u32 {
         let node = scene.node().await?;
         let lease = Lease { node, fence: Fence(1) };
-        let jobs = scene.claim(&notification, Lane::Main, lease, at(1)).await?;
-        same("interruptions", jobs.first().map(|job| job.interruptions), Some(round))?;
+        let batch = scene.claim(&notification, Lane::Main, lease, at(1)).await?;
+        same("interruptions", batch.first().map(|claimed| claimed.interruptions), Some(round))?;
         same("taken back", scene.store.reclaim(node, 10, at(30)).await?, 1)?;
     }
     same("events", scene.store.history(notification.id).await?.events, vec![interrupted(30, 1); 3])?;
@@ -280,12 +280,12 @@ async fn interruptions_add_up_until_an_attempt_fails(mut scene: Scene) -> Kept {
     scene.claim(&notification, Lane::Main, lease, at(1)).await?;
     scene.store.release(lease, None).await?;
     let again = scene.lease().await?;
-    let jobs = scene.claim(&notification, Lane::Main, again, at(1)).await?;
-    same("a release leaves them", jobs.first().map(|job| job.interruptions), Some(3))?;
+    let batch = scene.claim(&notification, Lane::Main, again, at(1)).await?;
+    same("a release leaves them", batch.first().map(|claimed| claimed.interruptions), Some(3))?;
     scene.fail(&notification, again, retry_at(at(60))).await?;
     let lease = scene.lease().await?;
-    let jobs = scene.claim(&notification, Lane::Retry, lease, at(60)).await?;
-    same("after an attempt", jobs.first().map(|job| job.interruptions), Some(0))
+    let batch = scene.claim(&notification, Lane::Retry, lease, at(60)).await?;
+    same("after an attempt", batch.first().map(|claimed| claimed.interruptions), Some(0))
 }
 
 async fn a_release_gives_back_what_the_grant_holds(mut scene: Scene) -> Kept {
@@ -334,10 +334,10 @@ async fn whoever_leaves_interrupts_nothing(mut scene: Scene) -> Kept {
     scene.store.leave(node).await?;
     let lease = scene.lease().await?;
     for (notification, cancel) in mine.iter().zip([true, false]) {
-        let jobs = scene.claim(notification, Lane::Main, lease, at(1)).await?;
-        same("claimed again", jobs.len(), 1)?;
-        same("interruptions", jobs[0].interruptions, 0)?;
-        same("the mark", jobs[0].cancel_requested, cancel)?;
+        let batch = scene.claim(notification, Lane::Main, lease, at(1)).await?;
+        same("claimed again", batch.len(), 1)?;
+        same("interruptions", batch[0].interruptions, 0)?;
+        same("the mark", batch[0].cancel_requested, cancel)?;
         let events = scene.store.history(notification.id).await?.events;
         same("interrupted events", events.iter().any(|event| event.word == "interrupted"), false)?;
     }

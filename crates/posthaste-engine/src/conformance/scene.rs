@@ -18,8 +18,8 @@ use posthaste_core::time::Timestamp;
 
 use super::{Broken, Kept, same};
 use crate::store::{
-    Accepted, Act, Arrival, Audit, Change, Ending, Facts, History, Job, Next, Request, Settled, Settlement,
-    Stats, Store, View,
+    Accepted, Act, Arrival, Audit, Change, Claimed, Ending, Facts, History, Next, Request, Settled,
+    Settlement, Stats, Store, View,
 };
 
 /// A whole hour (2026-04-15T10:00:00Z) and a few microseconds, which a store that keeps milliseconds would lose.
@@ -236,10 +236,10 @@ impl Scene {
         lane: Lane,
         lease: Lease,
         now: Timestamp,
-    ) -> Result<Vec<Job>, Broken> {
+    ) -> Result<Vec<Claimed>, Broken> {
         let flow = self.flow_of(notification).await?;
         let bucket = Bucket { flow, lane, priority: notification.priority };
-        Ok(self.store.claim(vec![Quota { bucket, limit: 100 }], lease, now).await?.jobs)
+        Ok(self.store.claim(vec![Quota { bucket, limit: 100 }], lease, now).await?.claimed)
     }
 
     /// Settles one notification.

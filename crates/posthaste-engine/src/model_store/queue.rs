@@ -18,7 +18,7 @@ use super::ModelStore;
 use super::planted::Planted;
 use super::tables::{Ended, Key, Row, Tables, corrupt};
 use crate::store::{
-    Acceptance, Accepted, Arrival, Claimed, DeadLetterView, Ending, FirstAnswer, Held, Idempotency,
+    Acceptance, Accepted, Arrival, ClaimResult, DeadLetterView, Ending, FirstAnswer, Held, Idempotency,
     KnownFlow, Next, Progress, Queue, Request, Result, Settled, Settlement,
 };
 
@@ -39,7 +39,7 @@ impl Queue for ModelStore {
         self.lock().accept(requests, now)
     }
 
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<ClaimResult> {
         self.lock().claim(quotas, lease, now)
     }
 
@@ -119,9 +119,9 @@ impl Tables {
         Ok(Accepted::New)
     }
 
-    fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
+    fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<ClaimResult> {
         // The model has no damaged rows, so nothing is ever set aside.
-        let mut claimed = Claimed::default();
+        let mut claimed = ClaimResult::default();
         if !self.may_hold(lease) {
             return Ok(claimed);
         }
@@ -129,7 +129,7 @@ impl Tables {
             for id in self.claimable(quota, now) {
                 let mut row = self.queue[&id].clone();
                 row.lease = Some(lease);
-                claimed.jobs.push(row.job(lease));
+                claimed.claimed.push(row.claimed(lease));
                 if self.has(Planted::ClaimIgnoresLease) {
                     self.replace(row);
                 } else {

@@ -21,7 +21,7 @@ use super::counters::{Counters, Way};
 use super::planted::Planted;
 use super::records::RecordTable;
 use crate::store::{
-    AuditRow, DeadLetterView, DueCursor, HistoryEvent, Job, Progress, Result, Seen, Settings, StoreError,
+    AuditRow, Claimed, DeadLetterView, DueCursor, HistoryEvent, Progress, Result, Seen, Settings, StoreError,
 };
 
 /// Everything that the model keeps.
@@ -120,8 +120,8 @@ impl Row {
     }
 
     /// What the holder of `lease` works on.
-    pub(super) fn job(&self, lease: Lease) -> Job {
-        Job {
+    pub(super) fn claimed(&self, lease: Lease) -> Claimed {
+        Claimed {
             notification: self.notification.clone(),
             flow: self.flow,
             lane: self.lane,

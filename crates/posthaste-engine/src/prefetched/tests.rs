@@ -21,7 +21,7 @@ fn acme() -> Tenant {
 }
 
 /// A claimed notification of that flow.
-pub(crate) fn job(flow: FlowId, number: u128) -> Job {
+pub(crate) fn claimed(flow: FlowId, number: u128) -> Claimed {
     let now = Timestamp::from_micros(0);
     let notification = Notification {
         id: NotificationId::new(now, number),
@@ -38,7 +38,7 @@ pub(crate) fn job(flow: FlowId, number: u128) -> Job {
         expires_at: None,
         content: Content::of(Body::Text(String::new())),
     };
-    Job {
+    Claimed {
         notification: Arc::new(notification),
         flow,
         lane: Lane::Main,
@@ -158,8 +158,8 @@ proptest! {
         let (mut now, mut number) = (begin, 0u128);
         let mut prefetched = Prefetched::new(4, begin);
         let mut lines: [(Line, Line); 3] = Default::default();
-        let bucket = |flow: i64| job(FlowId(flow), 0).bucket();
-        let ids = |jobs: &[Job]| jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>();
+        let bucket = |flow: i64| claimed(FlowId(flow), 0).bucket();
+        let ids = |batch: &[Claimed]| batch.iter().map(|claimed| claimed.notification.id).collect::<Vec<_>>();
         let named = |numbers: &[u128]| {
             numbers.iter().map(|one| NotificationId::new(Timestamp::from_micros(0), *one)).collect::<Vec<_>>()
         };
@@ -168,7 +168,7 @@ proptest! {
                 Step::Sent(flow) => prefetched.sent(&acme(), FlowId(flow), 100, now),
                 Step::Arrive(flow, behind) => {
                     number += 1;
-                    let new = job(FlowId(flow), number);
+                    let new = claimed(FlowId(flow), number);
                     let bytes = new.bytes();
                     let line = &mut lines[flow as usize];
                     if behind && prefetched.reserve_behind(&acme(), FlowId(flow), bytes, now) {
@@ -184,7 +184,7 @@ proptest! {
                     prop_assert!(room <= asked);
                     for _ in 0..came.min(room) {
                         number += 1;
-                        prop_assert!(prefetched.push_ahead(job(FlowId(flow), number), now).is_none());
+                        prop_assert!(prefetched.push_ahead(claimed(FlowId(flow), number), now).is_none());
                         lines[flow as usize].0.push((number, now));
                     }
                     (came.min(room)..room).for_each(|_| prefetched.cancel(&acme(), FlowId(flow), 0));
@@ -204,10 +204,10 @@ proptest! {
                 Step::Stale => {
                     // A queue is in the order of arrival but for what joined it, which may be older than what was claimed ahead:
                     // it is given back a little later, with what stands before it.
-                    for job in prefetched.stale(now) {
+                    for claimed in prefetched.stale(now) {
                         for line in lines.iter_mut().flat_map(|(line, behind)| [line, behind]) {
                             line.retain(|(one, since)| {
-                                let same = job.notification.id == NotificationId::new(Timestamp::from_micros(0), *one);
+                                let same = claimed.notification.id == NotificationId::new(Timestamp::from_micros(0), *one);
                                 assert!(!same || *since + LONGEST <= now);
                                 !same
                             });

@@ -32,7 +32,7 @@ slice! {
         /// A node that is dead or gone is given nothing, for nobody would ever take it back. A row that cannot be read is
         /// leased as well and named in `set_aside`, so that it is in nobody's way while the node holds it; it takes no
         /// place of the quota, and lists leave it out.
-        write Claim: fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Claimed;
+        write Claim: fn claim(quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> ClaimResult;
 
         /// Records outcomes: attempt row, next state, dead letter and counters of each, where its lease still stands.
         write Settle: fn settle(batch: Vec<Settlement>, now: Timestamp) -> Vec<Settled>;
@@ -141,16 +141,16 @@ pub enum Accepted {
 
 /// What a claim leased.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Claimed {
+pub struct ClaimResult {
     /// What can be sent, in the order of the quotas.
-    pub jobs: Vec<Job>,
+    pub claimed: Vec<Claimed>,
     /// Rows that are leased by the same grant and cannot be read.
     pub set_aside: Vec<NotificationId>,
 }
 
 /// A leased notification: what a node works on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Job {
+pub struct Claimed {
     /// What is to be sent.
     pub notification: Arc<Notification>,
     /// Its flow.
@@ -173,7 +173,7 @@ pub struct Job {
     pub lease: Lease,
 }
 
-impl Job {
+impl Claimed {
     /// Where the row waited.
     pub fn bucket(&self) -> Bucket {
         Bucket { flow: self.flow, lane: self.lane, priority: self.notification.priority }
@@ -185,7 +185,7 @@ impl Job {
     }
 }
 
-/// The outcome of a job, decided; the store only writes it down.
+/// The outcome of a claimed notification, decided; the store only writes it down.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settlement {
     /// Which notification.

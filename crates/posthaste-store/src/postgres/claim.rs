@@ -7,7 +7,7 @@ use posthaste_core::flow::{Bucket, FlowId, Quota};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Claimed, Held, Job};
+use posthaste_engine::store::{ClaimResult, Claimed, Held};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -25,7 +25,7 @@ pub(super) async fn claim(
     quotas: &[Quota],
     lease: Lease,
     now: Timestamp,
-) -> Result<(Claimed, Vec<Quota>)> {
+) -> Result<(ClaimResult, Vec<Quota>)> {
     // A bucket that is named twice would be walked twice at the same moment and give the same rows.
     let mut limits: BTreeMap<Bucket, i64> = BTreeMap::new();
     for quota in quotas.iter().filter(|quota| quota.limit > 0) {
@@ -51,7 +51,7 @@ pub(super) async fn claim(
         let place = |column| row.try_get::<_, i16>(column).map_err(Fault::from);
         leased.entry((FlowId(row.try_get(1)?), place(2)?, place(3)?)).or_default().push_back(row);
     }
-    let mut claimed = Claimed { jobs: Vec::with_capacity(rows.len()), set_aside: vec![] };
+    let mut result = ClaimResult { claimed: Vec::with_capacity(rows.len()), set_aside: vec![] };
     let mut lost = vec![];
     for Quota { bucket, limit } in quotas {
         let code = (bucket.flow, i16::from(bucket.lane.code()), i16::from(bucket.priority.code()));
@@ -59,16 +59,16 @@ pub(super) async fn claim(
         let count = rows.len().min(*limit as usize);
         for row in rows.drain(..count) {
             let id = Columns::of(row).notification_id()?;
-            match unless_damaged(&id, job(id, row, &keys, lease))? {
-                Some(job) => claimed.jobs.push(job),
+            match unless_damaged(&id, claimed(id, row, &keys, lease))? {
+                Some(claimed) => result.claimed.push(claimed),
                 None => {
-                    claimed.set_aside.push(id);
+                    result.set_aside.push(id);
                     lost.push(Quota { bucket: *bucket, limit: 1 });
                 }
             }
         }
     }
-    Ok((claimed, lost))
+    Ok((result, lost))
 }
 
 /// The node's row is locked until the commit, so that whoever declares it dead waits and then sees the leases. Rows that
@@ -125,11 +125,11 @@ fn sql(tx: &Tx) -> Cow<'static, str> {
     CLAIM.into()
 }
 
-fn job(id: NotificationId, row: &Row, keys: &Keys, lease: Lease) -> Result<Job> {
+fn claimed(id: NotificationId, row: &Row, keys: &Keys, lease: Lease) -> Result<Claimed> {
     let mut columns = Columns::of(row);
     columns.skip(1);
     let queued = Queued::read(&mut columns)?;
-    Ok(Job {
+    Ok(Claimed {
         notification: wide_of(id, keys, queued.bucket.flow, &mut columns)?,
         flow: queued.bucket.flow,
         lane: queued.bucket.lane,

@@ -7,7 +7,7 @@ use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Acceptance, Claimed, FirstAnswer, Held, KnownFlow, Queue, Request, Result, Settled, Settlement,
+    Acceptance, ClaimResult, FirstAnswer, Held, KnownFlow, Queue, Request, Result, Settled, Settlement,
 };
 
 use super::{PostgresStore, accept, claim, idempotency, look, settle, transact};
@@ -40,13 +40,13 @@ impl Queue for PostgresStore {
         Ok(transact!(self, tx => accept::accept(&tx, &self.flows, &self.days, &requests, now))?)
     }
 
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
-        let (mut all, mut quotas) = (Claimed::default(), quotas);
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<ClaimResult> {
+        let (mut all, mut quotas) = (ClaimResult::default(), quotas);
         // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
         // rows are leased by then, so each turn has fewer of them.
         while !quotas.is_empty() {
             let (claimed, lost) = transact!(self, tx => claim::claim(&tx, &self.flows, &quotas, lease, now))?;
-            all.jobs.extend(claimed.jobs);
+            all.claimed.extend(claimed.claimed);
             all.set_aside.extend(claimed.set_aside);
             quotas = lost;
         }

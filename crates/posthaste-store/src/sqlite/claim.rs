@@ -4,7 +4,7 @@ use posthaste_core::flow::{Bucket, Quota};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Claimed, Held, Job};
+use posthaste_engine::store::{ClaimResult, Claimed, Held};
 use rusqlite::{Connection, params};
 
 use super::fault::{Result, unless_damaged};
@@ -23,14 +23,14 @@ pub(super) struct Leased {
 }
 
 /// Adds what was leased to what a claim hands out. Returns a quota for each place that went to a row that cannot be read.
-pub(super) fn jobs(leased: Vec<Leased>, claimed: &mut Claimed) -> Result<Vec<Quota>> {
+pub(super) fn add(leased: Vec<Leased>, result: &mut ClaimResult) -> Result<Vec<Quota>> {
     let mut lost = vec![];
     for one in leased {
         let (id, bucket) = (one.id, one.bucket);
-        match unless_damaged(&id, one.job())? {
-            Some(job) => claimed.jobs.push(job),
+        match unless_damaged(&id, one.claimed())? {
+            Some(claimed) => result.claimed.push(claimed),
             None => {
-                claimed.set_aside.push(id);
+                result.set_aside.push(id);
                 lost.push(Quota { bucket, limit: 1 });
             }
         }
@@ -39,10 +39,10 @@ pub(super) fn jobs(leased: Vec<Leased>, claimed: &mut Claimed) -> Result<Vec<Quo
 }
 
 impl Leased {
-    fn job(self) -> Result<Job> {
+    fn claimed(self) -> Result<Claimed> {
         let Self { read, lease, .. } = self;
         let (row, wide) = read?;
-        Ok(Job {
+        Ok(Claimed {
             notification: wide.notification()?,
             flow: row.bucket.flow,
             lane: row.bucket.lane,
@@ -70,22 +70,22 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
          set node = ?2, fence = ?3
          where id = ?1",
     )?;
-    let mut jobs = vec![];
+    let mut batch = vec![];
     for Quota { bucket, limit } in quotas.iter().filter(|quota| quota.limit > 0) {
-        let first = jobs.len();
+        let first = batch.len();
         let (lane, priority) = (bucket.lane.code(), bucket.priority.code());
         let mut rows = select.query(params![bucket.flow.0, lane, priority, until.as_micros(), limit])?;
         while let Some(row) = rows.next()? {
             let id = notification_id(row, 13)?;
             let key = tx.flows.need(tx.conn, bucket.flow);
             let read = Queued::read(row, 0).and_then(|queued| Ok((queued, Wide::read(id, key?, row, 14)?)));
-            jobs.push(Leased { id, bucket: *bucket, read, lease });
+            batch.push(Leased { id, bucket: *bucket, read, lease });
         }
-        for job in &jobs[first..] {
-            update.execute(params![job.id.to_bytes(), lease.node.0, lease.fence.0])?;
+        for claimed in &batch[first..] {
+            update.execute(params![claimed.id.to_bytes(), lease.node.0, lease.fence.0])?;
         }
     }
-    Ok(jobs)
+    Ok(batch)
 }
 
 /// The rows of a quota that are due, with what is to be sent: first the index of claims, then the wide row of each. A row

@@ -7,7 +7,7 @@ use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Acceptance, Claimed, FirstAnswer, Held, KnownFlow, Queue, Request, Result, Settled, Settlement,
+    Acceptance, ClaimResult, FirstAnswer, Held, KnownFlow, Queue, Request, Result, Settled, Settlement,
 };
 
 use super::accept::Incoming;
@@ -32,14 +32,14 @@ impl Queue for SqliteStore {
         self.write(rows, move |tx| accept::accept(tx, &requests, now)).await
     }
 
-    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<Claimed> {
-        let (mut all, mut quotas) = (Claimed::default(), quotas);
+    async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<ClaimResult> {
+        let (mut all, mut quotas) = (ClaimResult::default(), quotas);
         // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
         // rows are leased by then, so each turn has fewer of them.
         while !quotas.is_empty() {
             let rows = quotas.iter().fold(0, |rows: usize, quota| rows.saturating_add(quota.limit as usize));
             let leased = self.write(rows, move |tx| claim::claim(tx, &quotas, lease, now)).await?;
-            quotas = claim::jobs(leased, &mut all)?;
+            quotas = claim::add(leased, &mut all)?;
         }
         Ok(all)
     }

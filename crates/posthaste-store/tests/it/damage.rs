@@ -29,8 +29,8 @@ async fn claimed(store: &SqliteStore, quotas: &[(i64, u32)]) -> Vec<Notification
     let mut ids = vec![];
     for fence in 1..4 {
         let quotas = quotas.iter().map(quota).collect();
-        let jobs = store.claim(quotas, lease(node, fence), at(1)).await.unwrap().jobs;
-        ids.extend(jobs.iter().map(|job| job.notification.id));
+        let batch = store.claim(quotas, lease(node, fence), at(1)).await.unwrap().claimed;
+        ids.extend(batch.iter().map(|claimed| claimed.notification.id));
     }
     ids
 }
@@ -65,7 +65,10 @@ async fn a_place_that_went_to_a_damaged_row_is_filled_again() {
     }
     let node = scene.store.join("one".to_owned(), HOLD, at(1)).await.unwrap().node;
     let claimed = scene.store.claim(vec![quota(flow, Lane::Main, 2)], lease(node, 1), at(1)).await.unwrap();
-    assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [2, 4].map(id));
+    assert_eq!(
+        claimed.claimed.iter().map(|claimed| claimed.notification.id).collect::<Vec<_>>(),
+        [2, 4].map(id)
+    );
     assert_eq!(claimed.set_aside, [0, 1, 3].map(id));
     let held = scene.store.held(node, None, 9).await.unwrap();
     assert_eq!(held, [0, 1, 2, 3, 4].map(|number| Held { id: id(number), fence: Fence(1) }));
@@ -80,7 +83,10 @@ async fn a_row_whose_content_is_gone_is_set_aside() {
     });
     let node = scene.store.join("one".to_owned(), HOLD, at(1)).await.unwrap().node;
     let claimed = scene.store.claim(vec![quota(flow, Lane::Main, 9)], lease(node, 1), at(1)).await.unwrap();
-    assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [0, 2].map(id));
+    assert_eq!(
+        claimed.claimed.iter().map(|claimed| claimed.notification.id).collect::<Vec<_>>(),
+        [0, 2].map(id)
+    );
     assert_eq!(claimed.set_aside, [id(1)]);
 }
 
@@ -122,8 +128,8 @@ async fn lists_leave_a_damaged_row_out_and_whoever_asks_for_it_is_told() {
         let flow = fill(&scene.store, &key("acme", "a"), 0, 3).await;
         let node = scene.store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
         let quotas = vec![quota(flow, Lane::Main, 3)];
-        let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().jobs;
-        let retries = jobs.iter().map(|job| retried(job, at(5))).collect();
+        let batch = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().claimed;
+        let retries = batch.iter().map(|claimed| retried(claimed, at(5))).collect();
         scene.store.settle(retries, at(2)).await.unwrap();
         let scene = damage(scene, "notification", &id(1).to_bytes(), content);
         let store = &scene.store;
@@ -147,9 +153,9 @@ async fn a_damaged_dead_letter_is_left_out_of_the_list() {
         let flow = fill(&scene.store, &key("acme", "a"), 0, 2).await;
         let node = scene.store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
         let quotas = vec![quota(flow, Lane::Main, 2)];
-        let jobs = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().jobs;
+        let batch = scene.store.claim(quotas, lease(node, 1), at(1)).await.unwrap().claimed;
         let names = [1, 2].map(|number| DeadLetterId::new(at(2), number));
-        let burials = jobs.iter().zip(names).map(|(job, name)| buried(job, name)).collect();
+        let burials = batch.iter().zip(names).map(|(claimed, name)| buried(claimed, name)).collect();
         scene.store.settle(burials, at(2)).await.unwrap();
         let scene = damage(scene, "dead_letter", &names[1].to_bytes(), content);
         let page = scene.store.dead_letters(Default::default(), None, 9).await.unwrap();

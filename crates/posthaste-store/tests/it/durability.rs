@@ -117,9 +117,10 @@ async fn a_full_disk_is_an_error_that_loses_nothing_and_passes() {
     store.accept(batch, at(0)).await.unwrap();
     kept += 50;
     let most = u32::try_from(kept).unwrap() + 1;
-    let jobs = store.claim(vec![quota(flow, Lane::Main, most)], lease(node, 1), at(1)).await.unwrap().jobs;
-    assert_eq!(jobs.len() as u128, kept);
-    store.settle(jobs.iter().map(delivered).collect(), at(2)).await.unwrap();
+    let batch =
+        store.claim(vec![quota(flow, Lane::Main, most)], lease(node, 1), at(1)).await.unwrap().claimed;
+    assert_eq!(batch.len() as u128, kept);
+    store.settle(batch.iter().map(delivered).collect(), at(2)).await.unwrap();
     let scene = scene.reopen();
     assert_eq!(scene.store.recount().await.unwrap(), None);
     assert_eq!(scene.store.stats(None, at(3)).await.unwrap().channels[0].1.delivered_24h as u128, kept);

@@ -32,9 +32,9 @@ async fn everything_acknowledged_is_there_after_reopening() {
     let (store, acme) = (&scene.store, key("acme", "a"));
     let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = fill(store, &acme, 0, 10).await;
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 3)], lease(node, 1), at(1)).await.unwrap().jobs;
+    let batch = store.claim(vec![quota(flow, Lane::Main, 3)], lease(node, 1), at(1)).await.unwrap().claimed;
     let name = DeadLetterId::new(at(2), 1);
-    let outcomes = vec![delivered(&jobs[0]), retried(&jobs[1], at(60)), buried(&jobs[2], name)];
+    let outcomes = vec![delivered(&batch[0]), retried(&batch[1], at(60)), buried(&batch[2], name)];
     store.settle(outcomes, at(2)).await.unwrap();
     let audit = Audit {
         key_id: None,
@@ -269,9 +269,9 @@ async fn leases_of_an_earlier_process_are_taken_back_at_once() {
     assert_eq!(pulse, Pulse::Alive { now: at(1), dead: vec![node], level: LEVEL });
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 3);
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 2);
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 9)], lease(next, 1), at(1)).await.unwrap().jobs;
-    assert_eq!(jobs.len(), 5);
-    assert!(jobs.iter().all(|job| job.interruptions == 1));
+    let batch = store.claim(vec![quota(flow, Lane::Main, 9)], lease(next, 1), at(1)).await.unwrap().claimed;
+    assert_eq!(batch.len(), 5);
+    assert!(batch.iter().all(|claimed| claimed.interruptions == 1));
     let history = store.history(id(0)).await.unwrap();
     assert_eq!(history.events[0].word, "interrupted");
 }

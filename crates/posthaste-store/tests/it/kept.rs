@@ -6,7 +6,7 @@ use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    Accepted, Act, Acts, Change, Facts, Idempotency, Job, Nodes, Queue, Reads, Request,
+    Accepted, Act, Acts, Change, Claimed, Facts, Idempotency, Nodes, Queue, Reads, Request,
 };
 use posthaste_store::sqlite::SqliteStore;
 
@@ -68,9 +68,9 @@ async fn counters_equal_a_recount_after_random_work() {
         let lane = *random.choice(&Lane::ALL[..]).unwrap();
         let flow = *random.choice(&flows).unwrap();
         let quotas = vec![quota(flow, lane, random.u32(0..20))];
-        let jobs = store.claim(quotas, lease(node, step), now).await.unwrap().jobs;
-        let outcomes = jobs.iter().filter(|_| random.bool()).collect::<Vec<_>>();
-        let outcomes = outcomes.into_iter().map(|job| outcome(job, now, &mut random)).collect();
+        let batch = store.claim(quotas, lease(node, step), now).await.unwrap().claimed;
+        let outcomes = batch.iter().filter(|_| random.bool()).collect::<Vec<_>>();
+        let outcomes = outcomes.into_iter().map(|claimed| outcome(claimed, now, &mut random)).collect();
         store.settle(outcomes, now).await.unwrap();
         store.release(lease(node, step), None).await.unwrap();
         let ids = (0..20).map(|_| id(1_000 * random.u128(0..3) + random.u128(0..60))).collect();
@@ -83,11 +83,15 @@ async fn counters_equal_a_recount_after_random_work() {
     assert!(stats.channels[0].1.delivered_24h > 0 && stats.channels[0].1.ended_24h > 0);
 }
 
-fn outcome(job: &Job, now: Timestamp, random: &mut fastrand::Rng) -> posthaste_engine::store::Settlement {
+fn outcome(
+    claimed: &Claimed,
+    now: Timestamp,
+    random: &mut fastrand::Rng,
+) -> posthaste_engine::store::Settlement {
     match random.u8(0..4) {
-        0 => delivered(job),
-        1 => buried(job, DeadLetterId::new(now, random.u128(..))),
-        _ => retried(job, now.later(Duration::from_secs(random.u64(0..900)))),
+        0 => delivered(claimed),
+        1 => buried(claimed, DeadLetterId::new(now, random.u128(..))),
+        _ => retried(claimed, now.later(Duration::from_secs(random.u64(0..900)))),
     }
 }
 

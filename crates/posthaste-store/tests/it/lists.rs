@@ -56,10 +56,14 @@ async fn a_page_of_large_notifications_is_short_and_the_next_one_goes_on() {
 
     let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = store.intern(vec![key("acme", "a")]).await.unwrap()[0];
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 500)], lease(node, 1), at(1)).await.unwrap().jobs;
-    let (die, wait) = jobs.split_at(jobs.len() / 2);
-    let letters = die.iter().enumerate().map(|(at_, job)| buried(job, DeadLetterId::new(at(2), at_ as u128)));
-    store.settle(letters.chain(wait.iter().map(|job| retried(job, at(9)))).collect(), at(2)).await.unwrap();
+    let batch = store.claim(vec![quota(flow, Lane::Main, 500)], lease(node, 1), at(1)).await.unwrap().claimed;
+    let (die, wait) = batch.split_at(batch.len() / 2);
+    let letters =
+        die.iter().enumerate().map(|(at_, claimed)| buried(claimed, DeadLetterId::new(at(2), at_ as u128)));
+    store
+        .settle(letters.chain(wait.iter().map(|claimed| retried(claimed, at(9)))).collect(), at(2))
+        .await
+        .unwrap();
     let (mut seen, mut before) = (vec![], None);
     loop {
         let page = store.dead_letters(Filter::default(), before, 500).await.unwrap();
@@ -68,7 +72,7 @@ async fn a_page_of_large_notifications_is_short_and_the_next_one_goes_on() {
             break;
         }
     }
-    assert_eq!(seen, die.iter().rev().map(|job| job.notification.id).collect::<Vec<_>>());
+    assert_eq!(seen, die.iter().rev().map(|claimed| claimed.notification.id).collect::<Vec<_>>());
     let (mut seen, mut after) = (vec![], None);
     loop {
         let page = store.retry_queue(Filter::default(), after, 500).await.unwrap();
@@ -78,7 +82,7 @@ async fn a_page_of_large_notifications_is_short_and_the_next_one_goes_on() {
         }
     }
     seen.sort();
-    let mut waiting: Vec<_> = wait.iter().map(|job| job.notification.id).collect();
+    let mut waiting: Vec<_> = wait.iter().map(|claimed| claimed.notification.id).collect();
     waiting.sort();
     assert_eq!(seen, waiting);
 }

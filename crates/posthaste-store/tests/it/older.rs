@@ -81,8 +81,8 @@ async fn rows_from_before_are_filled_by_the_step() {
 pub(crate) async fn dies(store: &dyn Store) -> DeadLetterView {
     let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let flow = fill(store, &key("acme", "d"), 0, 1).await;
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 1)], lease(node, 1), at(1)).await.unwrap().jobs;
-    let mut settlement = buried(&jobs[0], LETTER);
+    let batch = store.claim(vec![quota(flow, Lane::Main, 1)], lease(node, 1), at(1)).await.unwrap().claimed;
+    let mut settlement = buried(&batch[0], LETTER);
     if let Some(attempt) = &mut settlement.attempt {
         attempt.error = Some("no".to_owned());
         attempt.provider = Some("a".to_owned());
@@ -114,8 +114,8 @@ pub(crate) async fn is_sent_where_it_waits(store: &dyn Store, other: FlowId) {
     let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let claimed = store.claim(vec![quota(other, Lane::Main, 9)], lease(node, 1), at(1)).await.unwrap();
     let wanted: Vec<NotificationId> = vec![id(0)];
-    assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), wanted);
-    assert_eq!(*claimed.jobs[0].notification, notification(id(0), &key("acme", "other")));
+    assert_eq!(claimed.claimed.iter().map(|claimed| claimed.notification.id).collect::<Vec<_>>(), wanted);
+    assert_eq!(*claimed.claimed[0].notification, notification(id(0), &key("acme", "other")));
 }
 
 #[tokio::test]

@@ -28,7 +28,7 @@ async fn engine_reads(store: &dyn Store) {
     answers("held", store.held(node, None, 10)).await.unwrap();
     let claimed =
         answers("claim", store.claim(vec![quota(flow, Lane::Main, 1)], lease(node, 2), at(1))).await;
-    answers("settle", store.settle(vec![delivered(&claimed.unwrap().jobs[0])], at(2))).await.unwrap();
+    answers("settle", store.settle(vec![delivered(&claimed.unwrap().claimed[0])], at(2))).await.unwrap();
 }
 
 /// Everything that is asked for by its key, also on the way of a send or an act.
@@ -48,7 +48,7 @@ async fn add_some(store: &dyn Store) -> DeadLetterId {
     let node = store.join("one".to_owned(), HOLD, at(0)).await.unwrap().node;
     let claimed = store.claim(vec![quota(flow, Lane::Main, 1)], lease(node, 1), at(1)).await.unwrap();
     let letter = DeadLetterId::new(at(2), 1);
-    store.settle(vec![buried(&claimed.jobs[0], letter)], at(2)).await.unwrap();
+    store.settle(vec![buried(&claimed.claimed[0], letter)], at(2)).await.unwrap();
     letter
 }
 

@@ -14,7 +14,7 @@ use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Arrival, DueCursor, Ending, Job, Next, Request, Settlement, Store};
+use posthaste_engine::store::{Arrival, Claimed, DueCursor, Ending, Next, Request, Settlement, Store};
 use posthaste_store::sqlite::{Options, SqliteStore};
 use tempfile::TempDir;
 
@@ -154,7 +154,10 @@ pub(crate) async fn only_what_makes_sense_wakes(store: &dyn Store, flows: [FlowI
     let node = store.join("one".to_owned(), HOLD, at(1)).await.unwrap().node;
     let quotas = flows.map(|flow| quota(flow, Lane::Main, 9)).to_vec();
     let claimed = store.claim(quotas, lease(node, 1), at(1)).await.unwrap();
-    assert_eq!(claimed.jobs.iter().map(|job| job.notification.id).collect::<Vec<_>>(), [30, 31].map(id));
+    assert_eq!(
+        claimed.claimed.iter().map(|claimed| claimed.notification.id).collect::<Vec<_>>(),
+        [30, 31].map(id)
+    );
     assert_eq!(claimed.set_aside, [10, 11, 20, 21].map(id));
 }
 
@@ -166,10 +169,10 @@ pub(crate) fn quota(flow: FlowId, lane: Lane, limit: u32) -> Quota {
     Quota { bucket: Bucket { flow, lane, priority: Priority::Normal }, limit }
 }
 
-pub(crate) fn settlement(job: &Job, outcome: Outcome, next: Next) -> Settlement {
+pub(crate) fn settlement(claimed: &Claimed, outcome: Outcome, next: Next) -> Settlement {
     let attempt = Attempt {
-        generation: job.progress.generation,
-        number: job.progress.attempt,
+        generation: claimed.progress.generation,
+        number: claimed.progress.attempt,
         started_at: at(1),
         duration: Duration::from_millis(120),
         outcome,
@@ -180,22 +183,28 @@ pub(crate) fn settlement(job: &Job, outcome: Outcome, next: Next) -> Settlement 
         message_id: None,
         response: None,
     };
-    Settlement { id: job.notification.id, lease: job.lease, cancel_seen: true, attempt: Some(attempt), next }
+    Settlement {
+        id: claimed.notification.id,
+        lease: claimed.lease,
+        cancel_seen: true,
+        attempt: Some(attempt),
+        next,
+    }
 }
 
-pub(crate) fn delivered(job: &Job) -> Settlement {
-    settlement(job, Outcome::Delivered, Next::End(Ending::Delivered))
+pub(crate) fn delivered(claimed: &Claimed) -> Settlement {
+    settlement(claimed, Outcome::Delivered, Next::End(Ending::Delivered))
 }
 
-pub(crate) fn buried(job: &Job, name: DeadLetterId) -> Settlement {
+pub(crate) fn buried(claimed: &Claimed, name: DeadLetterId) -> Settlement {
     let (reason, text) = (Reason::PermanentFailure, "gone".to_owned());
     let ending = Ending::Buried { dead_letter: name, reason, text };
-    settlement(job, Outcome::Failed(FailureType::Permanent), Next::End(ending))
+    settlement(claimed, Outcome::Failed(FailureType::Permanent), Next::End(ending))
 }
 
-pub(crate) fn retried(job: &Job, due: Timestamp) -> Settlement {
+pub(crate) fn retried(claimed: &Claimed, due: Timestamp) -> Settlement {
     let next = Next::Retry { due, delay: Duration::from_secs(5) };
-    settlement(job, Outcome::Failed(FailureType::Temporary), next)
+    settlement(claimed, Outcome::Failed(FailureType::Temporary), next)
 }
 
 /// Runs something on the file beside the store.

@@ -8,7 +8,7 @@ use posthaste_core::state::{Lane, State};
 
 use crate::conformance::scene::{Scene, at, audit, burial, failed_attempt, retry_at};
 use crate::conformance::{Broken, Kept, Promise, list, same};
-use crate::store::{Act, AuditRow, Change, DeadLetterView, End, HistoryEvent, Job, Progress, Settled};
+use crate::store::{Act, AuditRow, Change, Claimed, DeadLetterView, End, HistoryEvent, Progress, Settled};
 
 pub(super) const PROMISES: &[Promise] = list![
     a_cancelled_one_keeps_the_attempts_it_made,
@@ -37,12 +37,12 @@ impl Scene {
         dead.ok_or_else(|| Broken::at_caller(format!("{} has no dead letter", notification.id)))
     }
 
-    /// Claims the notification in that lane, alone, and answers the job.
-    async fn job(&mut self, notification: &Notification, lane: Lane) -> Result<Job, Broken> {
+    /// Claims the notification in that lane, alone, and answers the claimed notification.
+    async fn claimed(&mut self, notification: &Notification, lane: Lane) -> Result<Claimed, Broken> {
         let lease = self.lease().await?;
-        let mut jobs = self.claim(notification, lane, lease, at(999)).await?;
-        same("how many jobs", jobs.len(), 1)?;
-        Ok(jobs.remove(0))
+        let mut batch = self.claim(notification, lane, lease, at(999)).await?;
+        same("how many", batch.len(), 1)?;
+        Ok(batch.remove(0))
     }
 }
 
@@ -88,9 +88,9 @@ async fn retry_now_makes_a_retry_due_at_once_and_never_later(mut scene: Scene) -
     same("when it is due", scene.view(notification.id).await?.due, Some(at(20)))?;
     scene.does(&notification, Act::RetryNow, None, at(25)).await?;
     same("when it was due before", scene.view(notification.id).await?.due, Some(at(20)))?;
-    let job = scene.job(&notification, Lane::Retry).await?;
-    same("when the job was due", (job.due, job.first_due), (at(20), at(0)))?;
-    same("its attempt", job.progress, Progress { attempt: 2, ..Progress::START })
+    let claimed = scene.claimed(&notification, Lane::Retry).await?;
+    same("when it was due", (claimed.due, claimed.first_due), (at(20), at(0)))?;
+    same("its attempt", claimed.progress, Progress { attempt: 2, ..Progress::START })
 }
 
 async fn a_requeued_one_counts_from_one(mut scene: Scene) -> Kept {
@@ -109,11 +109,11 @@ async fn a_requeued_one_counts_from_one(mut scene: Scene) -> Kept {
         ..dead.clone()
     };
     same("its dead letter", scene.store.dead_letter(dead.id).await?, Some(resolved))?;
-    let job = scene.job(&notification, Lane::Main).await?;
-    same("the job", (job.progress, job.first_due, job.due), (progress, at(20), at(20)))?;
-    same("its delay", (job.delay, job.interruptions), (std::time::Duration::ZERO, 0))?;
+    let claimed = scene.claimed(&notification, Lane::Main).await?;
+    same("what was claimed", (claimed.progress, claimed.first_due, claimed.due), (progress, at(20), at(20)))?;
+    same("its delay", (claimed.delay, claimed.interruptions), (std::time::Duration::ZERO, 0))?;
     let attempt = Some(failed_attempt(2, 1));
-    let settled = scene.settle(notification.id, job.lease, attempt, retry_at(at(60))).await?;
+    let settled = scene.settle(notification.id, claimed.lease, attempt, retry_at(at(60))).await?;
     same("settle", settled, Settled::Applied)?;
     let history = scene.store.history(notification.id).await?;
     same("its attempts", history.attempts, [failed_attempt(1, 1), failed_attempt(2, 1)])
@@ -131,11 +131,15 @@ async fn a_retried_one_goes_on_counting(mut scene: Scene) -> Kept {
             (view.state, view.progress, view.due),
             (State::Pending, progress, Some(at(20))),
         )?;
-        let job = scene.job(&notification, Lane::Main).await?;
-        same("the job", (job.progress, job.first_due, job.lane), (progress, at(20), Lane::Main))?;
+        let claimed = scene.claimed(&notification, Lane::Main).await?;
+        same(
+            "the claimed",
+            (claimed.progress, claimed.first_due, claimed.lane),
+            (progress, at(20), Lane::Main),
+        )?;
         let name = scene.grave();
         let attempt = Some(failed_attempt(2, 2));
-        let settled = scene.settle(notification.id, job.lease, attempt, burial(name)).await?;
+        let settled = scene.settle(notification.id, claimed.lease, attempt, burial(name)).await?;
         same("settle", settled, Settled::Applied)?;
         let dead = scene.store.dead_letter(name).await?;
         same("what died", dead.map(|dead| dead.attempts), Some(vec![failed_attempt(2, 2)]))?;

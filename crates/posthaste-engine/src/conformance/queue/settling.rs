@@ -93,9 +93,9 @@ async fn a_failed_attempt_waits_in_the_retry_lane_with_the_next_number(mut scene
     let lease = scene.lease().await?;
     same("in the main lane", scene.claim(&notification, Lane::Main, lease, at(99)).await?, [])?;
     same("too early", scene.claim(&notification, Lane::Retry, lease, at(59)).await?, [])?;
-    let jobs = scene.claim(&notification, Lane::Retry, lease, at(60)).await?;
-    same("in time", jobs.len(), 1)?;
-    same("the number of the attempt", jobs[0].progress.attempt, 2)?;
+    let batch = scene.claim(&notification, Lane::Retry, lease, at(60)).await?;
+    same("in time", batch.len(), 1)?;
+    same("the number of the attempt", batch[0].progress.attempt, 2)?;
     let settled = scene.settle(notification.id, lease, Some(failed_attempt(1, 2)), retry_at(at(90))).await?;
     same("settle", settled, Settled::Applied)?;
     same("the third attempt", scene.view(notification.id).await?.progress.attempt, 3)
@@ -254,12 +254,12 @@ async fn a_request_to_cancel_stops_a_decision_that_did_not_know_it(mut scene: Sc
             let (lease, lane) = (scene.lease().await?, Lane::ALL[usize::from(state == State::Retrying)]);
             let waits = [State::Pending, State::RetryScheduled][usize::from(lane == Lane::Retry)];
             let notification = scene.in_state(waits).await?;
-            let jobs = scene.claim(&notification, lane, lease, at(60)).await?;
-            same("claimed", jobs.len(), 1)?;
+            let batch = scene.claim(&notification, lane, lease, at(60)).await?;
+            same("claimed", batch.len(), 1)?;
             scene.does(&notification, Act::RequestCancel, None, at(61)).await?;
             let before = scene.all_of(notification.id).await?;
             same("the mark", before.0.cancel_requested, true)?;
-            let attempt = Some(good_attempt(1, jobs[0].progress.attempt));
+            let attempt = Some(good_attempt(1, batch[0].progress.attempt));
             let item =
                 Settlement { id: notification.id, lease, cancel_seen: false, attempt, next: next.clone() };
             let unaware = scene.store.settle(vec![item.clone()], at(62)).await?;
@@ -283,9 +283,9 @@ async fn a_request_to_cancel_outlives_the_lease(mut scene: Scene) -> Kept {
     let view = scene.view(notification.id).await?;
     same("its state and mark", (view.state, view.cancel_requested), (State::Pending, true))?;
     let lease = scene.lease().await?;
-    let jobs = scene.claim(&notification, Lane::Main, lease, at(6)).await?;
-    same("how many jobs", jobs.len(), 1)?;
-    same("what the job says", jobs[0].cancel_requested, true)?;
+    let batch = scene.claim(&notification, Lane::Main, lease, at(6)).await?;
+    same("how many", batch.len(), 1)?;
+    same("what the claimed says", batch[0].cancel_requested, true)?;
     same("the facts", scene.facts(notification.id).await?.standing.cancel_requested, true)?;
 
     let node = scene.store.join("short".to_owned(), Duration::from_secs(1), at(0)).await?.node;

@@ -142,11 +142,11 @@ impl Generator {
                 self.grants.extend(leased);
             }
             (_, queue::Answer::Claim(claimed)) => {
-                self.grants.extend(claimed.jobs.iter().map(|job| Grant {
-                    id: job.notification.id,
-                    lease: job.lease,
-                    generation: job.progress.generation,
-                    attempt: job.progress.attempt,
+                self.grants.extend(claimed.claimed.iter().map(|claimed| Grant {
+                    id: claimed.notification.id,
+                    lease: claimed.lease,
+                    generation: claimed.progress.generation,
+                    attempt: claimed.progress.attempt,
                 }));
             }
             (queue::Call::Settle { batch, .. }, queue::Answer::Settle(settled)) => {

@@ -8,7 +8,7 @@ use posthaste_core::id::DeadLetterId;
 use posthaste_core::lease::Fence;
 use posthaste_core::notification::{Body, Content};
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Arrival, Claimed, Held, Nodes, Queue, Reads, Request, StoreError, Waking};
+use posthaste_engine::store::{Arrival, ClaimResult, Held, Nodes, Queue, Reads, Request, StoreError, Waking};
 use posthaste_store::postgres::PostgresStore;
 
 use super::server::{Server, callers_time};
@@ -36,9 +36,9 @@ async fn a_damaged_row_is_set_aside_and_its_place_is_filled() {
     let node = store.join("one".to_owned(), Duration::from_secs(99), at(0)).await.unwrap().node;
     let claim = |fence| store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, fence), at(1));
     let first = claim(1).await.unwrap();
-    assert_eq!((first.jobs.len(), first.set_aside), (6, vec![id(0), id(3)]));
-    assert_eq!(claim(2).await.unwrap().jobs.len(), 2);
-    assert_eq!(claim(3).await.unwrap(), Claimed::default());
+    assert_eq!((first.claimed.len(), first.set_aside), (6, vec![id(0), id(3)]));
+    assert_eq!(claim(2).await.unwrap().claimed.len(), 2);
+    assert_eq!(claim(3).await.unwrap(), ClaimResult::default());
     // The two are held as well, so that nobody meets them again before the node is gone.
     assert_eq!(store.stats(None, at(1)).await.unwrap().channels[0].1.sending, 10);
     let held = store.held(node, None, 99).await.unwrap();
@@ -102,8 +102,8 @@ async fn what_a_broken_server_sends_can_be_kept() {
     let store = server.store(callers_time()).await;
     let flow = fill(&store, &key("acme", "d"), 0, 1).await;
     let node = store.join("one".to_owned(), Duration::from_secs(99), at(0)).await.unwrap().node;
-    let jobs = store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, 1), at(1)).await.unwrap().jobs;
-    let mut outcome = buried(&jobs[0], DeadLetterId::new(at(1), 7));
+    let batch = store.claim(vec![quota(flow, Lane::Main, 6)], lease(node, 1), at(1)).await.unwrap().claimed;
+    let mut outcome = buried(&batch[0], DeadLetterId::new(at(1), 7));
     outcome.attempt.as_mut().unwrap().error = Some("so\0what".to_owned());
     store.settle(vec![outcome], at(2)).await.unwrap();
     let letters = store.dead_letters(Filter::default(), None, 5).await.unwrap();

@@ -48,12 +48,12 @@ async fn two_stores_never_share_a_lease() {
             let mut mine: Vec<NotificationId> = vec![];
             for fence in 1.. {
                 let quotas = flows.iter().map(|flow| quota(*flow, Lane::Main, 9)).collect();
-                let jobs = store.claim(quotas, lease(node, fence), at(1)).await.unwrap().jobs;
-                if jobs.is_empty() {
+                let batch = store.claim(quotas, lease(node, fence), at(1)).await.unwrap().claimed;
+                if batch.is_empty() {
                     break;
                 }
-                mine.extend(jobs.iter().map(|job| job.notification.id));
-                let outcomes = jobs.iter().map(delivered).collect();
+                mine.extend(batch.iter().map(|claimed| claimed.notification.id));
+                let outcomes = batch.iter().map(delivered).collect();
                 let settled = store.settle(outcomes, at(2)).await.unwrap();
                 assert!(settled.iter().all(|how| *how == Settled::Applied), "{settled:?}");
             }
@@ -187,13 +187,13 @@ async fn counters_equal_a_recount_after_work_of_many() {
                 let flow = fill(&*store, &key, first, random.u128(1..20)).await;
                 let quotas = Lane::ALL.map(|lane| quota(flow, lane, random.u32(0..20))).to_vec();
                 let now = at(step * 600);
-                let jobs = store.claim(quotas, lease(node, step), now).await.unwrap().jobs;
-                let outcome = |job| match random.u8(0..4) {
-                    0 => buried(job, DeadLetterId::new(now, fastrand::u128(..))),
-                    1 | 2 => delivered(job),
-                    _ => retried(job, now),
+                let batch = store.claim(quotas, lease(node, step), now).await.unwrap().claimed;
+                let outcome = |claimed| match random.u8(0..4) {
+                    0 => buried(claimed, DeadLetterId::new(now, fastrand::u128(..))),
+                    1 | 2 => delivered(claimed),
+                    _ => retried(claimed, now),
                 };
-                let outcomes = jobs.iter().map(outcome).collect();
+                let outcomes = batch.iter().map(outcome).collect();
                 let settled = store.settle(outcomes, now).await.unwrap();
                 assert!(settled.iter().all(|how| *how == Settled::Applied));
             }

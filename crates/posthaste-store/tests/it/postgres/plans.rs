@@ -16,13 +16,13 @@ use crate::scene::{at, delivered, fill, key, lease, quota, retried};
 
 /// Claims so many and settles them, some to be tried again.
 async fn work(store: &PostgresStore, flow: FlowId, node: NodeId, fence: i64, count: u32) {
-    let jobs =
-        store.claim(vec![quota(flow, Lane::Main, count)], lease(node, fence), at(1)).await.unwrap().jobs;
-    assert_eq!(jobs.len(), count as usize);
-    let outcomes = jobs
+    let batch =
+        store.claim(vec![quota(flow, Lane::Main, count)], lease(node, fence), at(1)).await.unwrap().claimed;
+    assert_eq!(batch.len(), count as usize);
+    let outcomes = batch
         .iter()
         .enumerate()
-        .map(|(place, job)| if place % 10 == 9 { retried(job, at(900)) } else { delivered(job) });
+        .map(|(place, claimed)| if place % 10 == 9 { retried(claimed, at(900)) } else { delivered(claimed) });
     let settled = store.settle(outcomes.collect(), at(2)).await.unwrap();
     assert!(settled.iter().all(|how| *how == Settled::Applied), "{settled:?}");
 }
