@@ -9,13 +9,14 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Acceptance, Accepted, Arrival, Request};
 use uuid::Uuid;
 
-use super::counters::{Deltas, add_sums};
+use super::counters::{Sums, add_sums};
 use super::fault::Result;
 use super::flows::Flows;
 use super::idempotency::{self, Days};
 use super::planted::{Planted, spoiled};
 use super::rows::{Columns, clean, content_text, maybe_clean, maybe_micros, uuid};
 use super::tx::{Mode, Then, Tx, bind, only, step};
+use crate::kept::counters::Deltas;
 
 /// Stores each request that is not known yet.
 pub(super) async fn accept(
@@ -44,7 +45,7 @@ pub(super) async fn accept(
     for arrival in &arrivals {
         deltas.live(arrival.flow, Lane::Main, 1);
     }
-    let sums = deltas.sums(tx, flows).await?;
+    let sums = Sums::of(deltas, tx, flows).await?;
     let new = New::of(&arrivals)?;
     let bound = bind![
         new.ids => UUID_ARRAY,

@@ -9,13 +9,14 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::Audit;
 use uuid::Uuid;
 
-use super::counters::{Deltas, Sums, bind_sums};
+use super::counters::{Sums, bind_sums};
 use super::ends::{Ended, Ends, bind_ends, bind_letters};
 use super::fault::Result;
 use super::flows::Flows;
 use super::planted::Planted;
 use super::rows::{Queued, letter_uuid, number, uuid};
 use super::tx::{Step, Then, Tx, bind, step};
+use crate::kept::counters::Deltas;
 
 /// What is to be written.
 pub(super) struct Changes<'a> {
@@ -126,7 +127,7 @@ impl<'a> Changes<'a> {
     /// Writes what there is. The transaction goes on.
     pub(super) async fn write(self, tx: &Tx, flows: &Flows) -> Result<()> {
         let Self { cancel_requests, retries_now, ends, amended, reopened, letters, events, .. } = self;
-        let sums = self.deltas.sums(tx, flows).await?;
+        let sums = Sums::of(self.deltas, tx, flows).await?;
         let now = self.now.as_micros();
         let resolver = self.actor.unwrap_or(Audit::ITSELF);
         let (ended, buried, counted) = (bind_ends!(ends), bind_letters!(ends.buried), bind_sums!(sums));

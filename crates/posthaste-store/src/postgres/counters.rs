@@ -1,19 +1,17 @@
 //! Kept sums: deltas are added up in memory and written once a transaction, each transaction into rows of its own.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use posthaste_core::flow::FlowId;
-use posthaste_core::state::{Lane, State};
-use posthaste_core::time::Timestamp;
-
-use super::fault::{Fault, Result};
+use super::fault::Result;
 use super::flows::Flows;
 #[cfg(feature = "planted")]
 use super::rows::Columns;
+use super::rows::known;
 #[cfg(feature = "planted")]
 use super::tx::Mode;
 use super::tx::Tx;
+use crate::kept::counters::{ALL, Delta, Deltas};
 
 /// How many rows a sum is spread over at most.
 const WRITERS: usize = 64;
@@ -67,81 +65,6 @@ impl Drop for Writer {
     }
 }
 
-/// What is counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub(super) enum Kind {
-    /// Rows of the main lane, held or not.
-    Main = 0,
-    /// Rows of the retry lane, held or not.
-    Retry = 1,
-    /// Ended as a dead letter.
-    Dead = 2,
-    /// Ended as delivered, by the hour of the end.
-    Delivered = 3,
-    /// Ended in any way, by the hour of the end.
-    Ended = 4,
-}
-
-/// The name under which the sums over all tenants are kept; no tenant can have it.
-pub(super) const ALL: &str = "";
-
-/// What a transaction changes in the counters.
-#[derive(Default)]
-pub(super) struct Deltas {
-    of: HashMap<(FlowId, Kind, i64), i64>,
-}
-
-impl Deltas {
-    /// A row of the queue appears (1) or goes (-1).
-    pub(super) fn live(&mut self, flow: FlowId, lane: Lane, by: i64) {
-        let kind = match lane {
-            Lane::Main => Kind::Main,
-            Lane::Retry => Kind::Retry,
-        };
-        self.add(flow, kind, 0, by);
-    }
-
-    /// An end at that time appears (1) or goes (-1).
-    pub(super) fn ended(&mut self, flow: FlowId, state: State, at: Timestamp, by: i64) {
-        let hour = at.as_hours();
-        self.add(flow, Kind::Ended, hour, by);
-        match state {
-            State::Succeeded => self.add(flow, Kind::Delivered, hour, by),
-            State::DeadLetter => self.add(flow, Kind::Dead, 0, by),
-            State::Failed | State::Cancelled | State::Expired => {}
-            State::Pending | State::Processing | State::RetryScheduled | State::Retrying => {}
-        }
-    }
-
-    fn add(&mut self, flow: FlowId, kind: Kind, hour: i64, by: i64) {
-        *self.of.entry((flow, kind, hour)).or_default() += by;
-    }
-
-    /// The deltas by tenant and channel, in the order of their keys, ready to be written.
-    pub(super) async fn sums(self, tx: &Tx, flows: &Flows) -> Result<Sums> {
-        let changed: Vec<_> = self.of.into_iter().filter(|(_, by)| *by != 0).collect();
-        let keys = flows.keys(tx, changed.iter().map(|((flow, ..), _)| *flow)).await?;
-        let mut sums: BTreeMap<(&str, i64, u8, u8), i64> = BTreeMap::new();
-        for ((flow, kind, hour), by) in changed {
-            let unknown = || Fault::nonsense(format!("flow {} is not known", flow.0));
-            let key = keys.get(&flow).ok_or_else(unknown)?;
-            let channel = key.channel.code();
-            *sums.entry((ALL, hour, kind as u8, channel)).or_default() += by;
-            *sums.entry((key.tenant.as_str(), hour, kind as u8, channel)).or_default() += by;
-        }
-        let mut ready = Sums { writer: tx.writer(), ..Sums::default() };
-        for ((tenant, hour, kind, channel), n) in sums.into_iter().filter(|(_, n)| *n != 0) {
-            ready.tenants.push(tenant.to_owned());
-            ready.hours.push(hour);
-            ready.kinds.push(i16::from(kind));
-            ready.channels.push(i16::from(channel));
-            ready.by.push(n);
-        }
-        Ok(ready)
-    }
-}
-
 /// Changes of the sums in columns.
 #[derive(Default)]
 pub(super) struct Sums {
@@ -191,6 +114,28 @@ macro_rules! add_sums {
 pub(super) use add_sums;
 
 impl Sums {
+    /// The deltas by tenant and channel, in the order of their keys, ready to be written.
+    pub(super) async fn of(mut deltas: Deltas, tx: &Tx, flows: &Flows) -> Result<Self> {
+        let deltas = deltas.take();
+        let keys = flows.keys(tx, deltas.iter().map(|delta| delta.flow)).await?;
+        let mut sums: BTreeMap<(&str, i64, u8, u8), i64> = BTreeMap::new();
+        for Delta { flow, kind, hour, by } in deltas {
+            let key = known(&keys, flow)?;
+            let channel = key.channel.code();
+            *sums.entry((ALL, hour, kind as u8, channel)).or_default() += by;
+            *sums.entry((key.tenant.as_str(), hour, kind as u8, channel)).or_default() += by;
+        }
+        let mut ready = Self { writer: tx.writer(), ..Self::default() };
+        for ((tenant, hour, kind, channel), n) in sums.into_iter().filter(|(_, n)| *n != 0) {
+            ready.tenants.push(tenant.to_owned());
+            ready.hours.push(hour);
+            ready.kinds.push(i16::from(kind));
+            ready.channels.push(i16::from(channel));
+            ready.by.push(n);
+        }
+        Ok(ready)
+    }
+
     /// Adds them to what is kept.
     pub(super) const ADD: &str = add_sums!("$1", "$2", "$3", "$4", "$5", "$6");
 }

@@ -8,11 +8,11 @@ use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{ChannelStats, Stats};
 
-use super::counters::ALL;
 use super::fault::{Fault, Result};
 use super::rows::Columns;
 use super::tx::{Mode, Then, Tx, bind, only, step};
 use crate::figures::{MOST_DUE, MOST_FLOWS, MOST_HELD};
+use crate::kept::counters::ALL;
 
 /// The figures of one tenant or of all, at one moment.
 pub(super) async fn stats(tx: &Tx, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {

@@ -9,9 +9,9 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{ChannelStats, Stats};
 use rusqlite::{Connection, Rows, params};
 
-use super::counters::ALL;
 use super::fault::{Fault, Result};
 use crate::figures::{MOST_DUE, MOST_FLOWS, MOST_HELD};
+use crate::kept::counters::ALL;
 
 /// The figures of one tenant or of all.
 pub(super) fn stats(conn: &Connection, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {

@@ -8,11 +8,12 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::checkpoint::Wal;
-use super::counters::Deltas;
+use super::counters;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
 use super::idempotency::{ALONE, BESIDE, Forgetting};
 use super::planted::Planted;
+use crate::kept::counters::Deltas;
 
 /// The most commands that share a commit.
 const MOST_COMMANDS: usize = 512;
@@ -171,7 +172,7 @@ impl Writer {
         for work in group.iter_mut() {
             work.run(&mut tx)?;
         }
-        tx.deltas.write(tx.conn, tx.flows)?;
+        counters::write(tx.deltas, tx.conn, tx.flows)?;
         tx.forgetting.step(tx.conn, if group.is_empty() { ALONE } else { BESIDE })?;
         self.conn.prepare_cached("commit")?.execute([])?;
         Ok(())
