@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `inbox` | a caller hands in notifications | accept |
 //! | `slots.deal_now` | a slot is free, a bucket is due, a quick try asks for a slot, outcomes can be recorded again, a heartbeat was answered | claim |
-//! | `claimed notifications` | accept or claim has a notification with a slot | dispatch |
+//! | `claimed` | accept or claim has a notification with a slot | dispatch |
 //! | `reports` | a notification was sent or goes back unsent, a call was answered as an error | settle |
 //! | `due` (alarm) | a row waits for a later time; settling failed | wake |
 //! | `expiry` (alarm) | a row that expires waits | expire |

@@ -133,7 +133,7 @@ async fn a_retried_one_goes_on_counting(mut scene: Scene) -> Kept {
         )?;
         let claimed = scene.claimed(&notification, Lane::Main).await?;
         same(
-            "the claimed",
+            "what is claimed",
             (claimed.progress, claimed.first_due, claimed.lane),
             (progress, at(20), Lane::Main),
         )?;

@@ -285,7 +285,7 @@ async fn a_request_to_cancel_outlives_the_lease(mut scene: Scene) -> Kept {
     let lease = scene.lease().await?;
     let batch = scene.claim(&notification, Lane::Main, lease, at(6)).await?;
     same("how many", batch.len(), 1)?;
-    same("what the claimed says", batch[0].cancel_requested, true)?;
+    same("what is claimed", batch[0].cancel_requested, true)?;
     same("the facts", scene.facts(notification.id).await?.standing.cancel_requested, true)?;
 
     let node = scene.store.join("short".to_owned(), Duration::from_secs(1), at(0)).await?.node;
