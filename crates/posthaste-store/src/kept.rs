@@ -1,5 +1,6 @@
 //! What both stores share: forms in which values are kept that are no dialect of SQL.
 
 pub(crate) mod counters;
+pub(crate) mod places;
 pub(crate) mod records;
 pub(crate) mod replies;

@@ -6,7 +6,7 @@
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
 
-use posthaste_core::act::{self, Effect, Letter, effect};
+use posthaste_core::act::{Effect, Letter, Standing, effect};
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::time::Timestamp;
@@ -15,13 +15,13 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::changes::Changes;
-use super::ends::Ended;
-use super::fault::{Fault, Result};
+use super::fault::Result;
 use super::flows::Flows;
-use super::reads::{Standing, standing_columns};
-use super::rows::{Columns, Keys, letter_uuid, uuid, whole};
+use super::reads::place_columns;
+use super::rows::{Columns, Keys, known, letter_uuid, uuid, whole};
 use super::tx::{Mode, Step, Then, Tx, bind, step};
 use super::{PostgresStore, look, transact};
+use crate::kept::places::{Ended, Place};
 
 #[async_trait]
 impl Acts for PostgresStore {
@@ -49,7 +49,7 @@ impl Acts for PostgresStore {
 async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<Facts>> {
     let sql = concat!(
         "select n.id, n.flow, n.priority, n.expires, ",
-        standing_columns!(),
+        place_columns!(),
         ", d.status, d.reason, d.text
          from unnest($1::uuid[]) with ordinality as asked (id, place)
          join notification n on n.id = any(array[asked.id])
@@ -69,9 +69,8 @@ fn fact(row: &Row, keys: &Keys) -> Result<Facts> {
     let mut columns = Columns::of(row);
     let (id, flow) = (columns.notification_id()?, FlowId(columns.take()?));
     let (priority, expires_at) = (columns.priority()?, columns.maybe_time()?);
-    let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
-    let tenant = key.tenant.clone();
-    let place = Standing::read(id, &mut columns)?;
+    let tenant = known(keys, flow)?.tenant.clone();
+    let place = columns.place(id)?;
     let letter = letter(place.dead_letter(), &mut columns)?;
     let bucket = Bucket { flow, lane: place.lane(), priority };
     Ok(Facts { id, tenant, bucket, standing: place.standing(expires_at, letter) })
@@ -164,9 +163,9 @@ struct Found(HashMap<NotificationId, One>);
 
 /// One of them.
 struct One {
-    place: Standing,
+    place: Place,
     flow: FlowId,
-    standing: act::Standing,
+    standing: Standing,
 }
 
 impl Found {
@@ -187,7 +186,7 @@ impl Found {
         // A statement of its own: it sees what was committed while those before it waited.
         let found = concat!(
             "select n.id, n.flow, n.expires, ",
-            standing_columns!(),
+            place_columns!(),
             ", d.status, d.reason, d.text
              from notification n
              left join queue q on q.id = any(array[n.id])
@@ -208,7 +207,7 @@ impl One {
         let mut columns = Columns::of(row);
         let (id, flow) = (columns.notification_id()?, FlowId(columns.take()?));
         let expires_at = columns.maybe_time()?;
-        let place = Standing::read(id, &mut columns)?;
+        let place = columns.place(id)?;
         let letter = letter(place.dead_letter(), &mut columns)?;
         let standing = place.standing(expires_at, letter);
         Ok((id, Self { place, flow, standing }))
@@ -224,21 +223,21 @@ fn apply(written: &mut Changes<'_>, found: &One, change: &Change, now: Timestamp
     let Ok(effect) = effect(standing, &change.act, now) else { return false };
     let id = change.id;
     match (effect, place) {
-        (Effect::End { ending, progress }, Standing::Live(row)) => {
+        (Effect::End { ending, progress }, Place::Live(row)) => {
             written.end(id, row, &Ended::of(&ending, progress, now));
         }
-        (Effect::MarkCancel, Standing::Live(_)) => written.request_cancel(id),
-        (Effect::MakeDue(_), Standing::Live(_)) => written.retry_now(id),
-        (Effect::Reopen { progress, letter }, Standing::Over(ended)) => {
+        (Effect::MarkCancel, Place::Live(_)) => written.request_cancel(id),
+        (Effect::MakeDue(_), Place::Live(_)) => written.retry_now(id),
+        (Effect::Reopen { progress, letter }, Place::Over(ended)) => {
             written.resolve(letter);
             written.reopen(id, *flow, ended, progress);
         }
-        (Effect::Amend { state, reason, text, letter }, Standing::Over(ended)) => {
+        (Effect::Amend { state, reason, text, letter }, Place::Over(ended)) => {
             written.resolve(letter);
             written.amend(id, *flow, ended, &Ended { state, reason, text, ..ended.clone() });
         }
-        (Effect::End { .. } | Effect::MarkCancel | Effect::MakeDue(_), Standing::Over(_))
-        | (Effect::Reopen { .. } | Effect::Amend { .. }, Standing::Live(_)) => return false,
+        (Effect::End { .. } | Effect::MarkCancel | Effect::MakeDue(_), Place::Over(_))
+        | (Effect::Reopen { .. } | Effect::Amend { .. }, Place::Live(_)) => return false,
     }
     if let Some(word) = change.act.word() {
         written.event(id, word, standing.seen());

@@ -10,13 +10,14 @@ use posthaste_engine::store::Audit;
 use uuid::Uuid;
 
 use super::counters::{Sums, bind_sums};
-use super::ends::{Ended, Ends, bind_ends, bind_letters};
+use super::ends::{Ends, bind_ends, bind_letters};
 use super::fault::Result;
 use super::flows::Flows;
 use super::planted::Planted;
-use super::rows::{Queued, letter_uuid, number, uuid};
+use super::rows::{letter_uuid, number, uuid};
 use super::tx::{Step, Then, Tx, bind, step};
 use crate::kept::counters::Deltas;
+use crate::kept::places::{Ended, Queued};
 
 /// What is to be written.
 pub(super) struct Changes<'a> {

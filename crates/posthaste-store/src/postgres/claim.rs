@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::planted::{Planted, spoiled};
-use super::rows::{Columns, Keys, Queued, queue_columns, uuid, whole, wide_columns, wide_of};
+use super::rows::{Columns, Keys, queue_columns, uuid, whole, wide_columns, wide_of};
 use super::tx::{Mode, Tx, bind};
 
 /// Leases up to each quota's limit of rows that are due. Returns what was leased, and a quota for each place that went to
@@ -128,19 +128,9 @@ fn sql(tx: &Tx) -> Cow<'static, str> {
 fn claimed(id: NotificationId, row: &Row, keys: &Keys, lease: Lease) -> Result<Claimed> {
     let mut columns = Columns::of(row);
     columns.skip(1);
-    let queued = Queued::read(&mut columns)?;
-    Ok(Claimed {
-        notification: wide_of(id, keys, queued.bucket.flow, &mut columns)?,
-        flow: queued.bucket.flow,
-        lane: queued.bucket.lane,
-        due: queued.due,
-        progress: queued.progress,
-        first_due: queued.first_due,
-        delay: queued.delay,
-        interruptions: queued.interruptions,
-        cancel_requested: queued.cancel,
-        lease,
-    })
+    let queued = columns.queued()?;
+    let notification = wide_of(id, keys, queued.bucket.flow, &mut columns)?;
+    Ok(queued.claimed(notification, lease))
 }
 
 /// What a node holds, in the order of ids.

@@ -1,18 +1,15 @@
 //! How a notification ended, and the dead letter that it may have become.
 
-use posthaste_core::act::Ending;
-use posthaste_core::failure::FailureType;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
-use posthaste_core::state::State;
-use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{End, Progress, Seen};
+use posthaste_engine::store::Progress;
 use uuid::Uuid;
 
 use super::fault::Result;
 use super::rows::{Columns, clean, letter_uuid, number, uuid};
+use crate::kept::places::Ended;
 
-/// The columns of an ended row `e`, in the order that `Ended::read` takes them.
+/// The columns of an ended row `e`, in the order that `Columns::ended` takes them.
 macro_rules! ended_columns {
     () => {
         "e.state, e.at, e.generation, e.base, e.attempt, e.reason, e.text, e.dead_letter, e.failure, e.status_code"
@@ -20,71 +17,24 @@ macro_rules! ended_columns {
 }
 pub(super) use ended_columns;
 
-/// A row of what ended.
-#[derive(Debug, Clone)]
-pub(super) struct Ended {
-    pub(super) state: State,
-    pub(super) at: Timestamp,
-    pub(super) progress: Progress,
-    pub(super) reason: Option<Reason>,
-    pub(super) text: Option<String>,
-    pub(super) dead_letter: Option<DeadLetterId>,
-    /// How the last attempt failed, and its status code; found by the statement that makes the row.
-    pub(super) failure_type: Option<FailureType>,
-    pub(super) status_code: Option<u16>,
-}
+/// How many columns `ended_columns` has.
+pub(super) const ENDED_COLUMNS: usize = 10;
 
-impl Ended {
-    /// How many columns it has.
-    pub(super) const COLUMNS: usize = 10;
-
-    /// That ending, without what the last attempt says.
-    pub(super) fn of(ending: &Ending, progress: Progress, at: Timestamp) -> Self {
-        let (reason, text, dead_letter) = ending.parts();
-        Self {
-            state: ending.state(),
-            at,
-            progress,
-            reason,
-            text: text.map(str::to_owned),
-            dead_letter,
-            failure_type: None,
-            status_code: None,
-        }
-    }
-
-    /// Takes the columns of `ended_columns`.
-    pub(super) fn read(columns: &mut Columns<'_>) -> Result<Self> {
-        let (state, at) = (columns.state()?, columns.time()?);
-        let (generation, base, attempt) = (columns.small()?, columns.small()?, columns.small()?);
-        Ok(Self {
+impl Columns<'_> {
+    /// A row of what ended in the columns of `ended_columns`.
+    pub(super) fn ended(&mut self) -> Result<Ended> {
+        let (state, at) = (self.state()?, self.time()?);
+        let (generation, base, attempt) = (self.small()?, self.small()?, self.small()?);
+        Ok(Ended {
             state,
             at,
             progress: Progress { generation, attempt, base },
-            reason: columns.maybe_reason()?,
-            text: columns.take()?,
-            dead_letter: columns.take::<Option<Uuid>>()?.map(|id| DeadLetterId::from_bytes(id.into_bytes())),
-            failure_type: columns.maybe_failure()?,
-            status_code: columns.maybe_status_code()?,
+            reason: self.maybe_reason()?,
+            text: self.take()?,
+            dead_letter: self.take::<Option<Uuid>>()?.map(|id| DeadLetterId::from_bytes(id.into_bytes())),
+            failure_type: self.maybe_failure()?,
+            status_code: self.maybe_status_code()?,
         })
-    }
-
-    /// How it stands.
-    pub(super) const fn seen(&self) -> Seen {
-        let Progress { generation, attempt, .. } = self.progress;
-        Seen { state: self.state, generation, attempt }
-    }
-
-    /// What is shown of the end.
-    pub(super) fn shown(self) -> End {
-        End {
-            at: self.at,
-            reason: self.reason,
-            text: self.text,
-            dead_letter: self.dead_letter,
-            failure_type: self.failure_type,
-            status_code: self.status_code,
-        }
     }
 }
 
@@ -105,7 +55,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Adds one.
+    /// Adds one. What the last attempt says is found by the statement that makes the row.
     pub(super) fn push(&mut self, id: NotificationId, ended: &Ended) {
         self.ids.push(uuid(id));
         self.states.push(i16::from(ended.state.code()));

@@ -21,7 +21,6 @@ use uuid::Uuid;
 use self::window::{Filling, Went, Window};
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::reads::Standing;
 use super::rows::{Columns, Keys, attempts_from, clean, letter_uuid, uuid, whole, wide};
 use super::tx::{Bound, Mode, Tx, bind};
 use crate::walk::{ByFlows, MOST_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
@@ -215,8 +214,8 @@ fn view(row: &Row, start: usize, keys: &Keys) -> Result<(NotificationId, Result<
     let mut columns = Columns::of(row);
     columns.skip(start);
     let id = columns.notification_id()?;
-    let view = wide(id, keys, &mut columns)
-        .and_then(|notification| Ok(Standing::read(id, &mut columns)?.view(notification)));
+    let view =
+        wide(id, keys, &mut columns).and_then(|notification| Ok(columns.place(id)?.view(notification)));
     Ok((id, view, row.raw_size_bytes()))
 }
 

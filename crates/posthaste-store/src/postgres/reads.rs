@@ -1,26 +1,22 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
 use async_trait::async_trait;
-use posthaste_core::act::{self, Letter};
 use posthaste_core::filter::Filter;
-use posthaste_core::notification::Tenant;
-use posthaste_core::state::Lane;
-use posthaste_core::time::Timestamp;
-use std::sync::Arc;
-
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::notification::Notification;
+use posthaste_core::notification::Tenant;
+use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, Page, Reads, Seen, Stats, View,
+    self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, Page, Reads, Stats, View,
 };
 
-use super::ends::Ended;
+use super::ends::ENDED_COLUMNS;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
-use super::rows::{Columns, Queued, attempt, uuid, wide, wide_columns};
+use super::rows::{Columns, QUEUE_COLUMNS, attempt, uuid, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, step};
 use super::{PostgresStore, list, lists, look, stats};
+use crate::kept::places::Place;
 
 #[async_trait]
 impl Reads for PostgresStore {
@@ -78,7 +74,7 @@ impl Reads for PostgresStore {
 }
 
 /// Where a notification is, of a queue row `q` and an ended row `e` that may both be absent.
-macro_rules! standing_columns {
+macro_rules! place_columns {
     () => {
         concat!(
             "q.id is not null, e.id is not null, ",
@@ -88,89 +84,22 @@ macro_rules! standing_columns {
         )
     };
 }
-pub(super) use standing_columns;
+pub(super) use place_columns;
 
-/// Where a notification is: in the queue or among what ended.
-pub(super) enum Standing {
-    Live(Queued),
-    Over(Ended),
-}
-
-impl Standing {
-    /// Takes the columns of `standing_columns`.
-    pub(super) fn read(id: NotificationId, columns: &mut Columns<'_>) -> Result<Self> {
-        let (live, over): (bool, bool) = (columns.take()?, columns.take()?);
+impl Columns<'_> {
+    /// Where that notification is, in the columns of `place_columns`.
+    pub(super) fn place(&mut self, id: NotificationId) -> Result<Place> {
+        let (live, over): (bool, bool) = (self.take()?, self.take()?);
         if live {
-            let queued = Queued::read(columns)?;
-            columns.skip(Ended::COLUMNS);
-            return Ok(Self::Live(queued));
+            let queued = self.queued()?;
+            self.skip(ENDED_COLUMNS);
+            return Ok(Place::Live(queued));
         }
-        columns.skip(Queued::COLUMNS);
+        self.skip(QUEUE_COLUMNS);
         if !over {
             return Err(Fault::nonsense(format!("{id} is neither live nor over")));
         }
-        Ok(Self::Over(Ended::read(columns)?))
-    }
-
-    /// How it stands.
-    pub(super) fn seen(&self) -> Seen {
-        match self {
-            Self::Live(row) => row.seen(),
-            Self::Over(ended) => ended.seen(),
-        }
-    }
-
-    /// The dead letter that it ended as.
-    pub(super) const fn dead_letter(&self) -> Option<DeadLetterId> {
-        match self {
-            Self::Live(_) => None,
-            Self::Over(ended) => ended.dead_letter,
-        }
-    }
-
-    /// The lane of a row of the queue, and the main lane for what would be reopened.
-    pub(super) const fn lane(&self) -> Lane {
-        match self {
-            Self::Live(row) => row.bucket.lane,
-            Self::Over(_) => Lane::Main,
-        }
-    }
-
-    /// What acts ask of it.
-    pub(super) fn standing(
-        &self,
-        expires_at: Option<Timestamp>,
-        dead_letter: Option<Letter>,
-    ) -> act::Standing {
-        let (progress, due, cancel_requested, reason) = match self {
-            Self::Live(row) => (row.progress, Some(row.due), row.cancel, None),
-            Self::Over(ended) => (ended.progress, None, false, ended.reason),
-        };
-        let state = self.seen().state;
-        act::Standing { state, progress, due, expires_at, cancel_requested, reason, dead_letter }
-    }
-
-    /// What is shown of it.
-    pub(super) fn view(self, notification: Arc<Notification>) -> View {
-        let state = self.seen().state;
-        match self {
-            Self::Live(row) => View {
-                notification,
-                state,
-                progress: row.progress,
-                due: Some(row.due),
-                cancel_requested: row.cancel,
-                end: None,
-            },
-            Self::Over(ended) => View {
-                notification,
-                state,
-                progress: ended.progress,
-                due: None,
-                cancel_requested: false,
-                end: Some(ended.shown()),
-            },
-        }
+        Ok(Place::Over(self.ended()?))
     }
 }
 
@@ -180,7 +109,7 @@ pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Op
         "select ",
         wide_columns!(),
         ", ",
-        standing_columns!(),
+        place_columns!(),
         "
          from notification n
          left join queue q on q.id = any(array[n.id])
@@ -191,8 +120,8 @@ pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Op
     let Some(row) = rows.first() else { return Ok(None) };
     let keys = flows.keys(tx, [FlowId(Columns::of(row).take()?)]).await?;
     let mut columns = Columns::of(row);
-    let view = wide(id, &keys, &mut columns)
-        .and_then(|notification| Ok(Standing::read(id, &mut columns)?.view(notification)));
+    let view =
+        wide(id, &keys, &mut columns).and_then(|notification| Ok(columns.place(id)?.view(notification)));
     view.map(Some).map_err(|fault| fault.of(id))
 }
 

@@ -13,17 +13,18 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Content, Notification, Priority, Tenant};
 use posthaste_core::reason::Reason;
-use posthaste_core::state::{Lane, Leased, State};
+use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Progress, Seen};
+use posthaste_engine::store::Progress;
 use tokio_postgres::Row;
 use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 use super::fault::{Fault, Result};
+use crate::kept::places::Queued;
 use crate::kept::replies;
 
-/// The columns of a queue row `q`, in the order that `Queued::read` takes them.
+/// The columns of a queue row `q`, in the order that `Columns::queued` takes them.
 macro_rules! queue_columns {
     () => {
         "q.flow, q.lane, q.priority, q.due, q.first_due, q.delay, q.node, q.fence, q.attempt, q.base, q.generation,
@@ -38,6 +39,9 @@ macro_rules! wide_columns {
     };
 }
 pub(super) use {queue_columns, wide_columns};
+
+/// How many columns `queue_columns` has.
+pub(super) const QUEUE_COLUMNS: usize = 13;
 
 /// Flows by their numbers, as many as the rows at hand name.
 pub(super) type Keys = HashMap<FlowId, Arc<FlowKey>>;
@@ -146,50 +150,22 @@ impl<'r> Columns<'r> {
         status.map(Some).ok_or_else(|| Fault::nonsense(format!("dead letter status {code}")))
     }
 
+    /// A row of the queue in the columns of `queue_columns`.
+    pub(super) fn queued(&mut self) -> Result<Queued> {
+        let (bucket, due, first_due) = (self.bucket()?, self.time()?, self.time()?);
+        let delay = micros_duration(self.take()?);
+        let (node, fence): (Option<i64>, Option<i64>) = (self.take()?, self.take()?);
+        let lease = node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) });
+        let (attempt, base, generation) = (self.small()?, self.small()?, self.small()?);
+        let progress = Progress { generation, attempt, base };
+        let (interruptions, cancel) = (self.small()?, self.take()?);
+        Ok(Queued { bucket, due, first_due, delay, lease, progress, interruptions, cancel })
+    }
+
     /// A tenant, or none.
     pub(super) fn maybe_tenant(&mut self) -> Result<Option<Tenant>> {
         let Some(name) = self.take::<Option<&str>>()? else { return Ok(None) };
         name.parse().map(Some).map_err(|error| Fault::nonsense(format!("{error}")))
-    }
-}
-
-/// A row of the queue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Queued {
-    pub(super) bucket: Bucket,
-    pub(super) due: Timestamp,
-    pub(super) first_due: Timestamp,
-    pub(super) delay: Duration,
-    pub(super) lease: Option<Lease>,
-    pub(super) progress: Progress,
-    pub(super) interruptions: u32,
-    pub(super) cancel: bool,
-}
-
-impl Queued {
-    /// How many columns it has.
-    pub(super) const COLUMNS: usize = 13;
-
-    /// Takes the columns of `queue_columns`.
-    pub(super) fn read(columns: &mut Columns<'_>) -> Result<Self> {
-        let (bucket, due, first_due) = (columns.bucket()?, columns.time()?, columns.time()?);
-        let delay = micros_duration(columns.take()?);
-        let (node, fence): (Option<i64>, Option<i64>) = (columns.take()?, columns.take()?);
-        let lease = node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) });
-        let (attempt, base, generation) = (columns.small()?, columns.small()?, columns.small()?);
-        let progress = Progress { generation, attempt, base };
-        let (interruptions, cancel) = (columns.small()?, columns.take()?);
-        Ok(Self { bucket, due, first_due, delay, lease, progress, interruptions, cancel })
-    }
-
-    /// How it stands.
-    pub(super) fn seen(&self) -> Seen {
-        let leased = if self.lease.is_some() { Leased::Yes } else { Leased::No };
-        Seen {
-            state: State::live(self.bucket.lane, leased),
-            generation: self.progress.generation,
-            attempt: self.progress.attempt,
-        }
     }
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::rows::{Columns, Keys, Queued, known, queue_columns, uuid, whole, wide, wide_columns};
+use super::rows::{Columns, Keys, known, queue_columns, uuid, whole, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, only, step};
 use super::{PostgresStore, transact};
 
@@ -146,7 +146,7 @@ async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<Expiring> {
                 return Ok(found);
             }
             at = (expires.as_micros(), uuid(id));
-            let read = Queued::read(&mut columns).map(|queued| ExpiringRow { id, seen: queued.seen() });
+            let read = columns.queued().map(|queued| ExpiringRow { id, seen: queued.seen() });
             found.rows.extend(unless_damaged(&id, read)?);
         }
         if rows.len() < wanted {
@@ -258,7 +258,7 @@ fn waiting(id: NotificationId, row: &Row, keys: &Keys) -> Result<Overdue> {
     let mut columns = Columns::of(row);
     columns.skip(3);
     let (expires_at, plain): (_, bool) = (columns.maybe_time()?, columns.take()?);
-    let queued = Queued::read(&mut columns)?;
+    let queued = columns.queued()?;
     let key = known(keys, queued.bucket.flow)?;
     let notification = if plain { None } else { Some(wide(id, keys, &mut columns)?) };
     Ok(Overdue {

@@ -1,7 +1,7 @@
 //! What people and programs do to a notification, each change only while it stands as it was seen.
 
 use async_trait::async_trait;
-use posthaste_core::act::{self, Effect, Seen, effect};
+use posthaste_core::act::{Effect, Seen, Standing, effect};
 use posthaste_core::attempt::Progress;
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
@@ -12,14 +12,15 @@ use posthaste_engine::store::{self, Acts, Audit, Change, Facts};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::SqliteStore;
-use super::ends::{Ended, bury, letter, resolve};
+use super::ends::{self, bury, letter, resolve};
 use super::fault::{Fault, Result};
 use super::nodes::Event;
 use super::planted::Planted;
 use super::readers::Reader;
-use super::reads::Standing;
+use super::reads::{self, need_place};
 use super::rows::{maybe_time, notification_id, priority};
 use super::writer::Tx;
+use crate::kept::places::{Ended, Place};
 
 #[async_trait]
 impl Acts for SqliteStore {
@@ -57,7 +58,7 @@ fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
     let Reader { conn, flows } = reader;
     let Some(wide) = Narrow::find(conn, id)? else { return Ok(None) };
     let tenant = flows.need(conn, wide.flow)?.tenant.clone();
-    let place = Standing::need(conn, id)?;
+    let place = need_place(conn, id)?;
     let lane = place.lane();
     let bucket = Bucket { flow: wide.flow, lane, priority: wide.priority };
     Ok(Some(Facts { id, tenant, bucket, standing: standing(conn, &place, wide.expires_at)? }))
@@ -84,11 +85,8 @@ impl Narrow {
     }
 }
 
-fn standing(conn: &Connection, place: &Standing, expires_at: Option<Timestamp>) -> Result<act::Standing> {
-    let dead_letter = match place {
-        Standing::Live(_) => None,
-        Standing::Over(ended) => ended.dead_letter.map(|name| letter(conn, name)).transpose()?.flatten(),
-    };
+fn standing(conn: &Connection, place: &Place, expires_at: Option<Timestamp>) -> Result<Standing> {
+    let dead_letter = place.dead_letter().map(|name| letter(conn, name)).transpose()?.flatten();
     Ok(place.standing(expires_at, dead_letter))
 }
 
@@ -147,7 +145,7 @@ pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -
 
 fn apply(tx: &mut Tx<'_>, change: &Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
     let id = change.id;
-    let Some(place) = Standing::find(tx.conn, id)? else { return Ok(false) };
+    let Some(place) = reads::place(tx.conn, id)? else { return Ok(false) };
     let wide = Narrow::find(tx.conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
     let standing = standing(tx.conn, &place, wide.expires_at)?;
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
@@ -165,41 +163,41 @@ fn apply(tx: &mut Tx<'_>, change: &Change, actor: Option<&str>, now: Timestamp) 
 fn write(
     tx: &mut Tx<'_>,
     id: NotificationId,
-    place: &Standing,
+    place: &Place,
     flow: FlowId,
     effect: Effect,
     by: (Timestamp, &str),
 ) -> Result<()> {
     let now = by.0;
     match (effect, place) {
-        (Effect::End { ending, progress }, Standing::Live(row)) => {
+        (Effect::End { ending, progress }, Place::Live(row)) => {
             let ended = Ended::of(&ending, progress, now);
             if ended.dead_letter.is_some() {
                 bury(tx, id, &ended)?;
             }
             tx.conn.prepare_cached("delete from queue where id = ?1")?.execute([id.to_bytes()])?;
-            let ended = ended.with_last_attempt(tx.conn, id)?;
-            ended.insert(tx, &mut tx.conn.prepare_cached(Ended::INSERT)?, id, row.bucket.flow)?;
+            let ended = ends::with_last_attempt(tx.conn, id, ended)?;
+            ends::insert(tx, &mut tx.conn.prepare_cached(ends::INSERT)?, id, row.bucket.flow, &ended)?;
             tx.deltas.live(row.bucket.flow, row.bucket.lane, -1);
             tx.deltas.ended(row.bucket.flow, ended.state, now, 1);
             Ok(())
         }
-        (Effect::MarkCancel, Standing::Live(_)) => {
+        (Effect::MarkCancel, Place::Live(_)) => {
             tx.conn.prepare_cached("update queue set cancel = 1 where id = ?1")?.execute([id.to_bytes()])?;
             Ok(())
         }
-        (Effect::MakeDue(due), Standing::Live(_)) => {
+        (Effect::MakeDue(due), Place::Live(_)) => {
             let mut update = tx.conn.prepare_cached("update queue set due = ?2 where id = ?1")?;
             update.execute(params![id.to_bytes(), due.as_micros()])?;
             Ok(())
         }
-        (Effect::Reopen { progress, letter }, Standing::Over(ended)) => {
+        (Effect::Reopen { progress, letter }, Place::Over(ended)) => {
             resolve(tx.conn, letter, by)?;
             reopen(tx, id, flow, ended, progress, now)
         }
-        (Effect::Amend { state, reason, text, letter }, Standing::Over(ended)) => {
+        (Effect::Amend { state, reason, text, letter }, Place::Over(ended)) => {
             resolve(tx.conn, letter, by)?;
-            replace(tx, id, flow, ended, Ended { state, reason, text, ..ended.clone() })
+            replace(tx, id, flow, ended, &Ended { state, reason, text, ..ended.clone() })
         }
         (effect, _) => Err(Fault::nonsense(format!("{effect:?} does not fit where {id} is"))),
     }
@@ -214,7 +212,7 @@ fn reopen(
     progress: Progress,
     now: Timestamp,
 ) -> Result<()> {
-    Ended::delete(tx.conn, id)?;
+    ends::delete(tx.conn, id)?;
     tx.deltas.ended(flow, ended.state, ended.at, -1);
     let mut insert = tx.conn.prepare_cached(
         "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
@@ -231,9 +229,9 @@ fn reopen(
 }
 
 /// Another end in place of the one before, at the same time; the counters move with it.
-fn replace(tx: &mut Tx<'_>, id: NotificationId, flow: FlowId, before: &Ended, after: Ended) -> Result<()> {
-    Ended::delete(tx.conn, id)?;
-    after.insert(tx, &mut tx.conn.prepare_cached(Ended::INSERT)?, id, flow)?;
+fn replace(tx: &mut Tx<'_>, id: NotificationId, flow: FlowId, before: &Ended, after: &Ended) -> Result<()> {
+    ends::delete(tx.conn, id)?;
+    ends::insert(tx, &mut tx.conn.prepare_cached(ends::INSERT)?, id, flow, after)?;
     tx.deltas.ended(flow, before.state, before.at, -1);
     tx.deltas.ended(flow, after.state, after.at, 1);
     Ok(())

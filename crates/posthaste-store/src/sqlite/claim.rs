@@ -10,8 +10,9 @@ use rusqlite::{Connection, params};
 use super::fault::{Result, unless_damaged};
 use super::nodes::may_hold;
 use super::planted::Planted;
-use super::rows::{Queued, Wide, notification_id};
+use super::rows::{Wide, notification_id, queued};
 use super::writer::Tx;
+use crate::kept::places::Queued;
 
 /// A leased row whose content is still text. What is damaged is leased as well: so it is set aside, and nobody meets it
 /// again before the node is gone.
@@ -42,18 +43,7 @@ impl Leased {
     fn claimed(self) -> Result<Claimed> {
         let Self { read, lease, .. } = self;
         let (row, wide) = read?;
-        Ok(Claimed {
-            notification: wide.notification()?,
-            flow: row.bucket.flow,
-            lane: row.bucket.lane,
-            due: row.due,
-            progress: row.progress,
-            first_due: row.first_due,
-            delay: row.delay,
-            interruptions: row.interruptions,
-            cancel_requested: row.cancel,
-            lease,
-        })
+        Ok(row.claimed(wide.notification()?, lease))
     }
 }
 
@@ -78,7 +68,7 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
         while let Some(row) = rows.next()? {
             let id = notification_id(row, 13)?;
             let key = tx.flows.need(tx.conn, bucket.flow);
-            let read = Queued::read(row, 0).and_then(|queued| Ok((queued, Wide::read(id, key?, row, 14)?)));
+            let read = queued(row, 0).and_then(|queued| Ok((queued, Wide::read(id, key?, row, 14)?)));
             batch.push(Leased { id, bucket: *bucket, read, lease });
         }
         for claimed in &batch[first..] {

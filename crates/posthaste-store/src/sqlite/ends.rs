@@ -1,6 +1,6 @@
 //! How a notification ended, and the dead letter that it may have become.
 
-use posthaste_core::act::{Ending, Letter, Resolution};
+use posthaste_core::act::{Letter, Resolution};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::FlowId;
@@ -8,7 +8,7 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{End, Progress, Seen};
+use posthaste_engine::store::Progress;
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::fault::{Fault, Result};
@@ -16,144 +16,96 @@ use super::planted::Planted;
 use super::rows::{attempts_text, maybe_dead_letter_id, maybe_failure, maybe_reason, state, status, time};
 use super::settle::attempts;
 use super::writer::Tx;
+use crate::kept::places::Ended;
 use crate::kept::replies;
 
-/// The columns of an ended row, in the order that `Ended::read` takes them.
+/// The columns of an ended row, in the order that `ended` takes them.
 macro_rules! ended_columns {
     () => {
         "state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code"
     };
 }
 
-/// A row of what ended.
-#[derive(Debug, Clone)]
-pub(super) struct Ended {
-    pub(super) state: State,
-    pub(super) at: Timestamp,
-    pub(super) progress: Progress,
-    pub(super) reason: Option<Reason>,
-    pub(super) text: Option<String>,
-    pub(super) dead_letter: Option<DeadLetterId>,
-    /// How the last attempt failed, and its status code.
-    pub(super) failure_type: Option<FailureType>,
-    pub(super) status_code: Option<u16>,
+/// Makes the row by what is known of the last attempt, and with the tenant.
+pub(super) const INSERT: &str = concat!(
+    "insert into ended (id, ",
+    ended_columns!(),
+    ", tenant) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
+);
+
+/// Reads the columns of `ended_columns` from `start` on.
+fn ended(row: &Row<'_>, start: usize) -> Result<Ended> {
+    Ok(Ended {
+        state: state(row, start)?,
+        at: time(row, start + 1)?,
+        progress: Progress {
+            generation: row.get(start + 2)?,
+            base: row.get(start + 3)?,
+            attempt: row.get(start + 4)?,
+        },
+        reason: maybe_reason(row, start + 5)?,
+        text: row.get(start + 6)?,
+        dead_letter: maybe_dead_letter_id(row, start + 7)?,
+        failure_type: maybe_failure(row, start + 8)?,
+        status_code: row.get(start + 9)?,
+    })
 }
 
-impl Ended {
-    /// Makes the row by what is known of the last attempt, and with the tenant.
-    pub(super) const INSERT: &'static str = concat!(
-        "insert into ended (id, ",
-        ended_columns!(),
-        ", tenant) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
-    );
+/// The row of that notification.
+pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Ended>> {
+    let mut select =
+        conn.prepare_cached(concat!("select ", ended_columns!(), " from ended where id = ?1"))?;
+    let found = select.query_row([id.to_bytes()], |row| Ok(ended(row, 0))).optional()?;
+    found.transpose()
+}
 
-    /// That ending, without what the last attempt says.
-    pub(super) fn of(ending: &Ending, progress: Progress, at: Timestamp) -> Self {
-        let (reason, text, dead_letter) = ending.parts();
-        Self {
-            state: ending.state(),
-            at,
-            progress,
-            reason,
-            text: text.map(str::to_owned),
-            dead_letter,
-            failure_type: None,
-            status_code: None,
-        }
-    }
+/// The same end with what the last attempt made says.
+pub(super) fn with_last_attempt(conn: &Connection, id: NotificationId, ended: Ended) -> Result<Ended> {
+    let mut select = conn.prepare_cached(
+        "select failure, status_code
+         from attempt
+         where notification = ?1
+         order by generation desc, number desc
+         limit 1",
+    )?;
+    let mut rows = select.query([id.to_bytes()])?;
+    let Some(row) = rows.next()? else { return Ok(ended) };
+    Ok(Ended { failure_type: maybe_failure(row, 0)?, status_code: row.get(1)?, ..ended })
+}
 
-    /// Reads the columns of `ended_columns` from `start` on.
-    pub(super) fn read(row: &Row<'_>, start: usize) -> Result<Self> {
-        Ok(Self {
-            state: state(row, start)?,
-            at: time(row, start + 1)?,
-            progress: Progress {
-                generation: row.get(start + 2)?,
-                base: row.get(start + 3)?,
-                attempt: row.get(start + 4)?,
-            },
-            reason: maybe_reason(row, start + 5)?,
-            text: row.get(start + 6)?,
-            dead_letter: maybe_dead_letter_id(row, start + 7)?,
-            failure_type: maybe_failure(row, start + 8)?,
-            status_code: row.get(start + 9)?,
-        })
-    }
+/// Writes the row with the statement `INSERT`. The tenant of its flow is left out of deliveries: it leads the lists of
+/// failures.
+pub(super) fn insert(
+    tx: &mut Tx<'_>,
+    statement: &mut CachedStatement<'_>,
+    id: NotificationId,
+    flow: FlowId,
+    ended: &Ended,
+) -> Result<()> {
+    let failed = ended.state != State::Succeeded;
+    let key = failed.then(|| tx.flows.need(tx.conn, flow)).transpose()?;
+    statement.execute(params![
+        id.to_bytes(),
+        ended.state.code(),
+        ended.at.as_micros(),
+        ended.progress.generation,
+        ended.progress.base,
+        ended.progress.attempt,
+        ended.reason.map(Reason::code),
+        ended.text,
+        ended.dead_letter.map(DeadLetterId::to_bytes),
+        ended.failure_type.map(FailureType::code),
+        ended.status_code,
+        key.as_ref().map(|key| key.tenant.as_str()),
+    ])?;
+    Ok(())
+}
 
-    /// The row of that notification.
-    pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
-        let mut select =
-            conn.prepare_cached(concat!("select ", ended_columns!(), " from ended where id = ?1"))?;
-        let found = select.query_row([id.to_bytes()], |row| Ok(Self::read(row, 0))).optional()?;
-        found.transpose()
-    }
-
-    /// The same end with what the last attempt made says.
-    pub(super) fn with_last_attempt(self, conn: &Connection, id: NotificationId) -> Result<Self> {
-        let mut select = conn.prepare_cached(
-            "select failure, status_code
-             from attempt
-             where notification = ?1
-             order by generation desc, number desc
-             limit 1",
-        )?;
-        let mut rows = select.query([id.to_bytes()])?;
-        let Some(row) = rows.next()? else { return Ok(self) };
-        Ok(Self { failure_type: maybe_failure(row, 0)?, status_code: row.get(1)?, ..self })
-    }
-
-    /// Writes the row with the statement of `Ended::INSERT`. The tenant of its flow is left out of deliveries: it leads the
-    /// lists of failures.
-    pub(super) fn insert(
-        &self,
-        tx: &mut Tx<'_>,
-        statement: &mut CachedStatement<'_>,
-        id: NotificationId,
-        flow: FlowId,
-    ) -> Result<()> {
-        let failed = self.state != State::Succeeded;
-        let key = failed.then(|| tx.flows.need(tx.conn, flow)).transpose()?;
-        statement.execute(params![
-            id.to_bytes(),
-            self.state.code(),
-            self.at.as_micros(),
-            self.progress.generation,
-            self.progress.base,
-            self.progress.attempt,
-            self.reason.map(Reason::code),
-            self.text,
-            self.dead_letter.map(DeadLetterId::to_bytes),
-            self.failure_type.map(FailureType::code),
-            self.status_code,
-            key.as_ref().map(|key| key.tenant.as_str()),
-        ])?;
-        Ok(())
-    }
-
-    /// Takes the row away.
-    pub(super) fn delete(conn: &Connection, id: NotificationId) -> Result<()> {
-        let mut delete = conn.prepare_cached("delete from ended where id = ?1")?;
-        delete.execute([id.to_bytes()])?;
-        Ok(())
-    }
-
-    /// How it stands.
-    pub(super) fn seen(&self) -> Seen {
-        let Progress { generation, attempt, .. } = self.progress;
-        Seen { state: self.state, generation, attempt }
-    }
-
-    /// What is shown of the end.
-    pub(super) fn shown(self) -> End {
-        End {
-            at: self.at,
-            reason: self.reason,
-            text: self.text,
-            dead_letter: self.dead_letter,
-            failure_type: self.failure_type,
-            status_code: self.status_code,
-        }
-    }
+/// Takes the row away.
+pub(super) fn delete(conn: &Connection, id: NotificationId) -> Result<()> {
+    let mut delete = conn.prepare_cached("delete from ended where id = ?1")?;
+    delete.execute([id.to_bytes()])?;
+    Ok(())
 }
 
 /// The dead letter of an end, with its own snapshot of the notification and of the attempts of the generation.

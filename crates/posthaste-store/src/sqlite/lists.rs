@@ -17,7 +17,7 @@ use self::ranges::{Place, Range};
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::readers::Reader;
-use super::reads::Standing;
+use super::reads::{last_failure, need_place};
 use super::rows::{
     Wide, attempts_from, dead_letter_id, maybe_failure, maybe_reason, maybe_tenant, maybe_time,
     notification_id, status, time, wide_columns,
@@ -99,14 +99,14 @@ fn look(conn: &Connection, flows: &mut Flows, filter: &Filter, id: NotificationI
     if !filter.wants_flow(&key) || !wants_content(filter, row)? {
         return Ok(None);
     }
-    let standing = Standing::need(conn, id)?;
-    let wanted = filter.wants_state(standing.seen().state)
-        && filter.wants_reason(standing.reason())
-        && (!filter.asks_for_failure() || filter.wants_failure(standing.last_failure(conn, id)?));
+    let place = need_place(conn, id)?;
+    let wanted = filter.wants_state(place.seen().state)
+        && filter.wants_reason(place.reason())
+        && (!filter.asks_for_failure() || filter.wants_failure(last_failure(conn, id, &place)?));
     if !wanted {
         return Ok(None);
     }
-    standing.view(Wide::read(id, key, row, 0)?).map(Some)
+    Ok(Some(place.view(Wide::read(id, key, row, 0)?.notification()?)))
 }
 
 /// Whether a row that begins with `wide_columns` has the template and the text.

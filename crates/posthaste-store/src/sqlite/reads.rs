@@ -1,25 +1,22 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
 use async_trait::async_trait;
-use posthaste_core::act::{self, Letter};
 use posthaste_core::attempt::Outcome;
 use posthaste_core::filter::{Filter, LastFailure};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
-use posthaste_core::reason::Reason;
-use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
     self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, Page, Reads, Stats, View,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::ends::Ended;
 use super::fault::{Fault, Result};
 use super::readers::Reader;
-use super::rows::{Queued, Wide, outcome, time};
-use super::settle::{attempts, queued};
-use super::{SqliteStore, lists, stats};
+use super::rows::{Wide, outcome, queue_columns, queued, time};
+use super::settle::attempts;
+use super::{SqliteStore, ends, lists, stats};
+use crate::kept::places::Place;
 
 #[async_trait]
 impl Reads for SqliteStore {
@@ -76,106 +73,34 @@ impl Reads for SqliteStore {
     }
 }
 
-/// Where a notification is: in the queue or among what ended.
-pub(super) enum Standing {
-    Live(Queued),
-    Over(Ended),
+/// Where that notification is; none if it is not known.
+pub(super) fn place(conn: &Connection, id: NotificationId) -> Result<Option<Place>> {
+    let mut select =
+        conn.prepare_cached(concat!("select ", queue_columns!(), " from queue where id = ?1"))?;
+    let live = select.query_row([id.to_bytes()], |row| Ok(queued(row, 0))).optional()?;
+    match live {
+        Some(row) => Ok(Some(Place::Live(row?))),
+        None => Ok(ends::find(conn, id)?.map(Place::Over)),
+    }
 }
 
-impl Standing {
-    /// Where that notification is; none if it is not known.
-    pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
-        if let Some(row) = queued(conn, id)? {
-            return Ok(Some(Self::Live(row)));
-        }
-        Ok(Ended::find(conn, id)?.map(Self::Over))
-    }
-
-    /// Where a notification is that has a wide row.
-    pub(super) fn need(conn: &Connection, id: NotificationId) -> Result<Self> {
-        let found = Self::find(conn, id)?;
-        found.ok_or_else(|| Fault::nonsense(format!("{id} is neither live nor over")))
-    }
-
-    /// How it stands.
-    pub(super) fn seen(&self) -> posthaste_engine::store::Seen {
-        match self {
-            Self::Live(row) => row.seen(),
-            Self::Over(ended) => ended.seen(),
-        }
-    }
-
-    /// Why it ended, if it did and was not delivered.
-    pub(super) fn reason(&self) -> Option<Reason> {
-        match self {
-            Self::Live(_) => None,
-            Self::Over(ended) => ended.reason,
-        }
-    }
-
-    /// How the last attempt failed.
-    pub(super) fn last_failure(&self, conn: &Connection, id: NotificationId) -> Result<LastFailure> {
-        match self {
-            Self::Over(ended) => Ok(ended.failure_type.map(|failure| (failure, ended.status_code))),
-            Self::Live(_) => last_failure(conn, id),
-        }
-    }
-
-    /// The lane of a row of the queue, and the main lane for what would be reopened.
-    pub(super) const fn lane(&self) -> Lane {
-        match self {
-            Self::Live(row) => row.bucket.lane,
-            Self::Over(_) => Lane::Main,
-        }
-    }
-
-    /// What acts ask of it.
-    pub(super) fn standing(
-        &self,
-        expires_at: Option<Timestamp>,
-        dead_letter: Option<Letter>,
-    ) -> act::Standing {
-        let (progress, due, cancel_requested, reason) = match self {
-            Self::Live(row) => (row.progress, Some(row.due), row.cancel, None),
-            Self::Over(ended) => (ended.progress, None, false, ended.reason),
-        };
-        let state = self.seen().state;
-        act::Standing { state, progress, due, expires_at, cancel_requested, reason, dead_letter }
-    }
-
-    /// What is shown of it.
-    pub(super) fn view(self, wide: Wide) -> Result<View> {
-        let (notification, state) = (wide.notification()?, self.seen().state);
-        Ok(match self {
-            Self::Live(row) => View {
-                notification,
-                state,
-                progress: row.progress,
-                due: Some(row.due),
-                cancel_requested: row.cancel,
-                end: None,
-            },
-            Self::Over(ended) => View {
-                notification,
-                state,
-                progress: ended.progress,
-                due: None,
-                cancel_requested: false,
-                end: Some(ended.shown()),
-            },
-        })
-    }
+/// Where a notification is that has a wide row.
+pub(super) fn need_place(conn: &Connection, id: NotificationId) -> Result<Place> {
+    place(conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} is neither live nor over")))
 }
 
 /// A notification as it stands.
 pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View>> {
     let Reader { conn, flows } = reader;
-    let view = |wide| Standing::need(conn, id)?.view(wide);
+    let view = |wide: Wide| Ok(need_place(conn, id)?.view(wide.notification()?));
     Wide::find(conn, flows, id).and_then(|wide| wide.map(view).transpose()).map_err(|fault| fault.of(id))
 }
 
 /// How the last attempt made failed; none if there was none or it delivered.
-fn last_failure(conn: &Connection, id: NotificationId) -> Result<LastFailure> {
+pub(super) fn last_failure(conn: &Connection, id: NotificationId, place: &Place) -> Result<LastFailure> {
+    if let Place::Over(ended) = place {
+        return Ok(ended.failure_type.map(|failure| (failure, ended.status_code)));
+    }
     let mut select = conn.prepare_cached(
         "select failure, status_code
          from attempt

@@ -11,16 +11,17 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Content, Notification, Priority, Tenant};
 use posthaste_core::reason::Reason;
-use posthaste_core::state::{Lane, Leased, State};
+use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Progress, Seen};
+use posthaste_engine::store::Progress;
 use rusqlite::{Connection, Row};
 
 use super::fault::{Fault, Result};
 use super::flows::Flows;
+use crate::kept::places::Queued;
 use crate::kept::replies;
 
-/// The columns of a queue row, in the order that `Queued::read` takes them.
+/// The columns of a queue row, in the order that `queued` takes them.
 macro_rules! queue_columns {
     () => {
         "flow, lane, priority, due, first_due, delay, node, fence, attempt, base, generation,
@@ -35,49 +36,24 @@ macro_rules! wide_columns {
 }
 pub(super) use {queue_columns, wide_columns};
 
-/// A row of the queue.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Queued {
-    pub(super) bucket: Bucket,
-    pub(super) due: Timestamp,
-    pub(super) first_due: Timestamp,
-    pub(super) delay: Duration,
-    pub(super) lease: Option<Lease>,
-    pub(super) progress: Progress,
-    pub(super) interruptions: u32,
-    pub(super) cancel: bool,
-}
-
-impl Queued {
-    /// Reads the columns of `queue_columns` from `start` on.
-    pub(super) fn read(row: &Row<'_>, start: usize) -> Result<Self> {
-        let node: Option<i64> = row.get(start + 6)?;
-        let fence: Option<i64> = row.get(start + 7)?;
-        Ok(Self {
-            bucket: bucket(row, start)?,
-            due: time(row, start + 3)?,
-            first_due: time(row, start + 4)?,
-            delay: duration(row, start + 5)?,
-            lease: node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) }),
-            progress: Progress {
-                attempt: row.get(start + 8)?,
-                base: row.get(start + 9)?,
-                generation: row.get(start + 10)?,
-            },
-            interruptions: row.get(start + 11)?,
-            cancel: row.get(start + 12)?,
-        })
-    }
-
-    /// How it stands.
-    pub(super) fn seen(&self) -> Seen {
-        let leased = if self.lease.is_some() { Leased::Yes } else { Leased::No };
-        Seen {
-            state: State::live(self.bucket.lane, leased),
-            generation: self.progress.generation,
-            attempt: self.progress.attempt,
-        }
-    }
+/// Reads the columns of `queue_columns` from `start` on.
+pub(super) fn queued(row: &Row<'_>, start: usize) -> Result<Queued> {
+    let node: Option<i64> = row.get(start + 6)?;
+    let fence: Option<i64> = row.get(start + 7)?;
+    Ok(Queued {
+        bucket: bucket(row, start)?,
+        due: time(row, start + 3)?,
+        first_due: time(row, start + 4)?,
+        delay: duration(row, start + 5)?,
+        lease: node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) }),
+        progress: Progress {
+            attempt: row.get(start + 8)?,
+            base: row.get(start + 9)?,
+            generation: row.get(start + 10)?,
+        },
+        interruptions: row.get(start + 11)?,
+        cancel: row.get(start + 12)?,
+    })
 }
 
 /// The row of what was accepted, with its content still as text: whoever asked turns it into a notification, so that

@@ -6,13 +6,14 @@ use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::state::Lane;
 use posthaste_core::time::{Timestamp, micros};
 use posthaste_engine::store::{Ending, Next, Progress, Settled, Settlement};
-use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, params};
 
-use super::ends::{Ended, bury};
+use super::ends::{self, bury};
 use super::fault::{Fault, Result};
 use super::planted::Planted;
 use super::rows::{bucket, quick_tuples};
 use super::writer::Tx;
+use crate::kept::places::Ended;
 
 /// Records each outcome whose lease is still held, in order.
 pub(super) fn settle(tx: &mut Tx<'_>, batch: &[Settlement], now: Timestamp) -> Result<Vec<Settled>> {
@@ -59,7 +60,7 @@ impl<'c> Statements<'c> {
                 "delete from queue
                  where id = ?1",
             )?,
-            ended: conn.prepare_cached(Ended::INSERT)?,
+            ended: conn.prepare_cached(ends::INSERT)?,
         })
     }
 
@@ -139,12 +140,12 @@ impl<'c> Statements<'c> {
             Some(made) => {
                 Ended { failure_type: made.outcome.failure_type(), status_code: made.status_code, ..ended }
             }
-            None => ended.with_last_attempt(tx.conn, item.id)?,
+            None => ends::with_last_attempt(tx.conn, item.id, ended)?,
         };
         if ended.dead_letter.is_some() {
             bury(tx, item.id, &ended)?;
         }
-        ended.insert(tx, &mut self.ended, item.id, held.bucket.flow)?;
+        ends::insert(tx, &mut self.ended, item.id, held.bucket.flow, &ended)?;
         tx.deltas.ended(held.bucket.flow, ended.state, now, 1);
         if !(tx.bug(Planted::CounterDrift) && matches!(ending, Ending::Delivered)) {
             tx.deltas.live(held.bucket.flow, held.bucket.lane, -1);
@@ -196,12 +197,4 @@ fn read_attempt(row: &rusqlite::Row<'_>) -> Result<Attempt> {
             excerpt.map(|excerpt| Response { content_type, excerpt })
         },
     })
-}
-
-/// The row that a lease is checked against; used by acts as well.
-pub(super) fn queued(conn: &Connection, id: NotificationId) -> Result<Option<super::rows::Queued>> {
-    let mut select =
-        conn.prepare_cached(concat!("select ", super::rows::queue_columns!(), " from queue where id = ?1"))?;
-    let found = select.query_row([id.to_bytes()], |row| Ok(super::rows::Queued::read(row, 0))).optional()?;
-    found.transpose()
 }

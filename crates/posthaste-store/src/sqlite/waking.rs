@@ -17,7 +17,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Rows, params, params_from_ite
 use super::SqliteStore;
 use super::fault::{Fault, Result, unless_damaged};
 use super::readers::Reader;
-use super::rows::{Queued, Wide, bucket, maybe_tenant, maybe_time, notification_id, queue_columns, time};
+use super::rows::{Wide, bucket, maybe_tenant, maybe_time, notification_id, queue_columns, queued, time};
 
 #[async_trait]
 impl Waking for SqliteStore {
@@ -149,7 +149,7 @@ pub(super) fn expiring(conn: &Connection, until: Timestamp, limit: usize) -> Res
             found.next = expires;
             break;
         }
-        let read = |id| Ok(ExpiringRow { id, seen: Queued::read(row, 0)?.seen() });
+        let read = |id| Ok(ExpiringRow { id, seen: queued(row, 0)?.seen() });
         found.rows.extend(unless_damaged(&expires, notification_id(row, 13).and_then(read))?);
     }
     Ok(found)
@@ -272,7 +272,7 @@ pub(super) fn overdue(
     let (due, id) = after.map_or((i64::MIN, [0; 16]), |after| (after.due.as_micros(), after.id.to_bytes()));
     let mut rows = select.query(params![due, id, due_before.as_micros(), first_due_before.as_micros()])?;
     let mut read = |id, row: &Row<'_>| {
-        let queued = Queued::read(row, 0)?;
+        let queued = queued(row, 0)?;
         let key = flows.need(conn, queued.bucket.flow)?;
         // Not known in rows from before.
         let own_policy = row.get::<_, Option<bool>>(14)?.unwrap_or(true);

@@ -69,7 +69,7 @@ macro_rules! notifications {
                  select n.id, ",
             $crate::postgres::rows::wide_columns!(),
             ", ",
-            $crate::postgres::reads::standing_columns!(),
+            $crate::postgres::reads::place_columns!(),
             "
                  from c
                  join notification n on n.id = any(array[c.id])
@@ -190,7 +190,7 @@ macro_rules! retries {
                  select c.due, n.id, ",
             $crate::postgres::rows::wide_columns!(),
             ", ",
-            $crate::postgres::reads::standing_columns!(),
+            $crate::postgres::reads::place_columns!(),
             "
                  from c
                  join notification n on n.id = any(array[c.id])
