@@ -64,5 +64,5 @@ async fn the_doctor_says_that_a_node_without_sessions_does_not_listen() {
     let url = shared().url(&database());
     let ended = run(&["doctor", "--store", &url, "--set", "store.prepared=false"]).await;
     let line = ended.out.lines().find(|line| line.contains("wake-ups")).unwrap();
-    assert!(line.starts_with("warn") && line.contains("does not listen"), "{line}");
+    assert!(line.starts_with("warn") && line.contains("does not LISTEN"), "{line}");
 }
