@@ -5,6 +5,9 @@ use std::collections::HashMap;
 use posthaste_core::flow::FlowId;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
+use posthaste_engine::store::ChannelStats;
+
+use super::damage::{Damaged, Result};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,4 +78,18 @@ impl Deltas {
         let delta = |((flow, kind, hour), by)| Delta { flow, kind, hour, by };
         self.of.drain().filter(|(_, by)| *by != 0).map(delta).collect()
     }
+}
+
+/// Writes the sum of one kind into what is shown.
+pub(crate) fn show(stats: &mut ChannelStats, kind: u8, n: i64) -> Result<()> {
+    let n = u64::try_from(n).unwrap_or(0);
+    match kind {
+        0 => stats.queued = n,
+        1 => stats.in_retry = n,
+        2 => stats.in_dead_letter = n,
+        3 => stats.delivered_24h = n,
+        4 => stats.ended_24h = n,
+        _ => return Err(Damaged(format!("counter kind {kind}"))),
+    }
+    Ok(())
 }

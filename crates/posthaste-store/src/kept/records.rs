@@ -4,6 +4,9 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::record::{Record, RecordKey, RecordKind};
 use posthaste_engine::store::Page;
 
+use super::damage::{Damaged, Result};
+use super::values;
+
 /// The tenant of records that are of no tenant; no tenant can have that name.
 const NO_TENANT: &str = "";
 
@@ -11,12 +14,12 @@ pub(crate) fn tenant_text(tenant: Option<&Tenant>) -> &str {
     tenant.map_or(NO_TENANT, Tenant::as_str)
 }
 
-/// The key from its columns, or what is wrong with them.
-pub(crate) fn key_from(code: u8, tenant: &str, name: String) -> Result<RecordKey, String> {
-    let kind = RecordKind::from_code(code).ok_or_else(|| format!("there is no kind of record {code}"))?;
-    let tenant = if tenant == NO_TENANT { None } else { Some(tenant) };
-    let tenant = tenant.map(str::parse).transpose().map_err(|error| format!("{error}"))?;
-    RecordKey::new(kind, tenant, name).map_err(|error| error.to_string())
+/// The key from its columns.
+pub(crate) fn key_from(code: u8, tenant: &str, name: String) -> Result<RecordKey> {
+    let kind =
+        RecordKind::from_code(code).ok_or_else(|| Damaged(format!("there is no kind of record {code}")))?;
+    let tenant = if tenant == NO_TENANT { None } else { Some(values::tenant(tenant)?) };
+    RecordKey::new(kind, tenant, name).map_err(|error| Damaged(error.to_string()))
 }
 
 /// The page of up to `limit` records that were looked at.

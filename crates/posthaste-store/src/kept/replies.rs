@@ -2,7 +2,8 @@
 //! read by nodes of an older version too.
 
 use posthaste_core::attempt::{Attempt, Response};
-use serde_json::Error;
+
+use super::damage::{Damaged, Result};
 
 /// Provider, message id, content type and excerpt.
 type Reply = (Option<String>, Option<String>, Option<String>, Option<String>);
@@ -14,25 +15,30 @@ fn reply(provider: Option<String>, message_id: Option<String>, response: Option<
 }
 
 /// The reply of one attempt; none where it says nothing.
+#[cfg(feature = "postgres")]
 pub(crate) fn one(
     provider: Option<String>,
     message_id: Option<String>,
     response: Option<Response>,
-) -> Result<Option<String>, Error> {
-    reply(provider, message_id, response).map(|reply| serde_json::to_string(&reply)).transpose()
+) -> Result<Option<String>> {
+    let text = reply(provider, message_id, response).map(|reply| serde_json::to_string(&reply));
+    text.transpose().map_err(|error| Damaged(format!("a reply cannot be written: {error}")))
 }
 
 /// The replies of all attempts of a dead letter, in their order; none where no attempt says anything.
-pub(crate) fn all(attempts: &[Attempt]) -> Result<Option<String>, Error> {
+pub(crate) fn all(attempts: &[Attempt]) -> Result<Option<String>> {
     let of = |one: &Attempt| reply(one.provider.clone(), one.message_id.clone(), one.response.clone());
     let replies: Vec<Option<Reply>> = attempts.iter().map(of).collect();
     let says = replies.iter().any(Option::is_some);
-    says.then(|| serde_json::to_string(&replies)).transpose()
+    let text = says.then(|| serde_json::to_string(&replies)).transpose();
+    text.map_err(|error| Damaged(format!("replies cannot be written: {error}")))
 }
 
 /// Adds the replies to the attempts of a dead letter.
-pub(crate) fn add(attempts: &mut [Attempt], text: Option<&str>) -> Result<(), Error> {
-    let replies: Vec<Option<Reply>> = text.map_or(Ok(vec![]), serde_json::from_str)?;
+pub(crate) fn add(attempts: &mut [Attempt], text: Option<&str>) -> Result<()> {
+    let replies: Vec<Option<Reply>> = text
+        .map_or(Ok(vec![]), serde_json::from_str)
+        .map_err(|error| Damaged(format!("the replies of a dead letter: {error}")))?;
     for (attempt, reply) in attempts.iter_mut().zip(replies) {
         let (provider, message_id, content_type, excerpt) = reply.unwrap_or_default();
         (attempt.provider, attempt.message_id) = (provider, message_id);

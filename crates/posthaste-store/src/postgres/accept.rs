@@ -14,9 +14,10 @@ use super::fault::Result;
 use super::flows::Flows;
 use super::idempotency::{self, Days};
 use super::planted::{Planted, spoiled};
-use super::rows::{Columns, clean, content_text, maybe_clean, maybe_micros, uuid};
+use super::rows::{Columns, clean, maybe_clean, uuid};
 use super::tx::{Mode, Then, Tx, bind, only, step};
 use crate::kept::counters::Deltas;
+use crate::kept::values::{content_text, maybe_micros};
 
 /// Stores each request that is not known yet.
 pub(super) async fn accept(

@@ -7,6 +7,7 @@ use posthaste_engine::store::StoreError;
 use tokio_postgres::error::SqlState;
 
 use super::durability;
+use crate::kept::damage::Damaged;
 
 /// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
@@ -24,8 +25,8 @@ pub(super) enum Fault {
     #[error("too many look at what is kept at the same time")]
     Crowded,
     /// What was read cannot be what was written.
-    #[error("{0}")]
-    Nonsense(String),
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
 }
 
 /// What the insides of the store answer.
@@ -34,20 +35,17 @@ pub(super) type Result<T> = std::result::Result<T, Fault>;
 impl Fault {
     /// What was read makes no sense.
     pub(super) fn nonsense(what: impl Into<String>) -> Self {
-        Self::Nonsense(what.into())
+        Self::Damaged(Damaged(what.into()))
     }
 
     /// Whether it lies in what one row holds, so that every other row can still be read.
     pub(super) const fn is_damage(&self) -> bool {
-        matches!(self, Self::Nonsense(_))
+        matches!(self, Self::Damaged(_))
     }
 
     /// The same fault; damage is told with the name of the row.
     pub(super) fn of(self, id: impl fmt::Display) -> Self {
-        match self {
-            Self::Nonsense(what) => Self::Nonsense(format!("{id} cannot be read: {what}")),
-            other => other,
-        }
+        if self.is_damage() { Self::nonsense(format!("{id} cannot be read: {self}")) } else { self }
     }
 
     /// What PostgreSQL called it, if it was PostgreSQL that refused.
@@ -55,7 +53,7 @@ impl Fault {
         match self {
             Self::Postgres(error) => error.code(),
             Self::Pool(PoolError::Backend(error)) => error.code(),
-            Self::Pool(_) | Self::Silent | Self::Crowded | Self::Nonsense(_) => None,
+            Self::Pool(_) | Self::Silent | Self::Crowded | Self::Damaged(_) => None,
         }
     }
 
@@ -71,7 +69,7 @@ impl Fault {
     /// not work any more, or leads to a server that only reads, as after a failover.
     pub(super) fn spares_connection(&self) -> bool {
         match self {
-            Self::Nonsense(_) => true,
+            Self::Damaged(_) => true,
             Self::Postgres(error) => error.code().is_some_and(|code| {
                 // 0A: a statement that was prepared before the schema changed. 26: one that the connection forgot.
                 let gone = matches!(&code.code()[..2], "08" | "0A" | "26" | "57");
@@ -101,7 +99,7 @@ impl From<Fault> for StoreError {
         let unavailable =
             |what: &str, source| Self::Unavailable { what: what.to_owned(), source: Some(source) };
         match fault {
-            Fault::Nonsense(what) => Self::Corrupt { what },
+            Fault::Damaged(Damaged(what)) => Self::Corrupt { what },
             Fault::Postgres(error) | Fault::Pool(PoolError::Backend(error))
                 if durability::refusal(&error).is_some() =>
             {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use posthaste_core::channel::Channel;
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::recent::Recent;
 use posthaste_engine::store::KnownFlow;
@@ -145,7 +144,7 @@ const MAKE: &str = "
 fn numbered(columns: &mut Columns<'_>) -> Result<(FlowId, FlowKey)> {
     let flow = FlowId(columns.take()?);
     let tenant = columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("a flow of nobody"))?;
-    let channel = Channel::from_code(columns.code()?).map_err(|error| Fault::nonsense(error.to_string()))?;
+    let channel = columns.channel()?;
     let destination: String = columns.take()?;
     Ok((flow, FlowKey { tenant, channel, destination: destination.into() }))
 }

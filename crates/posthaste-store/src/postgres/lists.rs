@@ -21,8 +21,9 @@ use uuid::Uuid;
 use self::window::{Filling, Went, Window};
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::rows::{Columns, Keys, attempts_from, clean, letter_uuid, uuid, whole, wide};
+use super::rows::{Columns, Keys, clean, letter_uuid, uuid, whole, wide};
 use super::tx::{Bound, Mode, Tx, bind};
+use crate::kept::attempts::attempts_from;
 use crate::walk::{ByFlows, MOST_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.

@@ -10,7 +10,7 @@ use posthaste_engine::store::{self, Audit, Page, Records};
 use tokio_postgres::Row;
 
 use super::acts::record as write_audit;
-use super::fault::{Fault, Result, unless_damaged};
+use super::fault::{Result, unless_damaged};
 use super::rows::{Columns, whole};
 use super::tx::{Bound, Mode, Then, Tx, bind, only, step};
 use super::{PostgresStore, list, look, transact};
@@ -192,7 +192,7 @@ fn all(rows: &[Row]) -> Result<Vec<Record>> {
 fn read(row: &Row) -> Result<Record> {
     let mut columns = Columns::of(row);
     let (code, tenant) = (columns.code()?, columns.take()?);
-    let key = key_from(code, tenant, columns.take()?).map_err(Fault::nonsense)?;
+    let key = key_from(code, tenant, columns.take()?)?;
     Ok(Record {
         key,
         number: columns.take()?,

@@ -3,17 +3,16 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use posthaste_core::attempt::{Attempt, Outcome, QuickTry, Response};
+use posthaste_core::attempt::{Attempt, Response};
+use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Fence, Lease, NodeId};
-use posthaste_core::notification::{Content, Notification, Priority, Tenant};
+use posthaste_core::notification::{Notification, Priority, Tenant};
 use posthaste_core::reason::Reason;
-use posthaste_core::state::{Lane, State};
+use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::Progress;
 use tokio_postgres::Row;
@@ -21,8 +20,9 @@ use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 use super::fault::{Fault, Result};
+use crate::kept::attempts::quick_from;
 use crate::kept::places::Queued;
-use crate::kept::replies;
+use crate::kept::{replies, values};
 
 /// The columns of a queue row `q`, in the order that `Columns::queued` takes them.
 macro_rules! queue_columns {
@@ -111,31 +111,29 @@ impl<'r> Columns<'r> {
 
     /// Flow, lane and priority in three columns.
     pub(super) fn bucket(&mut self) -> Result<Bucket> {
-        let (flow, lane) = (FlowId(self.take()?), self.code()?);
-        let lane = Lane::from_code(lane).ok_or_else(|| Fault::nonsense(format!("lane {lane}")))?;
+        let (flow, lane) = (FlowId(self.take()?), values::lane(self.code()?)?);
         Ok(Bucket { flow, lane, priority: self.priority()? })
     }
 
-    /// A priority.
     pub(super) fn priority(&mut self) -> Result<Priority> {
-        let code = self.code()?;
-        Priority::from_code(code).ok_or_else(|| Fault::nonsense(format!("priority {code}")))
+        Ok(values::priority(self.code()?)?)
     }
 
-    /// A state.
     pub(super) fn state(&mut self) -> Result<State> {
-        State::from_code(self.code()?).map_err(|error| Fault::nonsense(error.to_string()))
+        Ok(values::state(self.code()?)?)
     }
 
-    /// A reason, or none.
+    pub(super) fn channel(&mut self) -> Result<Channel> {
+        Ok(values::channel(self.code()?)?)
+    }
+
     pub(super) fn maybe_reason(&mut self) -> Result<Option<Reason>> {
-        let Some(code) = self.take::<Option<&str>>()? else { return Ok(None) };
-        Reason::from_code(code).map(Some).ok_or_else(|| Fault::nonsense(format!("reason {code}")))
+        Ok(self.take::<Option<&str>>()?.map(values::reason).transpose()?)
     }
 
     /// How an attempt failed, or none.
     pub(super) fn maybe_failure(&mut self) -> Result<Option<FailureType>> {
-        self.maybe_code()?.map(failure).transpose()
+        Ok(self.maybe_code()?.map(values::failure).transpose()?)
     }
 
     /// A status code, or none.
@@ -145,27 +143,23 @@ impl<'r> Columns<'r> {
 
     /// The status of a dead letter, or none.
     pub(super) fn maybe_status(&mut self) -> Result<Option<DeadLetterStatus>> {
-        let Some(code) = self.maybe_code()? else { return Ok(None) };
-        let status = DeadLetterStatus::from_code(code);
-        status.map(Some).ok_or_else(|| Fault::nonsense(format!("dead letter status {code}")))
+        Ok(self.maybe_code()?.map(values::status).transpose()?)
     }
 
     /// A row of the queue in the columns of `queue_columns`.
     pub(super) fn queued(&mut self) -> Result<Queued> {
         let (bucket, due, first_due) = (self.bucket()?, self.time()?, self.time()?);
-        let delay = micros_duration(self.take()?);
+        let delay = values::duration(self.take()?);
         let (node, fence): (Option<i64>, Option<i64>) = (self.take()?, self.take()?);
-        let lease = node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) });
+        let lease = values::lease(node, fence);
         let (attempt, base, generation) = (self.small()?, self.small()?, self.small()?);
         let progress = Progress { generation, attempt, base };
         let (interruptions, cancel) = (self.small()?, self.take()?);
         Ok(Queued { bucket, due, first_due, delay, lease, progress, interruptions, cancel })
     }
 
-    /// A tenant, or none.
     pub(super) fn maybe_tenant(&mut self) -> Result<Option<Tenant>> {
-        let Some(name) = self.take::<Option<&str>>()? else { return Ok(None) };
-        name.parse().map(Some).map_err(|error| Fault::nonsense(format!("{error}")))
+        Ok(self.take::<Option<&str>>()?.map(values::tenant).transpose()?)
     }
 }
 
@@ -208,22 +202,8 @@ fn wide_in(id: NotificationId, key: &FlowKey, columns: &mut Columns<'_>) -> Resu
         correlation_id: columns.take()?,
         not_before: columns.maybe_time()?,
         expires_at: columns.maybe_time()?,
-        content: content(columns.take()?)?,
+        content: values::content(columns.take()?)?,
     }))
-}
-
-fn content(text: &str) -> Result<Content> {
-    serde_json::from_str(text).map_err(|error| {
-        // The error's own words may quote the message, which belongs in no log.
-        let (kind, column) = (error.classify(), error.column());
-        Fault::nonsense(format!("the content is no content ({kind:?} error at column {column})"))
-    })
-}
-
-/// The content as it is kept.
-pub(super) fn content_text(content: &Content) -> Result<String> {
-    serde_json::to_string(content)
-        .map_err(|error| Fault::nonsense(format!("a content cannot be written: {error}")))
 }
 
 /// The name of a notification as it is kept.
@@ -234,11 +214,6 @@ pub(super) const fn uuid(id: NotificationId) -> Uuid {
 /// The name of a dead letter as it is kept.
 pub(super) const fn letter_uuid(id: DeadLetterId) -> Uuid {
     Uuid::from_bytes(id.to_bytes())
-}
-
-/// A time or none, as it is written.
-pub(super) fn maybe_micros(time: Option<Timestamp>) -> Option<i64> {
-    time.map(Timestamp::as_micros)
 }
 
 /// A count as PostgreSQL takes it.
@@ -261,28 +236,6 @@ pub(super) fn maybe_clean(text: Option<&String>) -> Option<Cow<'_, str>> {
     text.map(|text| clean(text))
 }
 
-/// A duration from its stored form.
-pub(super) fn micros_duration(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-/// A quick try as it is kept: start in microseconds, milliseconds, failure type, status code, error.
-type QuickTuple = (i64, u64, u8, Option<u16>, Option<String>);
-
-/// The quick tries of an attempt as they are kept; none if there were none.
-pub(super) fn quick_text(tries: &[QuickTry]) -> Result<Option<String>> {
-    let tuple = |quick: &QuickTry| -> QuickTuple {
-        let (code, error) = (quick.failure_type.code(), quick.error.clone());
-        (quick.started_at.as_micros(), quick.duration_ms, code, quick.status_code, error)
-    };
-    if tries.is_empty() {
-        return Ok(None);
-    }
-    let tuples: Vec<QuickTuple> = tries.iter().map(tuple).collect();
-    let text = serde_json::to_string(&tuples);
-    text.map(Some).map_err(|error| Fault::nonsense(format!("quick tries cannot be written: {error}")))
-}
-
 /// What an attempt says of its provider and its answer, as `attempt` and `dead_letter` take it; none if it says nothing.
 pub(super) fn reply_text(attempt: &Attempt) -> Result<Option<String>> {
     let cleaned = |text: &String| clean(text).into_owned();
@@ -292,30 +245,7 @@ pub(super) fn reply_text(attempt: &Attempt) -> Result<Option<String>> {
     });
     let (provider, message_id) =
         (attempt.provider.as_ref().map(cleaned), attempt.message_id.as_ref().map(cleaned));
-    let text = replies::one(provider, message_id, response);
-    text.map_err(|error| Fault::nonsense(format!("a reply cannot be written: {error}")))
-}
-
-fn quick_tries(tuples: Vec<QuickTuple>) -> Result<Vec<QuickTry>> {
-    let quick = |(started, duration_ms, code, status_code, error): QuickTuple| {
-        Ok(QuickTry {
-            started_at: Timestamp::from_micros(started),
-            duration_ms,
-            failure_type: failure(code)?,
-            status_code,
-            error,
-        })
-    };
-    tuples.into_iter().map(quick).collect()
-}
-
-/// How an attempt came out, from what is kept.
-pub(super) fn outcome(code: Option<u8>) -> Result<Outcome> {
-    code.map_or(Ok(Outcome::Delivered), |code| Ok(Outcome::Failed(failure(code)?)))
-}
-
-fn failure(code: u8) -> Result<FailureType> {
-    FailureType::from_code(code).ok_or_else(|| Fault::nonsense(format!("failure type {code}")))
+    Ok(replies::one(provider, message_id, response)?)
 }
 
 /// Takes generation, number, start, duration, failure, status code, error, quick tries, provider, message id, content type and
@@ -325,14 +255,11 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
         generation: columns.small()?,
         number: columns.small()?,
         started_at: columns.time()?,
-        duration: micros_duration(columns.take()?),
-        outcome: outcome(columns.maybe_code()?)?,
+        duration: values::duration(columns.take()?),
+        outcome: values::outcome(columns.maybe_code()?)?,
         status_code: columns.maybe_status_code()?,
         error: columns.take()?,
-        quick_tries: {
-            let tuples = columns.take::<Option<&str>>()?.map_or(Ok(vec![]), serde_json::from_str);
-            quick_tries(tuples.map_err(|error| Fault::nonsense(format!("the quick tries: {error}")))?)?
-        },
+        quick_tries: quick_from(columns.take()?)?,
         provider: columns.take()?,
         message_id: columns.take()?,
         response: {
@@ -340,32 +267,4 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
             excerpt.map(|excerpt| Response { content_type, excerpt })
         },
     })
-}
-
-/// An attempt as a dead letter keeps it.
-type AttemptTuple = (u32, u32, i64, i64, Option<u8>, Option<u16>, Option<String>, Vec<QuickTuple>);
-
-/// The attempts of a dead letter from what is kept of them and of their replies.
-pub(super) fn attempts_from(text: &str, replies: Option<&str>) -> Result<Vec<Attempt>> {
-    let tuples: Vec<AttemptTuple> = serde_json::from_str(text)
-        .map_err(|error| Fault::nonsense(format!("the attempts of a dead letter: {error}")))?;
-    let attempt = |(generation, number, started, took, code, status_code, error, quick): AttemptTuple| {
-        Ok(Attempt {
-            generation,
-            number,
-            started_at: Timestamp::from_micros(started),
-            duration: micros_duration(took),
-            outcome: outcome(code)?,
-            status_code,
-            error,
-            quick_tries: quick_tries(quick)?,
-            provider: None,
-            message_id: None,
-            response: None,
-        })
-    };
-    let mut attempts = tuples.into_iter().map(attempt).collect::<Result<Vec<_>>>()?;
-    replies::add(&mut attempts, replies)
-        .map_err(|error| Fault::nonsense(format!("the replies of a dead letter: {error}")))?;
-    Ok(attempts)
 }

@@ -13,8 +13,9 @@ use uuid::Uuid;
 use super::ends::{Ends, Letters, bind_letters};
 use super::fault::Result;
 use super::planted::{Planted, spoiled};
-use super::rows::{Columns, clean, letter_uuid, number, quick_text, reply_text, uuid};
+use super::rows::{Columns, clean, letter_uuid, number, reply_text, uuid};
 use super::tx::{Bound, Mode, Then, Tx, bind, step};
+use crate::kept::attempts::quick_text;
 
 /// Records each outcome whose lease is still held: one statement, and one more where there are dead letters. Each answer by
 /// itself costs, and with small batches those are a good part of the whole.

@@ -8,11 +8,11 @@ use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{ChannelStats, Stats};
 
-use super::fault::{Fault, Result};
+use super::fault::Result;
 use super::rows::Columns;
 use super::tx::{Mode, Then, Tx, bind, only, step};
 use crate::figures::{MOST_DUE, MOST_FLOWS, MOST_HELD};
-use crate::kept::counters::ALL;
+use crate::kept::counters::{self, ALL};
 
 /// The figures of one tenant or of all, at one moment.
 pub(super) async fn stats(tx: &Tx, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {
@@ -28,12 +28,12 @@ pub(super) async fn stats(tx: &Tx, tenant: Option<&Tenant>, now: Timestamp) -> R
     let mut channels: BTreeMap<Channel, ChannelStats> = BTreeMap::new();
     for row in &answer() {
         let mut columns = Columns::of(row);
-        let stats = channels.entry(channel(&mut columns)?).or_default();
-        add(stats, columns.code()?, u64::try_from(columns.take::<i64>()?).unwrap_or(0))?;
+        let stats = channels.entry(columns.channel()?).or_default();
+        counters::show(stats, columns.code()?, columns.take()?)?;
     }
     for row in &answer() {
         let mut columns = Columns::of(row);
-        let stats = channels.entry(channel(&mut columns)?).or_default();
+        let stats = channels.entry(columns.channel()?).or_default();
         let (lane, n) = (columns.code()?, columns.take::<i64>()?.unsigned_abs());
         stats.sending += n;
         // What is held in the main lane is not queued.
@@ -138,20 +138,4 @@ fn oldest_due_of_tenant() -> String {
              end
          from theirs"
     )
-}
-
-fn channel(columns: &mut Columns<'_>) -> Result<Channel> {
-    Channel::from_code(columns.code()?).map_err(|error| Fault::nonsense(error.to_string()))
-}
-
-fn add(stats: &mut ChannelStats, kind: u8, n: u64) -> Result<()> {
-    match kind {
-        0 => stats.queued = n,
-        1 => stats.in_retry = n,
-        2 => stats.in_dead_letter = n,
-        3 => stats.delivered_24h = n,
-        4 => stats.ended_24h = n,
-        _ => return Err(Fault::nonsense(format!("counter kind {kind}"))),
-    }
-    Ok(())
 }

@@ -12,8 +12,8 @@ use super::fault::Result;
 use super::idempotency::Keys;
 use super::nodes::may_hold;
 use super::planted::Planted;
-use super::rows::{content_text, maybe_micros};
 use super::writer::Tx;
+use crate::kept::values::{content_text, maybe_micros};
 
 /// A request whose contents were turned into text by whoever asked, so that the writer does not have to.
 pub(super) struct Incoming {
@@ -25,7 +25,7 @@ impl Incoming {
     /// Writes out the contents.
     pub(super) fn new(request: Request) -> Result<Self> {
         let texts = request.arrivals.iter().map(|arrival| content_text(&arrival.notification.content));
-        let contents = texts.collect::<Result<_>>()?;
+        let contents = texts.collect::<std::result::Result<_, _>>()?;
         Ok(Self { request, contents })
     }
 

@@ -13,9 +13,10 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::fault::{Fault, Result};
 use super::planted::Planted;
-use super::rows::{attempts_text, maybe_dead_letter_id, maybe_failure, maybe_reason, state, status, time};
+use super::rows::{maybe_dead_letter_id, maybe_failure, maybe_reason, state, status, time};
 use super::settle::attempts;
 use super::writer::Tx;
+use crate::kept::attempts::attempts_text;
 use crate::kept::places::Ended;
 use crate::kept::replies;
 
@@ -61,6 +62,15 @@ pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Ended
 
 /// The same end with what the last attempt made says.
 pub(super) fn with_last_attempt(conn: &Connection, id: NotificationId, ended: Ended) -> Result<Ended> {
+    let (failure_type, status_code) = last_attempt(conn, id)?;
+    Ok(Ended { failure_type, status_code, ..ended })
+}
+
+/// How the last attempt made failed, and its status code; no failure if there was none or it delivered.
+pub(super) fn last_attempt(
+    conn: &Connection,
+    id: NotificationId,
+) -> Result<(Option<FailureType>, Option<u16>)> {
     let mut select = conn.prepare_cached(
         "select failure, status_code
          from attempt
@@ -69,8 +79,8 @@ pub(super) fn with_last_attempt(conn: &Connection, id: NotificationId, ended: En
          limit 1",
     )?;
     let mut rows = select.query([id.to_bytes()])?;
-    let Some(row) = rows.next()? else { return Ok(ended) };
-    Ok(Ended { failure_type: maybe_failure(row, 0)?, status_code: row.get(1)?, ..ended })
+    let Some(row) = rows.next()? else { return Ok((None, None)) };
+    Ok((maybe_failure(row, 0)?, row.get(1)?))
 }
 
 /// Writes the row with the statement `INSERT`. The tenant of its flow is left out of deliveries: it leads the lists of
@@ -125,8 +135,6 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
          where n.id = ?2",
     )?;
     let last = attempts.last();
-    let replies = replies::all(&attempts)
-        .map_err(|error| Fault::nonsense(format!("replies cannot be written: {error}")))?;
     let made = insert.execute(params![
         ended.dead_letter.map(DeadLetterId::to_bytes),
         id.to_bytes(),
@@ -137,7 +145,7 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
         ended.dead_letter.map(|name| name.made_at().as_micros()),
         last.and_then(|attempt| attempt.outcome.code()),
         last.and_then(|attempt| attempt.status_code),
-        replies,
+        replies::all(&attempts)?,
     ])?;
     if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row or no flow"))) }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use posthaste_engine::store::StoreError;
 use rusqlite::{Error, ErrorCode};
 
+use crate::kept::damage::Damaged;
+
 /// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
@@ -12,8 +14,8 @@ pub(super) enum Fault {
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
     /// What was read cannot be what was written.
-    #[error("{0}")]
-    Nonsense(String),
+    #[error(transparent)]
+    Damaged(#[from] Damaged),
 }
 
 /// What the insides of the store answer.
@@ -22,13 +24,13 @@ pub(super) type Result<T> = std::result::Result<T, Fault>;
 impl Fault {
     /// What was read makes no sense.
     pub(super) fn nonsense(what: impl Into<String>) -> Self {
-        Self::Nonsense(what.into())
+        Self::Damaged(Damaged(what.into()))
     }
 
     /// Whether it lies in what one row holds, so that every other row can still be read.
     pub(super) fn is_damage(&self) -> bool {
         match self {
-            Self::Nonsense(_) => true,
+            Self::Damaged(_) => true,
             Self::Sqlite(error) => matches!(
                 error,
                 Error::FromSqlConversionFailure(..)
@@ -41,7 +43,7 @@ impl Fault {
 
     /// The same fault; damage is told with the name of the row.
     pub(super) fn of(self, id: impl fmt::Display) -> Self {
-        if self.is_damage() { Self::Nonsense(format!("{id} cannot be read: {self}")) } else { self }
+        if self.is_damage() { Self::nonsense(format!("{id} cannot be read: {self}")) } else { self }
     }
 }
 
@@ -68,7 +70,7 @@ impl From<Fault> for StoreError {
             Fault::Sqlite(error) => {
                 Self::Unavailable { what: "SQLite refused".to_owned(), source: Some(Box::new(error)) }
             }
-            Fault::Nonsense(what) => Self::Corrupt { what },
+            Fault::Damaged(Damaged(what)) => Self::Corrupt { what },
         }
     }
 }

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use posthaste_core::channel::Channel;
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::recent::Recent;
 use posthaste_engine::store::KnownFlow;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::fault::{Fault, Result, unless_damaged};
+use crate::kept::values;
 
 /// The most flows that a thread remembers.
 const MOST: usize = 50_000;
@@ -105,8 +105,8 @@ fn key(row: &Row<'_>) -> Result<FlowKey> {
     let tenant: String = row.get(0)?;
     let destination: String = row.get(2)?;
     Ok(FlowKey {
-        tenant: tenant.parse().map_err(|error| Fault::nonsense(format!("{error}")))?,
-        channel: Channel::from_code(row.get(1)?).map_err(|error| Fault::nonsense(error.to_string()))?,
+        tenant: values::tenant(&tenant)?,
+        channel: values::channel(row.get(1)?)?,
         destination: destination.into(),
     })
 }

@@ -19,9 +19,10 @@ use super::flows::Flows;
 use super::readers::Reader;
 use super::reads::{last_failure, need_place};
 use super::rows::{
-    Wide, attempts_from, dead_letter_id, maybe_failure, maybe_reason, maybe_tenant, maybe_time,
-    notification_id, status, time, wide_columns,
+    Wide, dead_letter_id, maybe_failure, maybe_reason, maybe_tenant, maybe_text, maybe_time, notification_id,
+    status, time, wide_columns,
 };
+use crate::kept::attempts::attempts_from;
 use crate::walk::{ByFlows, Walk, by_flows, names_flows, of_notifications};
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
@@ -111,15 +112,16 @@ fn look(conn: &Connection, flows: &mut Flows, filter: &Filter, id: NotificationI
 
 /// Whether a row that begins with `wide_columns` has the template and the text.
 fn wants_content(filter: &Filter, row: &Row<'_>) -> Result<bool> {
-    if !filter.wants_template(text(row, 3)?) {
+    if !filter.wants_template(maybe_text(row, 3)?) {
         return Ok(false);
     }
     Ok(filter.text.is_none()
-        || filter.wants_text([text(row, 1)?, text(row, 4)?, text(row, 5)?, text(row, 6)?]))
-}
-
-fn text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
-    Ok(row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?)
+        || filter.wants_text([
+            maybe_text(row, 1)?,
+            maybe_text(row, 4)?,
+            maybe_text(row, 5)?,
+            maybe_text(row, 6)?,
+        ]))
 }
 
 /// What waits for a retry or is under way with one, soonest first.
@@ -244,7 +246,7 @@ fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
         notification: wide.notification()?,
         reason: reason.ok_or_else(|| Fault::nonsense("a dead letter without a reason"))?,
         text: row.get(13)?,
-        attempts: attempts_from(text(row, 14)?.unwrap_or("[]"), text(row, 23)?)?,
+        attempts: attempts_from(maybe_text(row, 14)?.unwrap_or("[]"), maybe_text(row, 23)?)?,
         status: status(row, 15)?,
         created_at: time(row, 16)?,
         resolved_at: maybe_time(row, 17)?,

@@ -1,7 +1,6 @@
 //! One notification: as it stands, what an act has to know of it, and its past.
 
 use async_trait::async_trait;
-use posthaste_core::attempt::Outcome;
 use posthaste_core::filter::{Filter, LastFailure};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
@@ -13,7 +12,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::fault::{Fault, Result};
 use super::readers::Reader;
-use super::rows::{Wide, outcome, queue_columns, queued, time};
+use super::rows::{Wide, queue_columns, queued, time};
 use super::settle::attempts;
 use super::{SqliteStore, ends, lists, stats};
 use crate::kept::places::Place;
@@ -101,19 +100,8 @@ pub(super) fn last_failure(conn: &Connection, id: NotificationId, place: &Place)
     if let Place::Over(ended) = place {
         return Ok(ended.failure_type.map(|failure| (failure, ended.status_code)));
     }
-    let mut select = conn.prepare_cached(
-        "select failure, status_code
-         from attempt
-         where notification = ?1
-         order by generation desc, number desc
-         limit 1",
-    )?;
-    let found = select.query_row([id.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-    let Some((failure, code)) = found else { return Ok(None) };
-    Ok(match outcome(failure)? {
-        Outcome::Failed(failure) => Some((failure, code)),
-        Outcome::Delivered => None,
-    })
+    let (failure, code) = ends::last_attempt(conn, id)?;
+    Ok(failure.map(|failure| (failure, code)))
 }
 
 /// The attempts and events of a notification, oldest first.

@@ -11,7 +11,7 @@ use rusqlite::{Connection, Row, Rows, params};
 
 use super::SqliteStore;
 use super::acts::record as write_audit;
-use super::fault::{Fault, Result, unless_damaged};
+use super::fault::{Result, unless_damaged};
 use super::rows::time;
 use super::writer::Tx;
 use crate::kept::records::{key_from, page_of, tenant_text};
@@ -172,6 +172,6 @@ fn all(mut rows: Rows<'_>) -> Result<Vec<Record>> {
 
 fn read(row: &Row<'_>) -> Result<Record> {
     let tenant = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
-    let key = key_from(row.get(0)?, tenant, row.get(2)?).map_err(Fault::nonsense)?;
+    let key = key_from(row.get(0)?, tenant, row.get(2)?)?;
     Ok(Record { key, number: row.get(3)?, value: row.get(4)?, version: row.get(5)?, changed: time(row, 6)? })
 }

@@ -1,17 +1,14 @@
 //! How values are written into columns and read back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::lease::{Fence, Lease, NodeId};
-use posthaste_core::notification::{Content, Notification, Priority, Tenant};
+use posthaste_core::notification::{Notification, Priority, Tenant};
 use posthaste_core::reason::Reason;
-use posthaste_core::state::{Lane, State};
+use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::Progress;
 use rusqlite::{Connection, Row};
@@ -19,7 +16,7 @@ use rusqlite::{Connection, Row};
 use super::fault::{Fault, Result};
 use super::flows::Flows;
 use crate::kept::places::Queued;
-use crate::kept::replies;
+use crate::kept::values;
 
 /// The columns of a queue row, in the order that `queued` takes them.
 macro_rules! queue_columns {
@@ -44,8 +41,8 @@ pub(super) fn queued(row: &Row<'_>, start: usize) -> Result<Queued> {
         bucket: bucket(row, start)?,
         due: time(row, start + 3)?,
         first_due: time(row, start + 4)?,
-        delay: duration(row, start + 5)?,
-        lease: node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) }),
+        delay: values::duration(row.get(start + 5)?),
+        lease: values::lease(node, fence),
         progress: Progress {
             attempt: row.get(start + 8)?,
             base: row.get(start + 9)?,
@@ -108,11 +105,6 @@ impl Wide {
 
     /// The notification as it was accepted.
     pub(super) fn notification(self) -> Result<Arc<Notification>> {
-        let content: Content = serde_json::from_str(&self.content).map_err(|error| {
-            // The error's own words may quote the message, which belongs in no log.
-            let (kind, column) = (error.classify(), error.column());
-            Fault::nonsense(format!("the content is no content ({kind:?} error at column {column})"))
-        })?;
         Ok(Arc::new(Notification {
             id: self.id,
             tenant: self.key.tenant.clone(),
@@ -126,55 +118,49 @@ impl Wide {
             correlation_id: self.correlation_id,
             not_before: self.not_before,
             expires_at: self.expires,
-            content,
+            content: values::content(&self.content)?,
         }))
     }
 }
 
-/// The content as it is kept.
-pub(super) fn content_text(content: &Content) -> Result<String> {
-    serde_json::to_string(content)
-        .map_err(|error| Fault::nonsense(format!("a content cannot be written: {error}")))
-}
-
 /// Flow, lane and priority in three columns.
 pub(super) fn bucket(row: &Row<'_>, start: usize) -> Result<Bucket> {
-    let lane: u8 = row.get(start + 1)?;
     Ok(Bucket {
         flow: FlowId(row.get(start)?),
-        lane: Lane::from_code(lane).ok_or_else(|| Fault::nonsense(format!("lane {lane}")))?,
+        lane: values::lane(row.get(start + 1)?)?,
         priority: priority(row, start + 2)?,
     })
 }
 
-/// A priority.
 pub(super) fn priority(row: &Row<'_>, column: usize) -> Result<Priority> {
-    let code: u8 = row.get(column)?;
-    Priority::from_code(code).ok_or_else(|| Fault::nonsense(format!("priority {code}")))
+    Ok(values::priority(row.get(column)?)?)
 }
 
-/// A state.
 pub(super) fn state(row: &Row<'_>, column: usize) -> Result<State> {
-    State::from_code(row.get(column)?).map_err(|error| Fault::nonsense(error.to_string()))
+    Ok(values::state(row.get(column)?)?)
 }
 
-/// A reason, or none.
 pub(super) fn maybe_reason(row: &Row<'_>, column: usize) -> Result<Option<Reason>> {
-    let code = row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?;
-    let Some(code) = code else { return Ok(None) };
-    Reason::from_code(code).map(Some).ok_or_else(|| Fault::nonsense(format!("reason {code}")))
+    Ok(maybe_text(row, column)?.map(values::reason).transpose()?)
 }
 
 /// The status of a dead letter.
 pub(super) fn status(row: &Row<'_>, column: usize) -> Result<DeadLetterStatus> {
-    let code: u8 = row.get(column)?;
-    DeadLetterStatus::from_code(code).ok_or_else(|| Fault::nonsense(format!("dead letter status {code}")))
+    Ok(values::status(row.get(column)?)?)
 }
 
-/// A tenant, or none.
+/// How an attempt failed, or none.
+pub(super) fn maybe_failure(row: &Row<'_>, column: usize) -> Result<Option<FailureType>> {
+    Ok(row.get::<_, Option<u8>>(column)?.map(values::failure).transpose()?)
+}
+
 pub(super) fn maybe_tenant(row: &Row<'_>, column: usize) -> Result<Option<Tenant>> {
-    let name = row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?;
-    name.map(|name| name.parse().map_err(|error| Fault::nonsense(format!("{error}")))).transpose()
+    Ok(maybe_text(row, column)?.map(values::tenant).transpose()?)
+}
+
+/// A text that is only looked at, or none.
+pub(super) fn maybe_text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
+    Ok(row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?)
 }
 
 /// The name of a notification.
@@ -202,98 +188,4 @@ pub(super) fn time(row: &Row<'_>, column: usize) -> Result<Timestamp> {
 pub(super) fn maybe_time(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>> {
     let micros: Option<i64> = row.get(column)?;
     Ok(micros.map(Timestamp::from_micros))
-}
-
-/// A time or none, as it is written.
-pub(super) fn maybe_micros(time: Option<Timestamp>) -> Option<i64> {
-    time.map(Timestamp::as_micros)
-}
-
-fn duration(row: &Row<'_>, column: usize) -> Result<Duration> {
-    Ok(micros_duration(row.get(column)?))
-}
-
-/// A duration from its stored form.
-pub(super) fn micros_duration(micros: i64) -> Duration {
-    Duration::from_micros(u64::try_from(micros).unwrap_or(0))
-}
-
-/// A quick try as it is kept: start in microseconds, milliseconds, failure type, status code, error.
-pub(super) type QuickTuple = (i64, u64, u8, Option<u16>, Option<String>);
-
-/// The quick tries of an attempt, as they are kept.
-pub(super) fn quick_tuples(tries: &[QuickTry]) -> Vec<QuickTuple> {
-    let tuple = |quick: &QuickTry| {
-        let (code, error) = (quick.failure_type.code(), quick.error.clone());
-        (quick.started_at.as_micros(), quick.duration_ms, code, quick.status_code, error)
-    };
-    tries.iter().map(tuple).collect()
-}
-
-/// The quick tries of an attempt from what is kept.
-pub(super) fn quick_tries(tuples: Vec<QuickTuple>) -> Result<Vec<QuickTry>> {
-    let quick = |(started, duration_ms, code, status_code, error): QuickTuple| {
-        Ok(QuickTry {
-            started_at: Timestamp::from_micros(started),
-            duration_ms,
-            failure_type: failure(code)?,
-            status_code,
-            error,
-        })
-    };
-    tuples.into_iter().map(quick).collect()
-}
-
-/// How an attempt came out, from what is kept.
-pub(super) fn outcome(code: Option<u8>) -> Result<Outcome> {
-    code.map_or(Ok(Outcome::Delivered), |code| Ok(Outcome::Failed(failure(code)?)))
-}
-
-/// How an attempt failed, or none.
-pub(super) fn maybe_failure(row: &Row<'_>, column: usize) -> Result<Option<FailureType>> {
-    row.get::<_, Option<u8>>(column)?.map(failure).transpose()
-}
-
-fn failure(code: u8) -> Result<FailureType> {
-    FailureType::from_code(code).ok_or_else(|| Fault::nonsense(format!("failure type {code}")))
-}
-
-/// An attempt as a dead letter keeps it.
-type AttemptTuple = (u32, u32, i64, i64, Option<u8>, Option<u16>, Option<String>, Vec<QuickTuple>);
-
-/// The attempts of a dead letter, as they are kept.
-pub(super) fn attempts_text(attempts: &[Attempt]) -> Result<String> {
-    let tuple = |a: &Attempt| -> AttemptTuple {
-        let (started, took) = (a.started_at.as_micros(), posthaste_core::time::micros(a.duration));
-        let quick = quick_tuples(&a.quick_tries);
-        (a.generation, a.number, started, took, a.outcome.code(), a.status_code, a.error.clone(), quick)
-    };
-    let tuples: Vec<AttemptTuple> = attempts.iter().map(tuple).collect();
-    serde_json::to_string(&tuples)
-        .map_err(|error| Fault::nonsense(format!("attempts cannot be written: {error}")))
-}
-
-/// The attempts of a dead letter from what is kept of them and of their replies.
-pub(super) fn attempts_from(text: &str, replies: Option<&str>) -> Result<Vec<Attempt>> {
-    let tuples: Vec<AttemptTuple> = serde_json::from_str(text)
-        .map_err(|error| Fault::nonsense(format!("the attempts of a dead letter: {error}")))?;
-    let attempt = |(generation, number, started, took, code, status_code, error, quick): AttemptTuple| {
-        Ok(Attempt {
-            generation,
-            number,
-            started_at: Timestamp::from_micros(started),
-            duration: micros_duration(took),
-            outcome: outcome(code)?,
-            status_code,
-            error,
-            quick_tries: quick_tries(quick)?,
-            provider: None,
-            message_id: None,
-            response: None,
-        })
-    };
-    let mut attempts = tuples.into_iter().map(attempt).collect::<Result<Vec<_>>>()?;
-    replies::add(&mut attempts, replies)
-        .map_err(|error| Fault::nonsense(format!("the replies of a dead letter: {error}")))?;
-    Ok(attempts)
 }

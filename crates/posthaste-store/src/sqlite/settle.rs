@@ -2,18 +2,20 @@
 
 use posthaste_core::attempt::{Attempt, Response};
 use posthaste_core::id::NotificationId;
-use posthaste_core::lease::{Fence, Lease, NodeId};
+use posthaste_core::lease::Lease;
 use posthaste_core::state::Lane;
 use posthaste_core::time::{Timestamp, micros};
 use posthaste_engine::store::{Ending, Next, Progress, Settled, Settlement};
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::ends::{self, bury};
-use super::fault::{Fault, Result};
+use super::fault::Result;
 use super::planted::Planted;
-use super::rows::{bucket, quick_tuples};
+use super::rows::{bucket, maybe_text, time};
 use super::writer::Tx;
+use crate::kept::attempts::{quick_from, quick_text};
 use crate::kept::places::Ended;
+use crate::kept::values;
 
 /// Records each outcome whose lease is still held, in order.
 pub(super) fn settle(tx: &mut Tx<'_>, batch: &[Settlement], now: Timestamp) -> Result<Vec<Settled>> {
@@ -94,7 +96,7 @@ impl<'c> Statements<'c> {
         let Some(row) = rows.next()? else { return Ok(None) };
         let (node, fence): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
         Ok(Some(Held {
-            lease: node.zip(fence).map(|(node, fence)| Lease { node: NodeId(node), fence: Fence(fence) }),
+            lease: values::lease(node, fence),
             cancel: row.get(2)?,
             bucket: bucket(row, 3)?,
             progress: Progress { attempt: row.get(6)?, base: row.get(7)?, generation: row.get(8)? },
@@ -102,10 +104,6 @@ impl<'c> Statements<'c> {
     }
 
     fn attempt(&mut self, id: NotificationId, attempt: &Attempt) -> Result<()> {
-        let quick = (!attempt.quick_tries.is_empty())
-            .then(|| serde_json::to_string(&quick_tuples(&attempt.quick_tries)))
-            .transpose()
-            .map_err(|error| Fault::nonsense(format!("quick tries cannot be written: {error}")))?;
         let response = attempt.response.as_ref();
         self.attempt.execute(params![
             id.to_bytes(),
@@ -116,7 +114,7 @@ impl<'c> Statements<'c> {
             attempt.outcome.code(),
             attempt.status_code,
             attempt.error,
-            quick,
+            quick_text(&attempt.quick_tries)?,
             attempt.provider,
             attempt.message_id,
             response.and_then(|response| response.content_type.as_ref()),
@@ -177,19 +175,15 @@ pub(super) fn attempts(
 }
 
 fn read_attempt(row: &rusqlite::Row<'_>) -> Result<Attempt> {
-    let quick = row.get_ref(7)?.as_str_or_null().map_err(rusqlite::Error::from)?;
-    let tuples = quick.map_or(Ok(vec![]), serde_json::from_str);
-    let tuples =
-        tuples.map_err(|error| Fault::nonsense(format!("the quick tries of an attempt: {error}")))?;
     Ok(Attempt {
         generation: row.get(0)?,
         number: row.get(1)?,
-        started_at: super::rows::time(row, 2)?,
-        duration: super::rows::micros_duration(row.get(3)?),
-        outcome: super::rows::outcome(row.get(4)?)?,
+        started_at: time(row, 2)?,
+        duration: values::duration(row.get(3)?),
+        outcome: values::outcome(row.get(4)?)?,
         status_code: row.get(5)?,
         error: row.get(6)?,
-        quick_tries: super::rows::quick_tries(tuples)?,
+        quick_tries: quick_from(maybe_text(row, 7)?)?,
         provider: row.get(8)?,
         message_id: row.get(9)?,
         response: {

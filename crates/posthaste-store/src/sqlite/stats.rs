@@ -9,9 +9,10 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{ChannelStats, Stats};
 use rusqlite::{Connection, Rows, params};
 
-use super::fault::{Fault, Result};
+use super::fault::Result;
 use crate::figures::{MOST_DUE, MOST_FLOWS, MOST_HELD};
-use crate::kept::counters::ALL;
+use crate::kept::counters::{self, ALL};
+use crate::kept::values;
 
 /// The figures of one tenant or of all.
 pub(super) fn stats(conn: &Connection, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {
@@ -64,16 +65,7 @@ fn kept(
 
 fn add(stats: &mut ChannelStats, mut rows: Rows<'_>) -> Result<()> {
     while let Some(row) = rows.next()? {
-        let (kind, n): (u8, i64) = (row.get(0)?, row.get(1)?);
-        let n = u64::try_from(n).unwrap_or(0);
-        match kind {
-            0 => stats.queued = n,
-            1 => stats.in_retry = n,
-            2 => stats.in_dead_letter = n,
-            3 => stats.delivered_24h = n,
-            4 => stats.ended_24h = n,
-            _ => return Err(Fault::nonsense(format!("counter kind {kind}"))),
-        }
+        counters::show(stats, row.get(0)?, row.get(1)?)?;
     }
     Ok(())
 }
@@ -100,7 +92,7 @@ fn held(
     let mut select = conn.prepare_cached(HELD)?;
     let mut rows = select.query(params![tenant.map_or(ALL, Tenant::as_str), MOST_HELD])?;
     while let Some(row) = rows.next()? {
-        let channel = Channel::from_code(row.get(0)?).map_err(|error| Fault::nonsense(error.to_string()))?;
+        let channel = values::channel(row.get(0)?)?;
         let (lane, n): (u8, u64) = (row.get(1)?, row.get::<_, i64>(2)?.unsigned_abs());
         let stats = channels.entry(channel).or_default();
         stats.sending += n;
