@@ -7,7 +7,8 @@ use posthaste_engine::store::StoreError;
 use tokio_postgres::error::SqlState;
 
 use super::durability;
-use crate::kept::damage::Damaged;
+pub(super) use crate::kept::damage::unless_damaged;
+use crate::kept::damage::{Damaged, MaybeDamage};
 
 /// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
@@ -36,11 +37,6 @@ impl Fault {
     /// What was read makes no sense.
     pub(super) fn nonsense(what: impl Into<String>) -> Self {
         Self::Damaged(Damaged(what.into()))
-    }
-
-    /// Whether it lies in what one row holds, so that every other row can still be read.
-    pub(super) const fn is_damage(&self) -> bool {
-        matches!(self, Self::Damaged(_))
     }
 
     /// The same fault; damage is told with the name of the row.
@@ -80,15 +76,9 @@ impl Fault {
     }
 }
 
-/// What was read of a row; none, and a word in the log, where the row is damaged, so that it stops nobody but itself.
-pub(super) fn unless_damaged<T>(row: &impl fmt::Debug, read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(fault) if fault.is_damage() => {
-            tracing::error!(?row, %fault, "a row cannot be read and is left out");
-            Ok(None)
-        }
-        Err(fault) => Err(fault),
+impl MaybeDamage for Fault {
+    fn is_damage(&self) -> bool {
+        matches!(self, Self::Damaged(_))
     }
 }
 

@@ -5,7 +5,8 @@ use std::fmt;
 use posthaste_engine::store::StoreError;
 use rusqlite::{Error, ErrorCode};
 
-use crate::kept::damage::Damaged;
+pub(super) use crate::kept::damage::unless_damaged;
+use crate::kept::damage::{Damaged, MaybeDamage};
 
 /// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +28,14 @@ impl Fault {
         Self::Damaged(Damaged(what.into()))
     }
 
-    /// Whether it lies in what one row holds, so that every other row can still be read.
-    pub(super) fn is_damage(&self) -> bool {
+    /// The same fault; damage is told with the name of the row.
+    pub(super) fn of(self, id: impl fmt::Display) -> Self {
+        if self.is_damage() { Self::nonsense(format!("{id} cannot be read: {self}")) } else { self }
+    }
+}
+
+impl MaybeDamage for Fault {
+    fn is_damage(&self) -> bool {
         match self {
             Self::Damaged(_) => true,
             Self::Sqlite(error) => matches!(
@@ -39,23 +46,6 @@ impl Fault {
                     | Error::Utf8Error(..)
             ),
         }
-    }
-
-    /// The same fault; damage is told with the name of the row.
-    pub(super) fn of(self, id: impl fmt::Display) -> Self {
-        if self.is_damage() { Self::nonsense(format!("{id} cannot be read: {self}")) } else { self }
-    }
-}
-
-/// What was read of a row; none, and a word in the log, where the row is damaged, so that it stops nobody but itself.
-pub(super) fn unless_damaged<T>(row: &impl fmt::Debug, read: Result<T>) -> Result<Option<T>> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(fault) if fault.is_damage() => {
-            tracing::error!(?row, %fault, "a row cannot be read and is left out");
-            Ok(None)
-        }
-        Err(fault) => Err(fault),
     }
 }
 

@@ -13,7 +13,7 @@ use posthaste_engine::store::{Audit, AuditRow, DeadLetterView, DueCursor, Page, 
 use rusqlite::{Connection, Row, params};
 
 use self::merge::{Filling, Merge, Weigh, Went};
-use self::ranges::{Place, Range};
+use self::ranges::{Range, Soonest};
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::readers::Reader;
@@ -134,7 +134,7 @@ pub(super) fn retry_queue(
     let Reader { conn, flows } = reader;
     let named = if names_flows(filter) { Some(ranges::flows(conn, filter)?) } else { None };
     let walks = named.as_ref().map_or(&[ByFlows::Everything][..], |flows| by_flows(flows.len()));
-    let mut filling: Filling<View, Place> = Filling::new(limit);
+    let mut filling: Filling<View, Soonest> = Filling::new(limit);
     let mut start = after.map(Reverse);
     let mut went = Went::ToTheEnd;
     for walk in walks {

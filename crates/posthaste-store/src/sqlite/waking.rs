@@ -271,7 +271,7 @@ pub(super) fn overdue(
     ))?;
     let (due, id) = after.map_or((i64::MIN, [0; 16]), |after| (after.due.as_micros(), after.id.to_bytes()));
     let mut rows = select.query(params![due, id, due_before.as_micros(), first_due_before.as_micros()])?;
-    let mut read = |id, row: &Row<'_>| {
+    let mut read = |id, row: &Row<'_>| -> Result<Overdue> {
         let queued = queued(row, 0)?;
         let key = flows.need(conn, queued.bucket.flow)?;
         // Not known in rows from before.

@@ -24,7 +24,7 @@ pub(super) struct Range {
 }
 
 /// A place in the retry queue, soonest first.
-pub(super) type Place = Reverse<DueCursor>;
+pub(super) type Soonest = Reverse<DueCursor>;
 
 /// Every notification.
 pub(super) fn all() -> Vec<Range> {
@@ -270,9 +270,9 @@ impl Range {
     pub(super) fn retries(
         &self,
         conn: &Connection,
-        after: Option<Place>,
+        after: Option<Soonest>,
         limit: usize,
-    ) -> Result<Vec<Place>> {
+    ) -> Result<Vec<Soonest>> {
         let (due, id) =
             after.map_or((i64::MIN, [0; 16]), |Reverse(at)| (at.due.as_micros(), at.id.to_bytes()));
         let bound: [(&str, &dyn ToSql); 3] = [(":due", &due), (":after", &id), (":limit", &whole(limit))];
