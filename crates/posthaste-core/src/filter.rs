@@ -61,6 +61,12 @@ pub fn last_failure(attempt: Option<&Attempt>) -> LastFailure {
 }
 
 impl Filter {
+    /// The channels that it names, or all of them.
+    pub fn channels(&self) -> impl Iterator<Item = Channel> {
+        let all = if self.channels.is_empty() { &Channel::ALL[..] } else { &self.channels[..] };
+        all.iter().copied()
+    }
+
     /// Whether a list of notifications, or the retry queue, shows this one.
     pub fn matches(
         &self,

@@ -1,8 +1,11 @@
 -- Indexes of the lists. Each is led by what a list is asked for, so that a list never walks the rows of others. To take the
 -- step back, drop them.
 --
--- Writers wait while the indexes of a large store are made. On PostgreSQL they can be made beforehand with `create index
--- concurrently`, under the same names.
+-- Writers wait while the indexes of a large store are made. docs/migrations.md says which of them can be made beforehand.
+
+-- All tables at once, before anything is built: locked one after the other, they could close a circle with a settlement that waits
+-- for one of them.
+lock table notification, flow, queue, ended, dead_letter, audit in share mode;
 
 -- The notifications of a tenant or of one destination: a merge over its flows.
 create index if not exists notification_flow on notification (flow, id);

@@ -1,8 +1,9 @@
 -- Fills what step 0003 added, in the rows from before: in dead letters, and in what ended without being delivered.
 update dead_letter
 set tenant = (select tenant from flow where flow.id = dead_letter.flow),
-    failure = attempts ->> '$[#-1][4]',
-    status_code = attempts ->> '$[#-1][5]'
+    -- Attempts that are no JSON are damaged. They stop no other row.
+    failure = case when json_valid(attempts) then attempts ->> '$[#-1][4]' end,
+    status_code = case when json_valid(attempts) then attempts ->> '$[#-1][5]' end
 where tenant is null;
 
 update ended

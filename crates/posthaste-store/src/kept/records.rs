@@ -22,8 +22,9 @@ pub(crate) fn key_from(code: u8, tenant: &str, name: String) -> Result<RecordKey
     RecordKey::new(kind, tenant, name).map_err(|error| Damaged(error.to_string()))
 }
 
-/// The page of up to `limit` records that were looked at.
-pub(crate) fn page_of(found: Vec<Record>, limit: usize) -> Page<Record, RecordKey> {
-    let next = found.last().filter(|_| found.len() == limit).map(|record| record.key.clone());
+/// The page of these records, of which a store looked at `looked_at` rows: some of them may be damaged. A page of damaged
+/// rows alone has no next.
+pub(crate) fn page_of(found: Vec<Record>, looked_at: usize, limit: usize) -> Page<Record, RecordKey> {
+    let next = found.last().filter(|_| looked_at == limit).map(|record| record.key.clone());
     Page { rows: found.into_iter().filter(|record| record.value.is_some()).collect(), next }
 }

@@ -227,7 +227,7 @@ fn apply(written: &mut Changes<'_>, found: &One, change: &Change, now: Timestamp
             written.end(id, row, &Ended::of(&ending, progress, now));
         }
         (Effect::MarkCancel, Place::Live(_)) => written.request_cancel(id),
-        (Effect::MakeDue(_), Place::Live(_)) => written.retry_now(id),
+        (Effect::MakeDue(due), Place::Live(_)) => written.make_due(id, due),
         (Effect::Reopen { progress, letter }, Place::Over(ended)) => {
             written.resolve(letter);
             written.reopen(id, *flow, ended, progress);

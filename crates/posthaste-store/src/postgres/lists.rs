@@ -165,24 +165,30 @@ async fn keyed(tx: &Tx, filter: &Filter, walk: Walk) -> Result<Vec<Keyed>> {
     })
 }
 
-/// The flows that the filter names by tenant or destination, up to one more than can be merged.
+/// The flows that the filter names by tenant, destination and channel, up to one more than can be merged.
 async fn flows_of(tx: &Tx, filter: &Filter) -> Result<Vec<i64>> {
-    let tenant = filter.tenant.as_ref().map(Tenant::as_str);
     let most = whole(MOST_FLOWS + 1);
-    let rows = if filter.destinations.is_empty() {
-        tx.alone(Mode::Read, sql::FLOWS_OF_TENANT, bind![tenant => TEXT, most => INT8]).await?
-    } else {
-        let bound = bind![tenant => TEXT, most => INT8, filter.destinations => TEXT_ARRAY];
-        tx.alone(Mode::Read, sql::FLOWS_TO, bound).await?
-    };
-    let mut found: Vec<i64> = vec![];
-    for row in &rows {
-        let mut columns = Columns::of(row);
-        let (flow, code) = (columns.take()?, columns.code()?);
-        if filter.channels.is_empty() || filter.channels.iter().any(|channel| channel.code() == code) {
-            found.push(flow);
+    let channels: Vec<i16> = filter.channels().map(|channel| i16::from(channel.code())).collect();
+    let rows = match (&filter.tenant, filter.destinations.is_empty()) {
+        (Some(tenant), true) => {
+            let bound = bind![tenant.as_str() => TEXT, most => INT8, channels => INT2_ARRAY];
+            tx.alone(Mode::Read, sql::FLOWS_OF_TENANT, bound).await?
         }
-    }
+        (Some(tenant), false) => {
+            let bound = bind![
+                tenant.as_str() => TEXT,
+                most => INT8,
+                channels => INT2_ARRAY,
+                filter.destinations => TEXT_ARRAY,
+            ];
+            tx.alone(Mode::Read, sql::FLOWS_OF_TENANT_TO, bound).await?
+        }
+        (None, _) => {
+            let bound = bind![most => INT8, channels => INT2_ARRAY, filter.destinations => TEXT_ARRAY];
+            tx.alone(Mode::Read, sql::FLOWS_TO, bound).await?
+        }
+    };
+    let found = rows.iter().map(|row| Columns::of(row).take()).collect::<Result<Vec<i64>>>()?;
     Ok(distinct(found.into_iter()))
 }
 

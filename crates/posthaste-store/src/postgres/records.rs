@@ -117,26 +117,40 @@ async fn page(
     after: Option<&RecordKey>,
     limit: usize,
 ) -> Result<Page<Record, RecordKey>> {
-    let sql = "
-        select kind, tenant, name, number, value, version, changed
-        from record
-        where kind = $1
-        and ($5::text is null or tenant = $5)
-        and (tenant, name) > ($2, $3)
-        order by tenant, name
-        limit $4";
-    let first = after.map_or_else(|| tenant_text(tenant), |after| tenant_text(after.tenant()));
     let name = after.map_or("", RecordKey::name);
-    let bound = bind![
-        i16::from(kind.code()) => INT2,
-        first => TEXT,
-        name => TEXT,
-        whole(limit) => INT8,
-        tenant.map(Tenant::as_str) => TEXT,
-    ];
-    let found = all(&tx.alone(Mode::Read, sql, bound).await?)?;
-    Ok(page_of(found, limit))
+    let (code, limit_bound) = (i16::from(kind.code()), whole(limit));
+    let rows = match tenant {
+        Some(tenant) => {
+            let bound = bind![code => INT2, name => TEXT, limit_bound => INT8, tenant.as_str() => TEXT];
+            tx.alone(Mode::Read, PAGE_OF_TENANT, bound).await?
+        }
+        None => {
+            let first = tenant_text(after.and_then(RecordKey::tenant));
+            let bound = bind![code => INT2, name => TEXT, limit_bound => INT8, first => TEXT];
+            tx.alone(Mode::Read, PAGE, bound).await?
+        }
+    };
+    Ok(page_of(all(&rows)?, rows.len(), limit))
 }
+
+/// Behind the tenant `$4` and the name `$2`.
+const PAGE: &str = "
+    select kind, tenant, name, number, value, version, changed
+    from record
+    where kind = $1
+    and (tenant, name) > ($4, $2)
+    order by tenant, name
+    limit $3";
+
+/// Of the tenant `$4`.
+const PAGE_OF_TENANT: &str = "
+    select kind, tenant, name, number, value, version, changed
+    from record
+    where kind = $1
+    and tenant = $4
+    and name > $2
+    order by name
+    limit $3";
 
 async fn since(tx: &Tx, kind: RecordKind, version: i64, limit: usize) -> Result<Vec<Record>> {
     let sql = "
@@ -146,8 +160,18 @@ async fn since(tx: &Tx, kind: RecordKind, version: i64, limit: usize) -> Result<
         and version > $2
         order by version
         limit $3";
-    let bound = bind![i16::from(kind.code()) => INT2, version => INT8, whole(limit) => INT8];
-    all(&tx.alone(Mode::Read, sql, bound).await?)
+    let (mut found, mut after) = (vec![], version);
+    loop {
+        let asked = limit - found.len();
+        let bound = bind![i16::from(kind.code()) => INT2, after => INT8, whole(asked) => INT8];
+        let rows = tx.alone(Mode::Read, sql, bound).await?;
+        found.extend(all(&rows)?);
+        // Places of damaged rows are filled again: a short answer means that there are no more.
+        match rows.last() {
+            Some(last) if rows.len() == asked && found.len() < limit => after = last.try_get(5)?,
+            Some(_) | None => return Ok(found),
+        }
+    }
 }
 
 /// Keys in columns.

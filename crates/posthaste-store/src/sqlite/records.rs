@@ -105,7 +105,7 @@ fn load(conn: &Connection, keys: &[RecordKey]) -> Result<BTreeMap<RecordKey, Rec
     let mut found = BTreeMap::new();
     for key in keys {
         let rows = select.query(params![key.kind().code(), tenant_text(key.tenant()), key.name()])?;
-        found.extend(all(rows)?.into_iter().map(|record| (record.key.clone(), record)));
+        found.extend(look(rows)?.records.into_iter().map(|record| (record.key.clone(), record)));
     }
     Ok(found)
 }
@@ -144,8 +144,8 @@ fn page(
     let name = after.map_or("", RecordKey::name);
     let limit_bound = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = select.query(params![kind.code(), first, name, tenant.is_none(), limit_bound])?;
-    let found = all(rows)?;
-    Ok(page_of(found, limit))
+    let Looked { records, rows, .. } = look(rows)?;
+    Ok(page_of(records, rows, limit))
 }
 
 fn since(conn: &Connection, kind: RecordKind, version: i64, limit: usize) -> Result<Vec<Record>> {
@@ -157,15 +157,37 @@ fn since(conn: &Connection, kind: RecordKind, version: i64, limit: usize) -> Res
          order by version
          limit ?3",
     )?;
-    all(select.query(params![kind.code(), version, i64::try_from(limit).unwrap_or(i64::MAX)])?)
+    let (mut found, mut after) = (vec![], version);
+    loop {
+        let asked = limit - found.len();
+        let bound = i64::try_from(asked).unwrap_or(i64::MAX);
+        let Looked { records, rows, version } = look(select.query(params![kind.code(), after, bound])?)?;
+        found.extend(records);
+        // Places of damaged rows are filled again: a short answer means that there are no more.
+        match version {
+            Some(version) if rows == asked && found.len() < limit => after = version,
+            Some(_) | None => return Ok(found),
+        }
+    }
 }
 
-/// Every row but those that are damaged.
-fn all(mut rows: Rows<'_>) -> Result<Vec<Record>> {
-    let mut found = vec![];
+/// What was found in rows.
+struct Looked {
+    /// Those that are not damaged.
+    records: Vec<Record>,
+    /// How many rows there were.
+    rows: usize,
+    /// The version of the last row.
+    version: Option<i64>,
+}
+
+fn look(mut rows: Rows<'_>) -> Result<Looked> {
+    let mut found = Looked { records: vec![], rows: 0, version: None };
     while let Some(row) = rows.next()? {
         let name: String = row.get(2)?;
-        found.extend(unless_damaged(&name, read(row))?);
+        found.records.extend(unless_damaged(&name, read(row))?);
+        found.rows += 1;
+        found.version = Some(row.get(5)?);
     }
     Ok(found)
 }

@@ -2,7 +2,7 @@
 
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
-use posthaste_core::notification::Notification;
+use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 
@@ -23,6 +23,7 @@ pub(super) const PROMISES: &[Promise] = list![
     an_event_names_the_actor_and_what_was_seen,
     an_actor_is_named_though_nothing_is_audited,
     what_expired_is_not_reopened,
+    what_holds_odd_characters_is_reopened,
     an_audit_row_is_written_with_the_act,
     an_audit_row_says_how_much_of_what_was_asked_was_made,
 ];
@@ -294,4 +295,20 @@ async fn what_expired_is_not_reopened(mut scene: Scene) -> Kept {
         same("when it has expired", scene.act(&notification, act, None, at(50)).await?, false)?;
     }
     same("in time", scene.act(&notification, Act::Requeue, None, at(49)).await?, true)
+}
+
+async fn what_holds_odd_characters_is_reopened(mut scene: Scene) -> Kept {
+    let content = Content {
+        html: Some("\0\u{1f980}".to_owned()),
+        ..Content::of(Body::Text("a\0b \"policy\": c".to_owned()))
+    };
+    let notification = Notification { content, ..scene.draft() };
+    let lease = scene.lease().await?;
+    scene.accept(&notification, at(0), Some(lease)).await?;
+    let name = scene.grave();
+    scene.fail(&notification, lease, burial(name)).await?;
+    same("requeued", scene.act(&notification, Act::Requeue, None, at(20)).await?, true)?;
+    let lease = scene.lease().await?;
+    let claimed = scene.claim(&notification, Lane::Main, lease, at(20)).await?;
+    same("what is sent", claimed.first().map(|claimed| (*claimed.notification).clone()), Some(notification))
 }

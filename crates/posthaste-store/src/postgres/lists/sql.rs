@@ -351,21 +351,39 @@ pub(super) const LETTERS_OF_FLOWS: &str = letters!(concat!(
 
 pub(super) const LETTER: &str = concat!("select ", letter_columns!(), " from dead_letter n where n.id = $1");
 
-/// The flows of the tenant `$1`.
+/// The flows of the tenant `$1` over the channels `$3`.
 pub(super) const FLOWS_OF_TENANT: &str = "
-    select id, channel
-    from flow
-    where tenant = $1
-    order by channel, destination
+    select f.id
+    from unnest($3::smallint[]) as u (channel)
+    cross join lateral (
+        select id
+        from flow
+        where tenant = $1
+        and channel = u.channel
+        order by destination
+        limit $2) as f
     limit $2";
 
-/// The flows to the destinations `$3`, of the tenant `$1` or of all.
+/// The flows of the tenant `$1` over the channels `$3` to the destinations `$4`.
+pub(super) const FLOWS_OF_TENANT_TO: &str = "
+    select f.id
+    from unnest($3::smallint[]) as u (channel)
+    cross join unnest($4::text[]) as v (destination)
+    cross join lateral (
+        select id
+        from flow
+        where tenant = $1
+        and channel = u.channel
+        and destination = v.destination) as f
+    limit $2";
+
+/// The flows of all tenants over the channels `$2` to the destinations `$3`.
 pub(super) const FLOWS_TO: &str = "
-    select id, channel
+    select id
     from flow
     where destination = any($3)
-    and ($1::text is null or tenant = $1)
-    limit $2";
+    and channel = any($2)
+    limit $1";
 
 pub(super) const AUDIT: &str = "
     select number, tenant, actor, action, target, at, key_id, address, asked, count

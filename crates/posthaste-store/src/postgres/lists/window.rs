@@ -6,7 +6,7 @@ use super::super::fault::{Result, unless_damaged};
 use crate::walk::{MOST_BYTES, MOST_LOOKED_AT};
 
 /// The most entries of indexes that a walk reads: each range gives as many as the window is large.
-const MOST_ENTRIES: usize = 200_000;
+const MOST_ENTRIES: usize = 600_000;
 
 /// A page that is being filled.
 pub(super) struct Filling<T, C> {
@@ -39,7 +39,7 @@ pub(super) struct Window<C> {
 
 impl<C: Copy> Window<C> {
     pub(super) fn new(start: Option<C>, limit: usize, ranges: usize) -> Self {
-        let size = (limit + 1).min(MOST_LOOKED_AT);
+        let size = (limit + 1).min(MOST_LOOKED_AT).min((MOST_ENTRIES / ranges.max(1)).max(1));
         Self { at: start, size, ranges, looked_at: 0, entries: 0, bound: None }
     }
 
@@ -67,7 +67,7 @@ impl<T, C: Copy + std::fmt::Debug> Filling<T, C> {
         Self { rows: vec![], limit, bytes: 0, last: None }
     }
 
-    /// Takes what a statement of the walk showed. Answers where the walk ended, or nothing if it goes on.
+    /// Takes what a statement of the walk showed. Returns where the walk ended, or nothing if it goes on.
     pub(super) fn take(
         &mut self,
         window: &mut Window<C>,
@@ -75,6 +75,8 @@ impl<T, C: Copy + std::fmt::Debug> Filling<T, C> {
         shown: Vec<(C, Result<T>, usize)>,
     ) -> Result<Option<Went<C>>> {
         if window.bound.is_none() {
+            // A statement shows one more than a page has. Where some of them are damaged, the page is short and rows are left.
+            let more = shown.len() > self.limit;
             for (cursor, row, bytes) in shown {
                 if self.rows.len() >= self.limit || self.bytes >= MOST_BYTES {
                     return Ok(Some(Went::Full));
@@ -82,6 +84,9 @@ impl<T, C: Copy + std::fmt::Debug> Filling<T, C> {
                 self.bytes += bytes;
                 self.rows.extend(unless_damaged(&cursor, row)?);
                 self.last = Some(cursor);
+            }
+            if more {
+                return Ok(Some(Went::Full));
             }
         }
         Ok(window.go_on(looked_at, last))

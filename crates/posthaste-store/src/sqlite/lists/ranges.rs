@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 
+use posthaste_core::channel::Channel;
 use posthaste_core::filter::{Filter, LetterStatus};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
@@ -205,36 +206,48 @@ pub(super) fn retry_queue_of(flows: &[i64]) -> Vec<Range> {
     flows.iter().map(|flow| Range { sql, leads: vec![(":flow", Value::Integer(*flow))] }).collect()
 }
 
-/// The flows that the filter names by tenant or destination, up to one more than can be merged.
+/// The flows that the filter names by tenant, destination and channel, up to one more than can be merged.
 pub(super) fn flows(conn: &Connection, filter: &Filter) -> Result<Vec<i64>> {
     let of_tenant = "
-        select id, channel
+        select id
         from flow
         where tenant = ?1
-        order by channel, destination
-        limit ?2";
+        and channel = ?2
+        order by destination
+        limit ?3";
+    let of_tenant_to = "
+        select id
+        from flow
+        where tenant = ?1
+        and channel = ?2
+        and destination = ?3";
     let of_destination = "
-        select id, channel
+        select id
         from flow indexed by flow_destination
         where destination = ?1
-        and (?3 is null or tenant = ?3)
-        limit ?2";
-    let tenant = filter.tenant.as_ref().map(Tenant::as_str);
+        and channel = ?2
+        limit ?3";
     let most = whole(MOST_FLOWS + 1);
-    let mut found: Vec<(i64, u8)> = vec![];
-    let pair = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
-    if filter.destinations.is_empty() {
-        let mut select = conn.prepare_cached(of_tenant)?;
-        found.extend(select.query_map((tenant, most), pair)?.collect::<rusqlite::Result<Vec<_>>>()?);
+    let mut found: Vec<i64> = vec![];
+    let tenant = filter.tenant.as_ref().map(Tenant::as_str);
+    for channel in filter.channels().map(Channel::code) {
+        if filter.destinations.is_empty() {
+            found.extend(numbers(conn, of_tenant, (tenant, channel, most))?);
+        }
+        for destination in &filter.destinations {
+            found.extend(match tenant {
+                Some(tenant) => numbers(conn, of_tenant_to, (tenant, channel, destination))?,
+                None => numbers(conn, of_destination, (destination, channel, most))?,
+            });
+        }
     }
-    for destination in &filter.destinations {
-        let mut select = conn.prepare_cached(of_destination)?;
-        let rows = select.query_map((destination, most, tenant), pair)?;
-        found.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
-    }
-    let wanted =
-        |code: u8| filter.channels.is_empty() || filter.channels.iter().any(|one| one.code() == code);
-    Ok(distinct(found.into_iter().filter(|(_, channel)| wanted(*channel)).map(|(flow, _)| flow)))
+    Ok(distinct(found.into_iter()))
+}
+
+fn numbers(conn: &Connection, sql: &str, values: impl rusqlite::Params) -> Result<Vec<i64>> {
+    let mut select = conn.prepare_cached(sql)?;
+    let found = select.query_map(values, |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    Ok(found)
 }
 
 fn whole(number: usize) -> i64 {
