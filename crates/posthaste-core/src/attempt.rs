@@ -67,6 +67,7 @@ impl Attempt {
 
 /// The start of an answer, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
     /// The media type, if the answer named one.
@@ -116,6 +117,7 @@ impl Outcome {
 
 /// One try inside an attempt that was repeated at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct QuickTry {
     /// When it began.

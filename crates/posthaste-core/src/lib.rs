@@ -24,6 +24,9 @@ pub mod recent;
 pub mod record;
 pub mod reply;
 pub mod retry_after;
+pub mod role;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod slots;
 pub mod state;
 pub mod strategy;

@@ -33,6 +33,7 @@ mod outcome;
 pub mod planted;
 pub mod policies;
 mod prefetched;
+pub mod reads;
 mod reclaim;
 pub mod settings;
 mod settle;

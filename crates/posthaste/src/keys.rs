@@ -11,6 +11,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
 use posthaste_core::id::KeyId;
 use posthaste_core::notification::Tenant;
+use posthaste_core::role::Role;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::engine::Engine;
@@ -38,21 +39,13 @@ pub struct Caller {
     pub tenant: Option<Tenant>,
     /// The id of its key; none for the admin key that the process was given.
     pub key: Option<KeyId>,
+    pub role: Role,
 }
 
 impl Caller {
     /// The tenant of the notifications that it sends.
     pub fn sends_for(&self) -> Tenant {
         self.tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.parse().expect("the name is plain and short"))
-    }
-
-    pub fn is_admin(&self) -> bool {
-        self.tenant.is_none()
-    }
-
-    /// Whether it may access this tenant.
-    pub fn sees(&self, tenant: &Tenant) -> bool {
-        self.tenant.as_ref().is_none_or(|own| own == tenant)
     }
 
     pub fn actor(&self) -> Actor {
@@ -138,7 +131,8 @@ impl Keys {
     /// `admin` is the admin key of this process, if any.
     pub fn new(admin: Option<&str>) -> Result<Self, BadAdminKey> {
         admin.map_or(Ok(()), BadAdminKey::check)?;
-        let caller = || Arc::new(Caller { name: "admin".to_owned(), tenant: None, key: None });
+        let caller =
+            || Arc::new(Caller { name: "admin".to_owned(), tenant: None, key: None, role: Role::Admin });
         let given = admin.map(|key| (hash(key), caller()));
         Ok(Self { given, cache: RwLock::default() })
     }
@@ -179,7 +173,8 @@ impl KeyCache {
             let (Ok(tenant), Some(hash)) = (tenant, crate::http::unhex(&key.hash)) else { continue };
             let Ok(hash) = Hash::try_from(hash.as_slice()) else { continue };
             let name = format!("{} ({id})", key.name);
-            callers.insert(hash, Arc::new(Caller { name, tenant, key: Some(id) }));
+            let role = if tenant.is_none() { Role::Admin } else { Role::Tenant };
+            callers.insert(hash, Arc::new(Caller { name, tenant, key: Some(id), role }));
         }
         Self { version: Some(kept.version), callers }
     }

@@ -26,7 +26,7 @@ use tokio::task::JoinSet;
 use crate::clock::SystemClock;
 use crate::config::Config;
 use crate::http::server::{self, Limits};
-use crate::http::{Api, ApiParts, cursor, hex};
+use crate::http::{self, Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys};
 
 /// Time to answer a request, in addition to the time for its body.
@@ -102,7 +102,7 @@ impl Server {
             store,
             keys,
             guard,
-            body_within: config.server.body_timeout,
+            body_timeout: config.server.body_timeout,
             metrics_need_key: config.metrics.require_key,
             durability,
             cursor_secret,
@@ -115,7 +115,7 @@ impl Server {
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(server::serve(listener, api.clone(), limits, stopped, CLOSE_TIMEOUT));
+        tasks.spawn(server::serve(listener, http::router(api.clone()), limits, stopped, CLOSE_TIMEOUT));
         Ok(Self { address, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
 

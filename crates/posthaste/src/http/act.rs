@@ -1,28 +1,37 @@
-//! The request of an act: what it is done to stands in the path, and there is nothing else to say.
+//! The body of an act: it has no fields. A field that is given is refused, because it would have no effect.
 
-use std::str::FromStr;
+use axum::extract::{FromRequest, Request};
+use http_body::Body as _;
+use serde::Deserialize;
+use utoipa::ToSchema;
 
-use hyper::body::Body as _;
-
-use super::intake::json_body;
-use super::object::Object;
+use super::Shared;
+use super::body::{Text, read};
 use super::problem::{Problem, Result};
-use super::query::Query;
-use super::{Api, Ask};
 
-/// The most bytes of a body that says nothing.
+/// The most bytes of a body without fields.
 const LARGEST: usize = 1024;
 
-/// The id of what is acted on; whatever is no id names nothing. A field that is given is refused: whoever gave it expects
-/// something of it.
-pub(super) async fn wanted<T: FromStr>(api: &Api, ask: &mut Ask, missing: fn(&Ask) -> Problem) -> Result<T> {
-    Query::of(ask)?.finish()?;
-    // Programs that send no body may still name a type for it.
-    if !ask.body.is_end_stream() {
-        let text = json_body(api, ask, LARGEST).await?;
-        if !text.trim_ascii().is_empty() {
-            Object::read(&text)?.finish()?;
+/// Nothing, or an object without fields.
+pub(super) struct NoBody;
+
+/// An object without fields.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+impl FromRequest<Shared> for NoBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Shared) -> Result<Self> {
+        // Programs that send no body may still name a type for it.
+        if request.body().is_end_stream() {
+            return Ok(Self);
         }
+        let text = Text::<LARGEST>::from_request(request, api).await?;
+        if !text.trim_ascii().is_empty() {
+            let Nothing {} = read(&text)?;
+        }
+        Ok(Self)
     }
-    ask.inner.parse().map_err(|_| missing(ask))
 }

@@ -1,5 +1,6 @@
 //! The memory that bodies of requests may take, all together: connections alone would bound it far too high.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::problem::{Kind, Problem, Result};
@@ -26,20 +27,20 @@ pub(super) enum Size {
 
 /// Bytes that are held until this is dropped.
 #[derive(Debug)]
-pub(super) struct Held<'b> {
-    budget: &'b Budget,
+pub(super) struct Held {
+    budget: Arc<Budget>,
     size: Size,
     bytes: usize,
 }
 
 impl Budget {
     /// A body of which nothing has come yet.
-    pub(super) const fn begin(&self, size: Size) -> Held<'_> {
-        Held { budget: self, size, bytes: 0 }
+    pub(super) fn begin(self: &Arc<Self>, size: Size) -> Held {
+        Held { budget: self.clone(), size, bytes: 0 }
     }
 }
 
-impl Held<'_> {
+impl Held {
     /// More bytes came; refused if there is no room for them.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<()> {
         let most = match self.size {
@@ -57,7 +58,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -69,7 +70,7 @@ mod tests {
 
     #[test]
     fn large_bodies_leave_room_for_small_ones_and_what_ends_is_given_back() {
-        let budget = Budget::default();
+        let budget = Arc::<Budget>::default();
         let (mut large, mut another) = (budget.begin(Size::Large), budget.begin(Size::Large));
         large.grow(ALL - KEPT_FREE - 1).unwrap();
         assert_eq!(another.grow(2).unwrap_err().kind, Kind::Overloaded);

@@ -1,59 +1,127 @@
 //! `/v1/dead-letters`.
 
+use axum::Json;
+use axum::extract::State;
 use http::StatusCode;
 use posthaste_core::filter::List;
-use posthaste_core::id::DeadLetterId;
-use serde_json::json;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::act::wanted;
-use super::problem::{Problem, Result};
-use super::query::{Paging, Query};
-use super::{Api, Ask, json, shown, view};
+use super::Shared;
+use super::act::{NoBody, Nothing};
+use super::extract::{ActorOf, Authenticated, Id, NoQuery};
+use super::page::{DeadLetterFilter, Page, Paging};
+use super::problem::Result;
+use super::query::Query;
+use super::views::{DeadLetterDetail, DeadLetterView, Status};
 
-/// `GET /v1/dead-letters`
-pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
-    let mut query = Query::of(ask)?;
-    let paging: Paging<DeadLetterId> = Paging::take(api, ask, &mut query)?;
-    let filter = query.filter(List::DeadLetters, ask, api.engine.now())?;
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(get))
+        .routes(routes!(requeue))
+        .routes(routes!(discard))
+        .routes(routes!(restore))
+}
+
+/// Lists dead letters, newest first.
+#[utoipa::path(get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters",
+    params(DeadLetterFilter), security(("key" = ["reader"])),
+    responses((status = 200, description = "A page", body = Page<DeadLetterView>), (status = 429, description = "")))]
+async fn list(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    mut query: Query,
+) -> Result<Json<Page<DeadLetterView>>> {
+    let paging: Paging<DeadLetterId> = Paging::take(&api, &caller, &mut query)?;
+    let filter = query.filter(List::DeadLetters, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
-    let page = api.read(ask, |store| async move { store.dead_letters(filter, from, limit).await }).await?;
-    Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::dead_letter(&row))))
+    let page =
+        api.read(&caller, |reads| async move { reads.dead_letters(filter, from, limit).await }).await?;
+    Ok(Json(paging.show(&api, page, |row| DeadLetterView::of(&row))))
 }
 
-/// `GET /v1/dead-letters/{id}`
-pub(super) async fn get(api: &Api, ask: &Ask) -> Result {
-    Query::of(ask)?.finish()?;
-    let id: DeadLetterId = ask.inner.parse().map_err(|_| missing(ask))?;
-    let found = api.store.dead_letter(id).await?.filter(|view| ask.caller.sees(&view.notification.tenant));
-    let found = found.ok_or_else(|| missing(ask))?;
-    Ok(shown(StatusCode::OK, &view::whole_dead_letter(&found)))
+/// One dead letter with its payload.
+#[utoipa::path(get, path = "/v1/dead-letters/{id}", operation_id = "getDeadLetter", tag = "dead letters",
+    params(("id" = DeadLetterId, Path)), security(("key" = ["reader"])),
+    responses((status = 200, description = "The dead letter", body = DeadLetterDetail), (status = 404, description = "")))]
+async fn get(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    NoQuery: NoQuery,
+    Id(id): Id<DeadLetterId>,
+) -> Result<Json<DeadLetterDetail>> {
+    let found = api.reads(&caller).dead_letter(id).await?;
+    let found = found.ok_or_else(|| Id::<DeadLetterId>::missing(id))?;
+    Ok(Json(DeadLetterDetail::of(&found)))
 }
 
-/// `POST /v1/dead-letters/{id}/requeue`
-pub(super) async fn requeue(api: &Api, ask: &mut Ask) -> Result {
-    let id: DeadLetterId = wanted(api, ask, missing).await?;
-    let was = api.engine.requeue(id, &ask.caller.actor()).await?;
-    let answer = json!({"id": id, "notificationId": was.id, "status": "queued", "attempt": 1});
-    Ok(json(StatusCode::ACCEPTED, &answer))
+/// An act on a dead letter that was done.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct DeadLetterActed {
+    id: DeadLetterId,
+    notification_id: NotificationId,
+    /// Of the notification.
+    status: Status,
+    /// The next attempt of a requeued one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
 }
 
-/// `POST /v1/dead-letters/{id}/discard`
-pub(super) async fn discard(api: &Api, ask: &mut Ask) -> Result {
-    let id: DeadLetterId = wanted(api, ask, missing).await?;
-    let was = api.engine.discard(id, &ask.caller.actor()).await?;
-    let answer = json!({"id": id, "notificationId": was.id, "status": "failed"});
-    Ok(json(StatusCode::ACCEPTED, &answer))
+impl DeadLetterActed {
+    const fn failed(id: DeadLetterId, notification_id: NotificationId) -> (StatusCode, Json<Self>) {
+        let acted = Self { id, notification_id, status: Status::Failed, attempt: None };
+        (StatusCode::ACCEPTED, Json(acted))
+    }
 }
 
-/// `POST /v1/dead-letters/{id}/restore`
-pub(super) async fn restore(api: &Api, ask: &mut Ask) -> Result {
-    let id: DeadLetterId = wanted(api, ask, missing).await?;
-    let was = api.engine.restore(id, &ask.caller.actor()).await?;
-    let answer = json!({"id": id, "notificationId": was.id, "status": "failed"});
-    Ok(json(StatusCode::ACCEPTED, &answer))
+/// Opens a new generation; attempts count from 1.
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/requeue", operation_id = "requeue", tag = "dead letters",
+    params(("id" = DeadLetterId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
+    responses((status = 202, description = "It will be sent again", body = DeadLetterActed), (status = 404, description = ""), (status = 409, description = "")))]
+async fn requeue(
+    State(api): State<Shared>,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<DeadLetterId>,
+    _: NoBody,
+) -> Result<(StatusCode, Json<DeadLetterActed>)> {
+    let was = api.engine.requeue(id, &actor).await?;
+    let acted = DeadLetterActed { id, notification_id: was.id, status: Status::Queued, attempt: Some(1) };
+    Ok((StatusCode::ACCEPTED, Json(acted)))
 }
 
-fn missing(ask: &Ask) -> Problem {
-    Problem::not_found(format!("there is no dead letter {}", ask.inner))
+/// Gives a dead letter up: its notification has failed for good.
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/discard", operation_id = "discard", tag = "dead letters",
+    params(("id" = DeadLetterId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
+    responses((status = 202, description = "It is discarded", body = DeadLetterActed), (status = 404, description = ""), (status = 409, description = "")))]
+async fn discard(
+    State(api): State<Shared>,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<DeadLetterId>,
+    _: NoBody,
+) -> Result<(StatusCode, Json<DeadLetterActed>)> {
+    let was = api.engine.discard(id, &actor).await?;
+    Ok(DeadLetterActed::failed(id, was.id))
+}
+
+/// Brings a discarded one back among the dead letters.
+#[utoipa::path(post, path = "/v1/dead-letters/{id}/restore", operation_id = "restore", tag = "dead letters",
+    params(("id" = DeadLetterId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
+    responses((status = 202, description = "It is pending again", body = DeadLetterActed), (status = 404, description = ""), (status = 409, description = "")))]
+async fn restore(
+    State(api): State<Shared>,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<DeadLetterId>,
+    _: NoBody,
+) -> Result<(StatusCode, Json<DeadLetterActed>)> {
+    let was = api.engine.restore(id, &actor).await?;
+    Ok(DeadLetterActed::failed(id, was.id))
 }

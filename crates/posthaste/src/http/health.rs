@@ -3,29 +3,67 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
 use posthaste_engine::store::DurabilityLevel as Level;
-use serde_json::json;
+use serde::Serialize;
 use tokio::time::Instant;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::{Api, json};
+use super::{Api, Shared};
 
-/// `GET /healthz`: the process lives.
-pub(super) fn health(api: &Api) -> Response<Full<Bytes>> {
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(health)).routes(routes!(ready))
+}
+
+/// The process lives.
+#[derive(Serialize, ToSchema)]
+struct Health {
+    /// `ok`.
+    status: &'static str,
+    version: &'static str,
+    /// `full`: what is acknowledged survives a power cut. `unsafe`: it may not, and the configuration allows it. `refused`: it
+    /// may not, and nothing is accepted.
+    durability: &'static str,
+}
+
+/// Whether the process lives.
+#[utoipa::path(get, path = "/healthz", operation_id = "health", tag = "server", security(()),
+    responses((status = 200, description = "It lives", body = Health)))]
+async fn health(State(api): State<Shared>) -> Json<Health> {
     let durability = match api.durability.level() {
         Level::Full => "full",
         Level::Unsafe => "unsafe",
         Level::Refused => "refused",
     };
-    let shown = json!({"status": "ok", "version": env!("CARGO_PKG_VERSION"), "durability": durability});
-    json(StatusCode::OK, &shown)
+    Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION"), durability })
 }
 
-/// `GET /readyz`: notifications are taken and delivered.
-pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
-    let reason = if api.is_stopping() {
+/// Whether notifications are accepted and delivered.
+#[derive(Serialize, ToSchema)]
+struct Readiness {
+    /// `ready` or `notReady`.
+    status: &'static str,
+    /// What is wrong now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+/// Whether notifications are accepted and delivered.
+#[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "server", security(()),
+    responses((status = 200, description = "They are", body = Readiness), (status = 503, description = "They are not", body = Readiness)))]
+async fn ready(State(api): State<Shared>) -> (StatusCode, Json<Readiness>) {
+    match reason(&api).await {
+        None => (StatusCode::OK, Json(Readiness { status: "ready", reason: None })),
+        reason => (StatusCode::SERVICE_UNAVAILABLE, Json(Readiness { status: "notReady", reason })),
+    }
+}
+
+async fn reason(api: &Api) -> Option<&'static str> {
+    if api.is_stopping() {
         Some("this node is stopping")
     } else if !api.engine.is_whole() {
         Some("a part of the engine has failed: restart this node")
@@ -44,12 +82,6 @@ pub(super) async fn ready(api: &Api) -> Response<Full<Bytes>> {
         })
     } else {
         None
-    };
-    match reason {
-        None => json(StatusCode::OK, &json!({"status": "ready"})),
-        Some(reason) => {
-            json(StatusCode::SERVICE_UNAVAILABLE, &json!({"status": "notReady", "reason": reason}))
-        }
     }
 }
 

@@ -1,88 +1,136 @@
-//! `/v1/keys`: admins make and revoke keys; a tenant's key sees those of its tenant.
+//! `/v1/keys`: keys are made and revoked here. A tenant's key sees those of its tenant.
 
+use axum::Json;
+use axum::extract::State;
 use http::StatusCode;
 use posthaste_core::id::KeyId;
 use posthaste_core::notification::Tenant;
-use serde_json::{Value, json};
+use posthaste_core::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::intake::json_body;
-use super::object::Object;
+use super::Shared;
+use super::body::{Text, read};
+use super::extract::{ActorOf, Authenticated, Id, NoQuery};
+use super::page::Page;
 use super::problem::{Kind, Problem, Result};
-use super::query::Query;
-use super::{Api, Ask, bytes, json};
-use crate::keys::{self, KeptKey};
+use crate::keys::{self, Caller, KeptKey};
 
-/// The most bytes of a request to make a key.
-const LARGEST: usize = 16 * 1024;
+/// The most characters of a name.
+const LONGEST_NAME: usize = 100;
 
-/// `GET /v1/keys`
-pub(super) fn list(api: &Api, ask: &Ask) -> Result {
-    Query::of(ask)?.finish()?;
-    let all = keys::all(&api.engine.settings());
-    let seen = all.into_iter().filter(|(_, key)| sees(ask, key));
-    let data: Vec<Value> = seen.map(|(id, key)| show(id, &key)).collect();
-    Ok(json(StatusCode::OK, &json!({"data": data, "nextCursor": null})))
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(revoke))
 }
 
-/// `POST /v1/keys`
-pub(super) async fn create(api: &Api, mut ask: Ask) -> Result {
-    Query::of(&ask)?.finish()?;
-    admins_only(&ask, "make or revoke keys")?;
-    let text = json_body(api, &mut ask, LARGEST).await?;
-    let mut object = Object::read(&text)?;
-    let name = object.line("name", 100)?;
-    let tenant = object.text("tenant", Tenant::MAX_LENGTH)?;
-    let admin = object.typed::<bool>("admin", "true or false")?.unwrap_or(false);
-    object.finish()?;
-    let name = name.ok_or_else(|| Problem::at("/name", "name is missing: what the key is for"))?;
-    let tenant: Option<Tenant> = tenant
+/// An API key, without the key itself.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Key)]
+struct KeyView {
+    id: KeyId,
+    name: String,
+    tenant: Option<String>,
+    /// How the key begins.
+    start: String,
+    created_at: Timestamp,
+    created_by: String,
+}
+
+/// The API keys.
+#[utoipa::path(get, path = "/v1/keys", operation_id = "listKeys", tag = "keys", security(("key" = ["admin", "tenant"])),
+    responses((status = 200, description = "All that the caller can see", body = Page<KeyView>)))]
+async fn list(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    NoQuery: NoQuery,
+) -> Json<Page<KeyView>> {
+    let all = keys::all(&api.engine.settings()).into_iter();
+    let show = |(id, key): (KeyId, KeptKey)| KeyView {
+        id,
+        name: key.name,
+        tenant: key.tenant,
+        start: key.start,
+        created_at: key.created_at,
+        created_by: key.created_by,
+    };
+    Json(Page::whole(all.filter(|(_, key)| sees(&caller, key)).map(show).collect()))
+}
+
+/// A key to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct NewKey {
+    /// What the key is for.
+    #[schema(required, max_length = 100)]
+    name: Option<String>,
+    /// Whose key it is.
+    tenant: Option<String>,
+    /// True, and no tenant, for a key that may do everything.
+    admin: Option<bool>,
+}
+
+/// A key that was made.
+#[derive(Serialize, ToSchema)]
+struct CreatedKey {
+    id: KeyId,
+    name: String,
+    tenant: Option<Tenant>,
+    /// Shown once, and never again.
+    key: String,
+}
+
+/// Makes a key; it is shown once.
+#[utoipa::path(post, path = "/v1/keys", operation_id = "createKey", tag = "keys", security(("key" = ["admin", "all"])),
+    request_body = NewKey, responses((status = 201, description = "The key", body = CreatedKey)))]
+async fn create(
+    State(api): State<Shared>,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    text: Text,
+) -> Result<(StatusCode, Json<CreatedKey>)> {
+    let new: NewKey = read(&text)?;
+    let name = new.name.ok_or_else(|| Problem::at("/name", "name is missing: what the key is for"))?;
+    if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
+        let detail = format!("name must have 1 to {LONGEST_NAME} bytes and no control characters");
+        return Err(Problem::at("/name", detail));
+    }
+    let tenant: Option<Tenant> = new
+        .tenant
         .map(|tenant| tenant.parse())
         .transpose()
         .map_err(|error| Problem::at("/tenant", format!("{error}")))?;
     // A key that may do everything is never made by leaving something out.
-    if admin == tenant.is_some() {
-        return Err(Problem::at(
-            "/tenant",
-            "give `tenant`, or `\"admin\": true` for a key that may do everything",
-        ));
+    if new.admin.unwrap_or(false) == tenant.is_some() {
+        let detail = "give `tenant`, or `\"admin\": true` for a key that may do everything";
+        return Err(Problem::at("/tenant", detail));
     }
-    let made = keys::create(&api.engine, &name, tenant.as_ref(), &ask.caller.actor()).await?;
-    let shown = json!({"id": made.id, "name": name, "tenant": tenant, "key": made.secret});
-    Ok(json(StatusCode::CREATED, &shown))
+    let made = keys::create(&api.engine, &name, tenant.as_ref(), &actor).await?;
+    Ok((StatusCode::CREATED, Json(CreatedKey { id: made.id, name, tenant, key: made.secret })))
 }
 
-/// `DELETE /v1/keys/{id}`
-pub(super) async fn revoke(api: &Api, ask: &Ask) -> Result {
-    Query::of(ask)?.finish()?;
-    let missing = || Problem::not_found(format!("there is no key {}", ask.inner));
-    let id: KeyId = ask.inner.parse().map_err(|_| missing())?;
+/// Revokes a key.
+#[utoipa::path(delete, path = "/v1/keys/{id}", operation_id = "revokeKey", tag = "keys", security(("key" = ["admin", "tenant"])),
+    params(("id" = KeyId, Path)), responses((status = 204, description = "It is revoked"), (status = 404, description = "")))]
+async fn revoke(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<KeyId>,
+) -> Result<StatusCode> {
     let all = keys::all(&api.engine.settings());
-    let found = all.into_iter().find(|(other, key)| *other == id && sees(ask, key));
-    found.ok_or_else(missing)?;
-    admins_only(ask, "make or revoke keys")?;
-    keys::revoke(&api.engine, id, &ask.caller.actor()).await?;
-    Ok(bytes(StatusCode::NO_CONTENT, bytes::Bytes::new()))
-}
-
-fn sees(ask: &Ask, key: &KeptKey) -> bool {
-    ask.caller.tenant.as_ref().is_none_or(|own| key.tenant.as_deref() == Some(own.as_str()))
-}
-
-/// Refuses whoever has no admin key.
-pub(super) fn admins_only(ask: &Ask, act: &str) -> Result<()> {
-    if ask.caller.tenant.is_none() {
-        return Ok(());
+    let found = all.into_iter().find(|(other, key)| *other == id && sees(&caller, key));
+    found.ok_or_else(|| Id::<KeyId>::missing(id))?;
+    if caller.tenant.is_some() {
+        return Err(Problem::new(Kind::Forbidden, "this needs a key with the role admin for all tenants"));
     }
-    Err(Problem::new(Kind::Forbidden, format!("only an admin key may {act}")))
+    keys::revoke(&api.engine, id, &actor).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
-fn show(id: KeyId, key: &KeptKey) -> Value {
-    json!({
-        "id": id,
-        "name": key.name,
-        "tenant": key.tenant,
-        "start": key.start,
-        "createdAt": key.created_at,
-        "createdBy": key.created_by,
-    })
+fn sees(caller: &Caller, key: &KeptKey) -> bool {
+    caller.tenant.as_ref().is_none_or(|own| key.tenant.as_deref() == Some(own.as_str()))
 }

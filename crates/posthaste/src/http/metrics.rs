@@ -5,19 +5,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use http::{Method, StatusCode};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::metrics::{Histogram, Metrics};
 use posthaste_engine::store::{self, NodeView, Stats, Store};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::Api;
-use super::problem::Result;
-use super::reads::Reader;
-use super::route::Route;
+use super::openapi::document;
+use super::problem::{Kind, Problem, Result};
+use super::read_slots::Reader;
+use super::{Api, Shared};
 
 /// How many classes of answers there are: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -28,21 +31,36 @@ const FRESH: Duration = Duration::from_millis(500);
 /// How long the store may take for what it keeps.
 const STORE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What was asked of this process since its start, for each route; the last place is for what has none.
-#[derive(Default)]
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(get))
+}
+
+/// What was asked of this process since its start, for each route; the last row is for requests without a route.
 pub(super) struct Requests {
-    counts: [[AtomicU64; CLASSES]; Route::ALL.len() + 1],
+    counts: Vec<[AtomicU64; CLASSES]>,
     times: [AtomicU64; Histogram::BOUNDS.len() + 1],
     micros: AtomicU64,
+    /// The routes whose times are counted.
+    sends: [Option<usize>; 2],
 }
 
 impl Requests {
+    pub(super) fn new(routes: usize) -> Self {
+        let find = |path| document().routes.find(&Method::POST, path);
+        Self {
+            counts: (0..=routes).map(|_| Default::default()).collect(),
+            times: Default::default(),
+            micros: AtomicU64::new(0),
+            sends: [find("/v1/notifications"), find("/v1/notifications/batch")],
+        }
+    }
+
     /// Counts an answer.
-    pub(super) fn note(&self, route: Option<Route>, status: StatusCode, took: Duration) {
-        let row = route.map_or(Route::ALL.len(), |route| route as usize);
+    pub(super) fn note(&self, route: Option<usize>, status: StatusCode, took: Duration) {
+        let row = route.unwrap_or(self.counts.len() - 1);
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
         self.counts[row][class].fetch_add(1, Ordering::Relaxed);
-        if route == Some(Route::Send) || route == Some(Route::SendBatch) {
+        if route.is_some() && self.sends.contains(&route) {
             let place = Histogram::BOUNDS.partition_point(|bound| *bound < took);
             self.times[place].fetch_add(1, Ordering::Relaxed);
             self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -77,15 +95,23 @@ impl Figures {
     }
 }
 
-/// `GET /metrics`
-pub(super) async fn get(api: &Api) -> Result {
+/// Figures for Prometheus; open unless `metrics.require_key` is set.
+#[utoipa::path(get, path = "/metrics", operation_id = "metrics", tag = "server", security((), ("key" = ["reader", "all"])),
+    responses((status = 200, description = "The figures", body = String, content_type = "text/plain")))]
+async fn get(State(api): State<Shared>, request: Request) -> Result<Response> {
+    if api.metrics_need_key && api.caller(&request)?.tenant.is_some() {
+        return Err(Problem::new(
+            Kind::Forbidden,
+            "the figures are those of all tenants: this needs a key for all tenants",
+        ));
+    }
     let now = api.engine.now();
     let (figures, store) = (api.figures.clone(), api.store.clone());
-    let kept = api.reads.make(Reader::Metrics, async move { figures.read(&*store, now).await });
-    // What this process counts is told whatever the store does: just then somebody looks.
+    let kept = api.read_slots.run(Reader::Metrics, async move { figures.read(&*store, now).await });
+    // What this process counts is shown even if the store does not answer: that is when it is looked at.
     let kept = tokio::time::timeout(STORE_WITHIN, kept).await.ok().and_then(std::result::Result::ok);
     let mut page = Page::default();
-    page.process(api);
+    page.process(&api);
     page.requests(&api.requests);
     page.engine(&api.engine.metrics());
     let up = u8::from(kept.is_some());
@@ -98,10 +124,7 @@ pub(super) async fn get(api: &Api) -> Result {
         let help = "How long the longest waiting due row waits";
         page.one("posthaste_oldest_due_seconds", "gauge", help, oldest);
     }
-    let mut response = Response::new(Full::from(page.0));
-    let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-    response.headers_mut().insert(CONTENT_TYPE, kind);
-    Ok(response)
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], page.0).into_response())
 }
 
 /// The text that Prometheus reads.
@@ -154,11 +177,8 @@ impl Page {
     fn requests(&mut self, requests: &Requests) {
         let name = "posthaste_http_requests_total";
         self.head(name, "counter", "Answers of the API by route and class of status");
-        let routes = Route::ALL.iter().map(|route| {
-            let (method, path, _) = route.shown();
-            (method.to_string(), path)
-        });
-        for (row, (method, path)) in routes.chain([("any".to_owned(), "none")]).enumerate() {
+        let routes = document().routes.all().iter().map(|route| (route.method.as_str(), route.path.as_str()));
+        for (row, (method, path)) in routes.chain([("any", "none")]).enumerate() {
             for class in 0..CLASSES {
                 let count = requests.counts[row][class].load(Ordering::Relaxed);
                 if count > 0 {

@@ -1,32 +1,60 @@
 //! `/v1/nodes`: who is alive and what each holds.
 
-use http::StatusCode;
-use posthaste_engine::store::NodeView;
-use serde_json::{Value, json};
+use axum::Json;
+use axum::extract::State;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::NodeView as Node;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::keys::admins_only;
+use super::Shared;
+use super::extract::NoQuery;
+use super::page::Page;
 use super::problem::Result;
-use super::query::Query;
-use super::{Api, Ask, json};
 
-/// `GET /v1/nodes`
-pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
-    Query::of(ask)?.finish()?;
-    admins_only(ask, "see the nodes")?;
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// A node of the cluster.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Node)]
+struct NodeView {
+    /// Its number; a node that was declared dead joins again under another.
+    id: i64,
+    /// `engine.name`, or the name of its host.
+    name: String,
+    /// False while its leases are being taken back.
+    alive: bool,
+    /// Whether it is the node that answers.
+    this_node: bool,
+    /// How many notifications are leased to it.
+    held: u64,
+    /// What the node understands; 0 for versions that did not say.
+    level: u32,
+    joined_at: Timestamp,
+    last_heartbeat_at: Timestamp,
+    expires_at: Timestamp,
+}
+
+/// Who is alive and what each holds.
+#[utoipa::path(get, path = "/v1/nodes", operation_id = "listNodes", tag = "server", security(("key" = ["reader", "all"])),
+    responses((status = 200, description = "All of them", body = Page<NodeView>)))]
+async fn list(State(api): State<Shared>, NoQuery: NoQuery) -> Result<Json<Page<NodeView>>> {
     let (this, all) = api.engine.nodes().await?;
-    let show = |node: &NodeView| {
-        json!({
-            "id": node.id.0,
-            "name": node.name,
-            "alive": node.alive,
-            "thisNode": node.id == this,
-            "held": node.held,
-            "level": node.level,
-            "joinedAt": node.joined_at,
-            "lastHeartbeatAt": node.beat_at,
-            "expiresAt": node.expires_at,
-        })
+    let show = |node: Node| NodeView {
+        id: node.id.0,
+        this_node: node.id == this,
+        name: node.name,
+        alive: node.alive,
+        held: node.held,
+        level: node.level,
+        joined_at: node.joined_at,
+        last_heartbeat_at: node.beat_at,
+        expires_at: node.expires_at,
     };
-    let data: Vec<Value> = all.iter().map(show).collect();
-    Ok(json(StatusCode::OK, &json!({"data": data, "nextCursor": null})))
+    Ok(Json(Page::whole(all.into_iter().map(show).collect())))
 }

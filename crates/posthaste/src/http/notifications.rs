@@ -1,267 +1,190 @@
-//! `/v1/notifications` and `/v1/retry-queue`.
+//! `/v1/notifications` but for sends, and `/v1/retry-queue`.
 
-use aws_lc_rs::digest;
-use bytes::Bytes;
-use http::header::HeaderValue;
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use axum::Json;
+use axum::extract::State;
+use http::StatusCode;
 use posthaste_core::filter::List;
 use posthaste_core::id::NotificationId;
-use posthaste_core::notification::{Notification, Tenant};
-use posthaste_core::state::State;
-use posthaste_engine::accept::AcceptError;
+use posthaste_core::state::State as NotificationState;
 use posthaste_engine::acts::ActError;
-use posthaste_engine::store::{Accepted, DueCursor, Idempotency};
-use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use posthaste_engine::store::DueCursor;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::act::wanted;
-use super::intake::{LARGEST_BATCH, LARGEST_NOTIFICATION, json_body};
-use super::object::Object;
+use super::Shared;
+use super::act::{NoBody, Nothing};
+use super::extract::{ActorOf, Authenticated, Id, NoQuery};
+use super::page::{FailedFilter, NotificationFilter, Page, Paging, RetryQueueFilter};
 use super::problem::{Kind, Problem, Result};
-use super::query::{Paging, Query};
-use super::send::Door;
-use super::{Api, Ask, bytes, json, shown, view};
+use super::query::Query;
+use super::views::{FailedView, NotificationDetail, NotificationView, Status};
 
-/// The most notifications in a batch.
-const LARGEST_COUNT: usize = 500;
-/// How many notifications of a batch are read before others get their turn.
-const AT_ONCE: usize = 16;
-/// The most characters of an idempotency key.
-const LONGEST_KEY: usize = 255;
-
-/// `POST /v1/notifications`
-pub(super) async fn send(api: &Api, mut ask: Ask) -> Result {
-    Query::of(&ask)?.finish()?;
-    let tenant = ask.caller.sends_for();
-    let text = json_body(api, &mut ask, LARGEST_NOTIFICATION).await?;
-    let (guard, policies) = (&api.guard, api.engine.policies());
-    let door = Door { tenant: &tenant, guard, policies, now: api.engine.now() };
-    let notification = match door.read(api.engine.notification_id(), &text) {
-        Ok(notification) => notification,
-        // What was taken once stays taken, even where it came too late today: its expiry has passed, or the rules changed.
-        Err(problem) => return repeated(api, &ask, &tenant, &text).await?.ok_or(problem),
-    };
-    let answer = format!(
-        r#"{{"notificationId":"{}","status":"queued","state":"pending","stateCode":0,"channel":"{}","createdAt":"{}"}}"#,
-        notification.id,
-        notification.channel,
-        notification.created_at(),
-    );
-    accept(api, &ask, &tenant, &text, vec![notification], answer.into()).await
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(list_failed))
+        .routes(routes!(retry_queue))
+        .routes(routes!(get))
+        .routes(routes!(retry))
+        .routes(routes!(retry_now))
+        .routes(routes!(cancel))
 }
 
-/// `POST /v1/notifications/batch`
-pub(super) async fn send_batch(api: &Api, mut ask: Ask) -> Result {
-    Query::of(&ask)?.finish()?;
-    let tenant = ask.caller.sends_for();
-    let text = json_body(api, &mut ask, LARGEST_BATCH).await?;
-    let mut object = Object::read(&text)?;
-    let list = object
-        .take("notifications")
-        .ok_or_else(|| Problem::at("/notifications", "notifications is missing"))?;
-    object.finish()?;
-    let items: Vec<&RawValue> = serde_json::from_str(list.get())
-        .map_err(|_| Problem::at("/notifications", "notifications must be a list"))?;
-    if items.is_empty() || items.len() > LARGEST_COUNT {
-        let detail = format!("a batch has from 1 to {LARGEST_COUNT} notifications, not {}", items.len());
-        return Err(Problem::at("/notifications", detail));
-    }
-    let (guard, policies) = (&api.guard, api.engine.policies());
-    let door = Door { tenant: &tenant, guard, policies, now: api.engine.now() };
-    let (mut taken, mut accepted, mut rejected) = (Vec::with_capacity(items.len()), vec![], vec![]);
-    for (index, item) in items.into_iter().enumerate() {
-        if index % AT_ONCE == AT_ONCE - 1 {
-            tokio::task::yield_now().await;
-        }
-        match read_item(&door, api, item) {
-            Ok(notification) => {
-                accepted.push(json!({"index": index, "notificationId": notification.id}));
-                taken.push(notification);
-            }
-            Err(problem) => {
-                let problem = problem.under(&format!("/notifications/{index}"));
-                rejected.push(json!({"index": index, "problem": problem.json()}));
-            }
-        }
-    }
-    let answer = json!({"accepted": accepted, "rejected": rejected}).to_string();
-    accept(api, &ask, &tenant, &text, taken, answer.into()).await
-}
-
-fn read_item(door: &Door<'_>, api: &Api, item: &RawValue) -> Result<Notification> {
-    if item.get().len() > LARGEST_NOTIFICATION {
-        let detail = format!("the notification is larger than {} KiB", LARGEST_NOTIFICATION / 1024);
-        return Err(Problem::new(Kind::TooLarge, detail));
-    }
-    door.read(api.engine.notification_id(), item.get().as_bytes())
-}
-
-/// Stores what was read, and answers once it is durable. A repeat under the same key gets the first answer.
-async fn accept(
-    api: &Api,
-    ask: &Ask,
-    tenant: &Tenant,
-    text: &Bytes,
-    notifications: Vec<Notification>,
-    answer: Bytes,
-) -> Result {
-    let idempotency = idempotency_key(ask)?.map(|key| Idempotency {
-        tenant: tenant.clone(),
-        key,
-        hash: hash_of(ask.head.uri.path(), text),
-        answer: answer.to_vec(),
-    });
-    if notifications.is_empty() && idempotency.is_none() {
-        return Ok(bytes(StatusCode::ACCEPTED, answer));
-    }
-    let accepted = api.engine.accept(idempotency, notifications).await;
-    api.taking.note(!matches!(accepted, Err(AcceptError::Store(_))));
-    match accepted? {
-        Accepted::New => Ok(bytes(StatusCode::ACCEPTED, answer)),
-        Accepted::Twin(first) => Ok(replay(first)),
-        Accepted::Conflict => Err(Problem::new(
-            Kind::IdempotencyConflict,
-            "this Idempotency-Key was used in the last 24 hours with another body: use a new key for a new request",
-        )),
-    }
-}
-
-/// The first answer to a request that is known under its key and refused today.
-async fn repeated(
-    api: &Api,
-    ask: &Ask,
-    tenant: &Tenant,
-    text: &[u8],
-) -> Result<Option<Response<Full<Bytes>>>> {
-    let Some(key) = idempotency_key(ask)? else { return Ok(None) };
-    let first = api.store.idempotent(tenant.clone(), key, api.engine.now()).await?;
-    let twin = first.filter(|first| first.hash == hash_of(ask.head.uri.path(), text));
-    Ok(twin.map(|first| replay(first.answer)))
-}
-
-fn replay(first: Vec<u8>) -> Response<Full<Bytes>> {
-    let mut response = bytes(StatusCode::ACCEPTED, first.into());
-    response.headers_mut().insert("idempotency-replayed", HeaderValue::from_static("true"));
-    response
-}
-
-/// The key of a request, if it has one. Of two nobody could say which is meant.
-fn idempotency_key(ask: &Ask) -> Result<Option<String>> {
-    let bad = |detail: String| Problem::parameter("Idempotency-Key", detail);
-    let mut given = ask.head.headers.get_all("idempotency-key").iter();
-    let Some(first) = given.next() else { return Ok(None) };
-    if given.next().is_some() {
-        return Err(bad("the header Idempotency-Key is given twice".to_owned()));
-    }
-    let key = first.to_str().ok().map(str::trim).filter(|key| (1..=LONGEST_KEY).contains(&key.len()));
-    key.map(|key| Some(key.to_owned())).ok_or_else(|| {
-        bad(format!("the header Idempotency-Key must have 1 to {LONGEST_KEY} visible ASCII characters"))
-    })
-}
-
-/// One key for the same bytes sent to two addresses is a conflict, so the address is part of what is compared.
-fn hash_of(path: &str, text: &[u8]) -> [u8; 32] {
-    let mut context = digest::Context::new(&digest::SHA256);
-    context.update(path.as_bytes());
-    context.update(&[0]);
-    context.update(text);
-    context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
-
-/// `GET /v1/notifications`
-pub(super) async fn list(api: &Api, ask: &Ask) -> Result {
-    let mut query = Query::of(ask)?;
-    let paging: Paging<NotificationId> = Paging::take(api, ask, &mut query)?;
-    let filter = query.filter(List::Notifications, ask, api.engine.now())?;
+/// Lists notifications, newest first.
+#[utoipa::path(get, path = "/v1/notifications", operation_id = "listNotifications", tag = "notifications",
+    params(NotificationFilter), security(("key" = ["reader"])),
+    responses((status = 200, description = "A page", body = Page<NotificationView>), (status = 429, description = "")))]
+async fn list(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    mut query: Query,
+) -> Result<Json<Page<NotificationView>>> {
+    let paging: Paging<NotificationId> = Paging::take(&api, &caller, &mut query)?;
+    let filter = query.filter(List::Notifications, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
-    let page = api.read(ask, |store| async move { store.page(filter, from, limit).await }).await?;
-    Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::notification(api, &row))))
+    let page =
+        api.read(&caller, |reads| async move { reads.notifications(filter, from, limit).await }).await?;
+    Ok(Json(paging.show(&api, page, |row| NotificationView::of(&api, &row))))
 }
 
-/// `GET /v1/notifications/failed`
-pub(super) async fn list_failed(api: &Api, ask: &Ask) -> Result {
-    let mut query = Query::of(ask)?;
-    let paging: Paging<NotificationId> = Paging::take(api, ask, &mut query)?;
-    let filter = query.filter(List::Failed, ask, api.engine.now())?;
+/// Lists what failed, newest first.
+#[utoipa::path(get, path = "/v1/notifications/failed", operation_id = "listFailed", tag = "notifications",
+    params(FailedFilter), security(("key" = ["reader"])),
+    responses((status = 200, description = "A page", body = Page<FailedView>), (status = 429, description = "")))]
+async fn list_failed(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    mut query: Query,
+) -> Result<Json<Page<FailedView>>> {
+    let paging: Paging<NotificationId> = Paging::take(&api, &caller, &mut query)?;
+    let filter = query.filter(List::Failed, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
-    let page = api.read(ask, |store| async move { store.page(filter, from, limit).await }).await?;
-    Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::failed(&row))))
+    let page =
+        api.read(&caller, |reads| async move { reads.notifications(filter, from, limit).await }).await?;
+    Ok(Json(paging.show(&api, page, |row| FailedView::of(&row))))
 }
 
-/// `GET /v1/retry-queue`
-pub(super) async fn retry_queue(api: &Api, ask: &Ask) -> Result {
-    let mut query = Query::of(ask)?;
-    let paging: Paging<DueCursor> = Paging::take(api, ask, &mut query)?;
-    let filter = query.filter(List::RetryQueue, ask, api.engine.now())?;
+/// Lists what waits for a retry, soonest first.
+#[utoipa::path(get, path = "/v1/retry-queue", operation_id = "listRetryQueue", tag = "notifications",
+    params(RetryQueueFilter), security(("key" = ["reader"])),
+    responses((status = 200, description = "A page", body = Page<NotificationView>), (status = 429, description = "")))]
+async fn retry_queue(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    mut query: Query,
+) -> Result<Json<Page<NotificationView>>> {
+    let paging: Paging<DueCursor> = Paging::take(&api, &caller, &mut query)?;
+    let filter = query.filter(List::RetryQueue, api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
-    let page = api.read(ask, |store| async move { store.retry_queue(filter, from, limit).await }).await?;
-    Ok(json(StatusCode::OK, &paging.show(api, page, |row| view::notification(api, &row))))
+    let page = api.read(&caller, |reads| async move { reads.retry_queue(filter, from, limit).await }).await?;
+    Ok(Json(paging.show(&api, page, |row| NotificationView::of(&api, &row))))
 }
 
-/// `GET /v1/notifications/{id}`
-pub(super) async fn get(api: &Api, ask: &Ask) -> Result {
-    Query::of(ask)?.finish()?;
-    let id: NotificationId = ask.inner.parse().map_err(|_| missing(ask))?;
-    let found = api.store.get(id).await?.filter(|view| ask.caller.sees(&view.notification.tenant));
-    let found = found.ok_or_else(|| missing(ask))?;
-    let history = api.store.history(id).await?;
-    Ok(shown(StatusCode::OK, &view::whole_notification(api, &found, &history)))
+/// One notification with its history.
+#[utoipa::path(get, path = "/v1/notifications/{id}", operation_id = "getNotification", tag = "notifications",
+    params(("id" = NotificationId, Path)), security(("key" = ["sender", "reader"])),
+    responses((status = 200, description = "The notification", body = NotificationDetail), (status = 404, description = "")))]
+async fn get(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    NoQuery: NoQuery,
+    Id(id): Id<NotificationId>,
+) -> Result<Json<NotificationDetail>> {
+    let found = api.reads(&caller).notification_with_history(id).await?;
+    let (view, history) = found.ok_or_else(|| Id::<NotificationId>::missing(id))?;
+    Ok(Json(NotificationDetail::of(&api, &view, &history)))
 }
 
-/// `POST /v1/notifications/{id}/retry`
-pub(super) async fn retry(api: &Api, ask: &mut Ask) -> Result {
-    let id: NotificationId = wanted(api, ask, missing).await?;
-    let was = api.engine.retry(id, &ask.caller.actor()).await.map_err(|error| match error {
+/// A retry that was asked for.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Retried {
+    notification_id: NotificationId,
+    status: Status,
+    /// The next attempt.
+    attempt: u32,
+}
+
+/// Opens a new generation; the attempts go on counting.
+#[utoipa::path(post, path = "/v1/notifications/{id}/retry", operation_id = "retry", tag = "notifications",
+    params(("id" = NotificationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
+    responses((status = 202, description = "It will be sent again", body = Retried), (status = 404, description = ""), (status = 409, description = "")))]
+async fn retry(
+    State(api): State<Shared>,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<NotificationId>,
+    _: NoBody,
+) -> Result<(StatusCode, Json<Retried>)> {
+    let was = api.engine.retry(id, &actor).await.map_err(|error| match error {
         ActError::Refused { state, .. } => not_failed(id, state),
         other => other.into(),
     })?;
-    Ok(queued(id, was.standing.progress.attempt.saturating_add(1)))
+    let attempt = was.standing.progress.attempt.saturating_add(1);
+    Ok((StatusCode::ACCEPTED, Json(Retried { notification_id: id, status: Status::Queued, attempt })))
 }
 
-fn not_failed(id: NotificationId, state: State) -> Problem {
+fn not_failed(id: NotificationId, state: NotificationState) -> Problem {
+    use NotificationState::{
+        Cancelled, DeadLetter, Expired, Failed, Pending, Processing, RetryScheduled, Retrying, Succeeded,
+    };
     let problem = match state {
-        State::Succeeded => Problem::new(Kind::AlreadyDelivered, format!("{id} was delivered already")),
-        State::Pending | State::Processing | State::RetryScheduled | State::Retrying => Problem::new(
+        Succeeded => Problem::new(Kind::AlreadyDelivered, format!("{id} was delivered already")),
+        Pending | Processing | RetryScheduled | Retrying => Problem::new(
             Kind::NotFailed,
             format!("{id} is {state} and is still being delivered; a retry is not needed"),
         ),
-        State::Failed | State::DeadLetter | State::Cancelled | State::Expired => {
+        Failed | DeadLetter | Cancelled | Expired => {
             Problem::new(Kind::NotFailed, format!("{id} is {state}; only what failed can be retried"))
         }
     };
     Problem { state: Some(state), ..problem }
 }
 
-/// `POST /v1/notifications/{id}/retry-now`
-pub(super) async fn retry_now(api: &Api, ask: &mut Ask) -> Result {
-    let id: NotificationId = wanted(api, ask, missing).await?;
-    let was = api.engine.retry_now(id, &ask.caller.actor()).await?;
-    let answer =
-        json!({"notificationId": id, "status": "retrying", "attempt": was.standing.progress.attempt});
-    Ok(json(StatusCode::ACCEPTED, &answer))
+/// Makes a scheduled retry due at once.
+#[utoipa::path(post, path = "/v1/notifications/{id}/retry-now", operation_id = "retryNow", tag = "notifications",
+    params(("id" = NotificationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
+    responses((status = 202, description = "It is due now", body = Retried), (status = 404, description = ""), (status = 409, description = "")))]
+async fn retry_now(
+    State(api): State<Shared>,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<NotificationId>,
+    _: NoBody,
+) -> Result<(StatusCode, Json<Retried>)> {
+    let was = api.engine.retry_now(id, &actor).await?;
+    let attempt = was.standing.progress.attempt;
+    Ok((StatusCode::ACCEPTED, Json(Retried { notification_id: id, status: Status::Retrying, attempt })))
 }
 
-/// `POST /v1/notifications/{id}/cancel`
-pub(super) async fn cancel(api: &Api, ask: &mut Ask) -> Result {
-    let id: NotificationId = wanted(api, ask, missing).await?;
-    let was = api.engine.cancel(id, &ask.caller.actor()).await?;
-    // What is in flight ends with its attempt, and a success still counts.
-    let status = if was.standing.state.is_leased() { was.standing.state } else { State::Cancelled };
-    Ok(json(
-        StatusCode::ACCEPTED,
-        &json!({"notificationId": id, "status": status.status(), "cancelRequested": true}),
-    ))
+/// A cancellation that was asked for.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct Cancelled {
+    notification_id: NotificationId,
+    status: Status,
+    cancel_requested: bool,
 }
 
-pub(super) fn queued(id: NotificationId, attempt: u32) -> Response<Full<Bytes>> {
-    let answer: Value = json!({"notificationId": id, "status": "queued", "attempt": attempt});
-    json(StatusCode::ACCEPTED, &answer)
-}
-
-fn missing(ask: &Ask) -> Problem {
-    Problem::not_found(format!("there is no notification {}", ask.inner))
+/// Cancels a notification. In flight, a success still counts.
+#[utoipa::path(post, path = "/v1/notifications/{id}/cancel", operation_id = "cancel", tag = "notifications",
+    params(("id" = NotificationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
+    responses((status = 202, description = "It is cancelled, or will be if its attempt fails", body = Cancelled), (status = 404, description = ""), (status = 409, description = "")))]
+async fn cancel(
+    State(api): State<Shared>,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<NotificationId>,
+    _: NoBody,
+) -> Result<(StatusCode, Json<Cancelled>)> {
+    let was = api.engine.cancel(id, &actor).await?;
+    // What is in flight ends with its attempt.
+    let state = was.standing.state;
+    let status = if state.is_leased() { state.into() } else { Status::Cancelled };
+    Ok((StatusCode::ACCEPTED, Json(Cancelled { notification_id: id, status, cancel_requested: true })))
 }

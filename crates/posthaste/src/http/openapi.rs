@@ -1,15 +1,239 @@
-//! `/openapi.json`: the description of the API, as it lies beside the code. A test holds it to the routes.
+//! `/openapi.json`: the description of the API, made from the declarations of the handlers.
+//!
+//! What every route of a kind may answer is added here, so that a declaration names only what is its own.
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
-use http_body_util::Full;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
-use super::bytes;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-/// The description.
-pub const DOCUMENT: &str = include_str!("../../openapi.json");
+use super::route::{Routes, SCHEME};
+use super::{Shared, described};
 
-/// `GET /openapi.json`
-pub(super) fn get() -> Response<Full<Bytes>> {
-    bytes(StatusCode::OK, Bytes::from_static(DOCUMENT.as_bytes()))
+/// The description, and the routes that it names.
+pub struct Document {
+    /// As it is served.
+    pub text: String,
+    pub value: Value,
+    pub routes: Routes,
+}
+
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(get))
+}
+
+/// This description.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "openapi", tag = "server", security(()),
+    responses((status = 200, description = "The description", body = Object)))]
+async fn get() -> Response {
+    ([(CONTENT_TYPE, "application/json")], document().text.as_str()).into_response()
+}
+
+/// The description of all routes.
+pub fn document() -> &'static Document {
+    static DOCUMENT: OnceLock<Document> = OnceLock::new();
+    DOCUMENT.get_or_init(|| {
+        let mut value = serde_json::to_value(described().into_openapi()).expect("a description is JSON");
+        finish(&mut value);
+        let text = serde_json::to_string_pretty(&value).expect("a value is JSON") + "\n";
+        let routes = Routes::of(&value);
+        Document { text, value, routes }
+    })
+}
+
+/// Fields of answers that are left out where there is nothing to say.
+const LEFT_OUT: &[(&str, &[&str])] = &[
+    ("Problem", &["pointer", "parameter", "state", "errors", "requestId"]),
+    ("QuickTry", &["statusCode", "error"]),
+    ("Response", &["contentType"]),
+    ("Readiness", &["reason"]),
+    ("DeadLetterActed", &["attempt"]),
+];
+
+fn finish(document: &mut Value) {
+    document["openapi"] = json!("3.1.0");
+    document["info"] = json!({
+        "title": "Posthaste",
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": "A notification delivery engine: accepts, delivers, retries, and keeps what cannot be delivered.",
+        "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    });
+    document["servers"] = json!([{"url": "/"}]);
+    document["tags"] = tags();
+    document["components"]["securitySchemes"] =
+        json!({ SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key"} });
+    name_pages(document);
+    tidy(document);
+    for operations in objects(&mut document["paths"]) {
+        for operation in objects(operations) {
+            add_problems(operation);
+        }
+    }
+    let given = named_in_requests(document);
+    for (name, schema) in fields(&mut document["components"]["schemas"]) {
+        if let Some(of) = name.strip_suffix("Page") {
+            // A generic list describes its rows in place.
+            schema["properties"]["data"]["items"] = json!({"$ref": format!("#/components/schemas/{of}")});
+        }
+        if given.contains(name.as_str()) {
+            schema["additionalProperties"] = match schema.get("properties") {
+                Some(_) => json!(false),
+                None => continue,
+            };
+        } else {
+            require_all(name, schema);
+        }
+    }
+}
+
+fn tags() -> Value {
+    let tags = [
+        ("notifications", "Send, look, retry, cancel"),
+        ("dead letters", "What cannot be delivered, and what to do with it"),
+        ("policies", "When and how often is tried"),
+        ("figures", "Counters and the audit"),
+        ("keys", "Who may call"),
+        ("server", "Health, readiness, metrics, nodes and this description"),
+    ];
+    tags.map(|(name, description)| json!({"name": name, "description": description})).into_iter().collect()
+}
+
+fn fields(value: &mut Value) -> impl Iterator<Item = (&String, &mut Value)> {
+    value.as_object_mut().into_iter().flatten()
+}
+
+fn objects(value: &mut Value) -> impl Iterator<Item = &mut Value> {
+    fields(value).map(|(_, inner)| inner)
+}
+
+/// `Page_Key` becomes `KeyPage`.
+fn name_pages(value: &mut Value) {
+    let rename = |name: &str| name.strip_prefix("Page_").map(|of| format!("{of}Page"));
+    match value {
+        Value::Object(object) => {
+            let renamed = std::mem::take(object)
+                .into_iter()
+                .map(|(name, inner)| (rename(&name).unwrap_or(name), inner));
+            *object = renamed.collect::<Map<_, _>>();
+            object.values_mut().for_each(name_pages);
+        }
+        Value::Array(list) => list.iter_mut().for_each(name_pages),
+        Value::String(text) => {
+            let Some((before, name)) = text.rsplit_once('/') else { return };
+            if let Some(renamed) = rename(name) {
+                *text = format!("{before}/{renamed}");
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Removes what says nothing or is wrong: the format of a number is that of Rust, not of JSON.
+fn tidy(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            object.retain(|name, inner| match name.as_str() {
+                "format" => inner == "date-time",
+                "propertyNames" => false,
+                _ => true,
+            });
+            object.values_mut().for_each(tidy);
+        }
+        Value::Array(list) => list.iter_mut().for_each(tidy),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Every route with a key may refuse the key and the parameters, and every body may be refused.
+fn add_problems(operation: &mut Value) {
+    let keyed =
+        operation["security"].as_array().is_some_and(|all| all.iter().any(|one| one.get(SCHEME).is_some()));
+    let has_body = operation.get("requestBody").is_some();
+    let mut statuses = vec![];
+    if keyed {
+        statuses.extend(["401", "403", "422", "503"]);
+    }
+    if has_body {
+        statuses.extend(["400", "408", "413", "415"]);
+    }
+    let responses = operation["responses"].as_object_mut().expect("an operation has responses");
+    for status in statuses {
+        responses.entry(status).or_insert_with(|| json!({"description": ""}));
+    }
+    for (status, response) in responses {
+        response["headers"] = json!({"x-request-id": {
+            "description": "names the request in the log of the server", "schema": {"type": "string"},
+        }});
+        let is_problem = status.starts_with(['4', '5']) && response.get("content").is_none();
+        if is_problem {
+            if response["description"].as_str().is_none_or(str::is_empty) {
+                response["description"] = json!(meaning(status));
+            }
+            response["content"] =
+                json!({"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}});
+        }
+    }
+}
+
+fn meaning(status: &str) -> &'static str {
+    match status {
+        "400" => "The body is not valid JSON",
+        "401" => "The API key is missing or not known",
+        "403" => "The key may not do that",
+        "404" => "There is no such thing",
+        "408" => "The body took too long",
+        "409" => "The state does not allow it",
+        "413" => "The body is too large",
+        "415" => "The body must be application/json",
+        "422" => "A field or parameter is wrong",
+        "429" => "Too many reads at a time",
+        "503" => "The store cannot serve now, or the node is stopping",
+        _ => "A problem",
+    }
+}
+
+/// The names of all schemas that a request can contain.
+fn named_in_requests(document: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for operations in document["paths"].as_object().into_iter().flat_map(Map::values) {
+        for operation in operations.as_object().into_iter().flat_map(Map::values) {
+            collect(&operation["requestBody"], document, &mut found);
+        }
+    }
+    found
+}
+
+fn collect(value: &Value, document: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => {
+            let named = object.get("$ref").and_then(Value::as_str).and_then(|text| text.rsplit('/').next());
+            if let Some(name) = named
+                && found.insert(name.to_owned())
+            {
+                collect(&document["components"]["schemas"][name], document, found);
+            }
+            object.values().for_each(|inner| collect(inner, document, found));
+        }
+        Value::Array(list) => list.iter().for_each(|inner| collect(inner, document, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Answers show every field, with null where there is nothing.
+fn require_all(name: &str, schema: &mut Value) {
+    let left_out = LEFT_OUT.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, names)| names);
+    let parts = match schema.get_mut("allOf") {
+        Some(Value::Array(parts)) => parts.iter_mut().collect(),
+        _ => vec![schema],
+    };
+    for part in parts {
+        let Some(properties) = part.get("properties").and_then(Value::as_object) else { continue };
+        let names: Vec<&String> =
+            properties.keys().filter(|name| !left_out.contains(&name.as_str())).collect();
+        part["required"] = json!(names);
+    }
 }

@@ -2,35 +2,71 @@
 //!
 //! A tenant's key reads the scopes that belong to all, and reads and writes its own; another tenant's does not exist for it.
 
-use std::borrow::Cow;
-
+use axum::Json;
+use axum::extract::State;
 use http::StatusCode;
-use percent_encoding::percent_decode_str;
 use posthaste_core::channel::Channel;
-use posthaste_core::policy::{PolicyLayer, Preset, Scope, preview as preview_of, resolve};
-use serde_json::{Value, json};
+use posthaste_core::policy::{Policy, PolicyLayer, Preset, Preview, Scope, preview as preview_of, resolve};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
-use super::intake::{LARGEST_NOTIFICATION, json_body};
+use super::body::{LARGEST_NOTIFICATION, Text, read};
+use super::extract::{ActorOf, Authenticated, InPath, NoQuery};
+use super::page::Page;
 use super::problem::{Kind, Problem, Result};
 use super::query::Query;
 use super::unique::Unique;
-use super::{Api, Ask, bytes, json};
+use super::{Api, Shared};
+use crate::keys::Caller;
 
-/// `GET /v1/policies`
-pub(super) fn list(api: &Api, ask: &Ask) -> Result {
-    Query::of(ask)?.finish()?;
-    let set = api.engine.policies().set();
-    let seen = set.scopes().into_iter().filter(|scope| sees(ask, scope));
-    let data: Vec<Value> = seen.map(|scope| json!({"scope": scope, "policy": set.layer(&scope)})).collect();
-    Ok(json(StatusCode::OK, &json!({"data": data, "nextCursor": null})))
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(preview)).routes(routes!(get, put, delete))
 }
 
-/// `GET /v1/policies/{scope}`: what the scope says, and for a channel what comes of it.
-pub(super) fn get(api: &Api, ask: &Ask) -> Result {
-    let mut query = Query::of(ask)?;
+/// What one scope says.
+#[derive(Serialize, ToSchema)]
+struct ScopedPolicy {
+    scope: Scope,
+    policy: Option<PolicyLayer>,
+}
+
+/// The scopes that have a policy.
+#[utoipa::path(get, path = "/v1/policies", operation_id = "listPolicies", tag = "policies", security(("key" = ["reader"])),
+    responses((status = 200, description = "All of them", body = Page<ScopedPolicy>)))]
+async fn list(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    NoQuery: NoQuery,
+) -> Json<Page<ScopedPolicy>> {
+    let seen = api.reads(&caller).policies().into_iter();
+    Json(Page::whole(seen.map(|(scope, policy)| ScopedPolicy { scope, policy }).collect()))
+}
+
+/// What a scope says, and what results from it.
+#[derive(Serialize, ToSchema)]
+struct EffectivePolicy {
+    scope: Scope,
+    policy: Option<PolicyLayer>,
+    channel: Channel,
+    /// The policy of a notification over this channel that is in this scope and in no narrower one.
+    effective: Policy,
+}
+
+/// What a scope says, and for a channel what results from it.
+#[utoipa::path(get, path = "/v1/policies/{scope}", operation_id = "getPolicy", tag = "policies", security(("key" = ["reader"])),
+    params(("scope" = Scope, Path), ("channel" = Option<Channel>, Query, description = "`webhook` by default")),
+    responses((status = 200, description = "The policy", body = EffectivePolicy), (status = 404, description = "")))]
+async fn get(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    mut query: Query,
+    InPath(scope): InPath,
+) -> Result<Json<EffectivePolicy>> {
     let channel = query.channel()?;
     query.finish()?;
-    let scope = wanted(ask)?;
+    let scope = visible(&api, &caller, &scope)?;
     let set = api.engine.policies().set();
     let (channel, tenant, template) = match &scope {
         Scope::Global => (channel, String::new(), None),
@@ -40,84 +76,91 @@ pub(super) fn get(api: &Api, ask: &Ask) -> Result {
     };
     let channel = channel.unwrap_or(Channel::Webhook);
     let effective = set.resolve(channel, &tenant, template.as_deref(), None);
-    let shown = json!({
-        "scope": scope,
-        "policy": set.layer(&scope),
-        "channel": channel,
-        "effective": effective,
-    });
-    Ok(json(StatusCode::OK, &shown))
+    Ok(Json(EffectivePolicy { policy: set.layer(&scope).cloned(), scope, channel, effective }))
 }
 
-/// `PUT /v1/policies/{scope}`
-pub(super) async fn put(api: &Api, mut ask: Ask) -> Result {
-    Query::of(&ask)?.finish()?;
-    let scope = wanted(&ask)?;
-    may_write(&ask, &scope)?;
-    let layer = read(api, &mut ask).await?;
-    api.engine.put_policy(&scope, Some(layer), &ask.caller.actor()).await?;
-    let set = api.engine.policies().set();
-    Ok(json(StatusCode::OK, &json!({"scope": scope, "policy": set.layer(&scope)})))
+/// Replaces what the API says at a scope.
+#[utoipa::path(put, path = "/v1/policies/{scope}", operation_id = "putPolicy", tag = "policies", security(("key" = ["admin", "tenant"])),
+    params(("scope" = Scope, Path)), request_body = PolicyLayer,
+    responses((status = 200, description = "The policy", body = ScopedPolicy), (status = 404, description = "")))]
+async fn put(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    InPath(scope): InPath,
+    text: Text<LARGEST_NOTIFICATION>,
+) -> Result<Json<ScopedPolicy>> {
+    let scope = writable(&api, &caller, &scope)?;
+    api.engine.put_policy(&scope, Some(layer(&text)?), &actor).await?;
+    let policy = api.engine.policies().set().layer(&scope).cloned();
+    Ok(Json(ScopedPolicy { scope, policy }))
 }
 
-/// `DELETE /v1/policies/{scope}`
-pub(super) async fn delete(api: &Api, ask: &Ask) -> Result {
-    Query::of(ask)?.finish()?;
-    let scope = wanted(ask)?;
-    may_write(ask, &scope)?;
-    api.engine.put_policy(&scope, None, &ask.caller.actor()).await?;
-    Ok(bytes(StatusCode::NO_CONTENT, bytes::Bytes::new()))
+/// Removes what the API says at a scope.
+#[utoipa::path(delete, path = "/v1/policies/{scope}", operation_id = "deletePolicy", tag = "policies", security(("key" = ["admin", "tenant"])),
+    params(("scope" = Scope, Path)), responses((status = 204, description = "It is removed"), (status = 404, description = "")))]
+async fn delete(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    InPath(scope): InPath,
+) -> Result<StatusCode> {
+    let scope = writable(&api, &caller, &scope)?;
+    api.engine.put_policy(&scope, None, &actor).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
-/// `POST /v1/policies/preview`: the policy as a notification's own, over the scopes of `?channel=` and the caller.
-pub(super) async fn preview(api: &Api, mut ask: Ask) -> Result {
-    let mut query = Query::of(&ask)?;
+/// When a policy would make its attempts.
+///
+/// The policy counts as a notification's own, over the scopes of `channel` and of the caller.
+#[utoipa::path(post, path = "/v1/policies/preview", operation_id = "previewPolicy", tag = "policies", security(("key" = ["reader"])),
+    params(("channel" = Option<Channel>, Query, description = "Without it only the policy itself counts")), request_body = PolicyLayer,
+    responses((status = 200, description = "Durations from the first attempt", body = Preview)))]
+async fn preview(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    mut query: Query,
+    text: Text<LARGEST_NOTIFICATION>,
+) -> Result<Json<Preview>> {
     let channel = query.channel()?;
     query.finish()?;
-    let layer = read(api, &mut ask).await?;
+    let layer = layer(&text)?;
     let policy = match channel {
         None => resolve(Preset::built_in(Channel::Webhook), [&layer]),
         Some(channel) => {
-            let tenant = ask.caller.sends_for();
+            let tenant = caller.sends_for();
             api.engine.policies().set().resolve(channel, tenant.as_str(), None, Some(&layer))
         }
     };
-    Ok(json(StatusCode::OK, &json!(preview_of(&policy))))
+    Ok(Json(preview_of(&policy)))
 }
 
-async fn read(api: &Api, ask: &mut Ask) -> Result<PolicyLayer> {
-    let text = json_body(api, ask, LARGEST_NOTIFICATION).await?;
-    let Unique(value) = serde_json::from_slice(&text).map_err(|error| {
-        if error.is_data() {
-            return Problem::at("", error.to_string());
-        }
-        Problem::new(Kind::BadJson, format!("the body is not valid JSON: {error}"))
-    })?;
+fn layer(text: &[u8]) -> Result<PolicyLayer> {
+    let Unique(value) = read(text)?;
     let layer = PolicyLayer::from_json(&value)?;
     layer.check()?;
     Ok(layer)
 }
 
-fn wanted(ask: &Ask) -> Result<Scope> {
-    let text: Cow<'_, str> = percent_decode_str(&ask.inner)
-        .decode_utf8()
-        .map_err(|_| Problem::not_found("the scope is not valid UTF-8"))?;
+/// The scope in the path, if the caller can see it.
+fn visible(api: &Api, caller: &Caller, text: &str) -> Result<Scope> {
     let bad = |error| Problem::not_found(format!("there is no such scope: {error}"));
     let scope: Scope = text.parse().map_err(bad)?;
-    if sees(ask, &scope) { Ok(scope) } else { Err(Problem::not_found(format!("there is no scope {scope}"))) }
+    if !api.reads(caller).sees_scope(&scope) {
+        return Err(Problem::not_found(format!("there is no scope {scope}")));
+    }
+    Ok(scope)
 }
 
-fn sees(ask: &Ask, scope: &Scope) -> bool {
-    match (scope, &ask.caller.tenant) {
-        (Scope::Tenant(of), Some(own)) => of == own.as_str(),
-        (Scope::Global | Scope::Channel(_) | Scope::Tenant(_) | Scope::Template(_), _) => true,
+/// The scope in the path, if the caller may change it.
+fn writable(api: &Api, caller: &Caller, text: &str) -> Result<Scope> {
+    let scope = visible(api, caller, text)?;
+    if caller.tenant.is_none() || matches!(scope, Scope::Tenant(_)) {
+        return Ok(scope);
     }
-}
-
-fn may_write(ask: &Ask, scope: &Scope) -> Result<()> {
-    if ask.caller.tenant.is_none() || matches!(scope, Scope::Tenant(_)) {
-        return Ok(());
-    }
-    let detail = format!("the policy of {scope} holds for every tenant: only an admin key may change it");
+    let detail =
+        format!("the policy of {scope} holds for every tenant: only a key for all tenants may change it");
     Err(Problem::new(Kind::Forbidden, detail))
 }

@@ -1,20 +1,27 @@
-//! What a caller is told when something is wrong: RFC 9457 problems with a stable code.
+//! Every way to be refused: RFC 9457 problems with a stable code.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use bytes::Bytes;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{Response, StatusCode};
-use http_body_util::Full;
 use posthaste_core::fields::BadField;
 use posthaste_core::state::State;
 use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::ActError;
+use posthaste_engine::reads::ReadError;
 use posthaste_engine::store::StoreError;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 use tokio::time::Instant;
 
 use posthaste_engine::log_throttle::LogThrottle;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use super::request_id::RequestId;
 
 /// The kinds of problems. Status and code of each are part of the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -183,17 +190,80 @@ pub struct Problem {
     pub parameter: Option<String>,
     /// The state that is in the way.
     pub state: Option<State>,
+    /// All mistakes of a body whose form is right.
+    pub errors: Vec<Mistake>,
     /// The methods that the address has.
-    pub allow: Option<HeaderValue>,
+    pub allow: Option<Box<str>>,
 }
 
-/// What a handler answers.
-pub type Result<T = Response<Full<Bytes>>> = std::result::Result<T, Problem>;
+pub type Result<T, E = Problem> = std::result::Result<T, E>;
+
+/// A problem as it is shown (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Problem)]
+pub struct ProblemView<'p> {
+    r#type: String,
+    title: &'static str,
+    status: u16,
+    /// Stable: programs can rely on it.
+    code: Code,
+    detail: &'p str,
+    /// Where in the body, as a JSON pointer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pointer: Option<&'p str>,
+    /// Which query parameter, header or part of the path.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<&'p str>,
+    /// The state that is in the way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<State>,
+    /// All mistakes, if the form is right and the values are not.
+    #[serde(skip_serializing_if = "<[Mistake]>::is_empty")]
+    #[schema(value_type = Vec<Mistake>)]
+    errors: &'p [Mistake],
+    /// The `x-request-id` of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'p str>,
+}
+
+/// One of several mistakes in a body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Mistake {
+    /// Where in the body, as a JSON pointer.
+    pub pointer: String,
+    pub detail: String,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+struct Code(&'static str);
+
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        let codes = Kind::ALL.map(|kind| kind.shown().1);
+        ObjectBuilder::new().schema_type(Type::String).enum_values(Some(codes)).into()
+    }
+}
+
+impl ToSchema for Code {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("ProblemCode")
+    }
+}
 
 impl Problem {
     /// A problem of that kind.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into(), pointer: None, parameter: None, state: None, allow: None }
+        Self {
+            kind,
+            detail: detail.into(),
+            pointer: None,
+            parameter: None,
+            state: None,
+            errors: vec![],
+            allow: None,
+        }
     }
 
     /// A field of the body that is not in order.
@@ -214,7 +284,7 @@ impl Problem {
     /// The address has other methods.
     pub fn wrong_method(allowed: &str) -> Self {
         let problem = Self::new(Kind::MethodNotAllowed, format!("the methods of this address are {allowed}"));
-        Self { allow: HeaderValue::from_str(allowed).ok(), ..problem }
+        Self { allow: Some(allowed.into()), ..problem }
     }
 
     /// The same, with the place in the body.
@@ -225,36 +295,48 @@ impl Problem {
 
     /// The same, seen from the document that holds this one at `parent`.
     #[must_use]
-    pub fn under(self, parent: &str) -> Self {
+    pub fn under(mut self, parent: &str) -> Self {
+        for mistake in &mut self.errors {
+            mistake.pointer.insert_str(0, parent);
+        }
         let pointer = format!("{parent}{}", self.pointer.as_deref().unwrap_or(""));
         Self { pointer: Some(pointer), ..self }
     }
 
-    /// The problem as JSON.
-    pub fn json(&self) -> Value {
+    /// Several mistakes of a body as one problem: that of the first, with all of them listed.
+    pub fn all(mut mistakes: Vec<Self>) -> Option<Self> {
+        let errors: Vec<Mistake> = mistakes.iter().map(Self::mistake).collect();
+        let detail = errors.iter().map(|one| one.detail.as_str()).collect::<Vec<_>>().join("; ");
+        let first = if mistakes.is_empty() { return None } else { mistakes.swap_remove(0) };
+        Some(Self { detail, errors, ..first })
+    }
+
+    fn mistake(&self) -> Mistake {
+        Mistake { pointer: self.pointer.clone().unwrap_or_default(), detail: self.detail.clone() }
+    }
+
+    /// The problem as it is shown.
+    pub fn view<'p>(&'p self, request_id: Option<&'p str>) -> ProblemView<'p> {
         let (status, code, title) = self.kind.shown();
-        let mut shown = Map::new();
-        shown.insert("type".into(), json!(format!("urn:posthaste:problem:{code}")));
-        shown.insert("title".into(), json!(title));
-        shown.insert("status".into(), json!(status.as_u16()));
-        shown.insert("code".into(), json!(code));
-        shown.insert("detail".into(), json!(self.detail));
-        if let Some(pointer) = &self.pointer {
-            shown.insert("pointer".into(), json!(pointer));
+        ProblemView {
+            r#type: format!("urn:posthaste:problem:{code}"),
+            title,
+            status: status.as_u16(),
+            code: Code(code),
+            detail: &self.detail,
+            pointer: self.pointer.as_deref(),
+            parameter: self.parameter.as_deref(),
+            state: self.state,
+            errors: &self.errors,
+            request_id,
         }
-        if let Some(parameter) = &self.parameter {
-            shown.insert("parameter".into(), json!(parameter));
-        }
-        if let Some(state) = self.state {
-            shown.insert("state".into(), json!(state.name()));
-        }
-        Value::Object(shown)
     }
 
     /// The answer.
-    pub fn response(&self) -> Response<Full<Bytes>> {
+    pub(super) fn response(&self, id: &RequestId) -> Response {
         let (status, ..) = self.kind.shown();
-        let mut response = Response::new(Full::from(self.json().to_string()));
+        let text = serde_json::to_vec(&self.view(Some(id.as_str()))).expect("a problem is made of texts");
+        let mut response = Response::new(Body::from(text));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -264,9 +346,20 @@ impl Problem {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Some(allow) = &self.allow {
-            headers.insert(ALLOW, allow.clone());
+        if let Some(allow) = self.allow.as_deref().and_then(|allow| HeaderValue::from_str(allow).ok()) {
+            headers.insert(ALLOW, allow);
         }
+        response
+    }
+}
+
+/// The problem travels with the answer to `admission`, which knows the id of the request and shows it.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, ..) = self.kind.shown();
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        response.extensions_mut().insert(self);
         response
     }
 }
@@ -284,7 +377,18 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
+    /// A read changes nothing, so it cannot have happened by half.
+    fn of_read(error: &StoreError) -> Self {
+        Self::of_store_saying(error, "the store cannot serve now; ask again")
+    }
+
     fn of_store(error: &StoreError) -> Self {
+        let detail = "the store cannot serve now; what was asked may or may not have happened: ask again, with the same \
+                      Idempotency-Key if it was a send";
+        Self::of_store_saying(error, detail)
+    }
+
+    fn of_store_saying(error: &StoreError, detail: &str) -> Self {
         /// A store that fails refuses every request; what makes no sense must not drown in that.
         static UNAVAILABLE: LogThrottle = LogThrottle::new();
         static CORRUPT: LogThrottle = LogThrottle::new();
@@ -296,15 +400,20 @@ impl Problem {
             tracing::error!(error = %error.causes(), requests, "the store could not serve requests");
         }
         match error {
-            StoreError::Unavailable { .. } => Self::new(
-                Kind::StoreUnavailable,
-                "the store cannot serve now; what was asked may or may not have happened: ask again, with the same \
-                 Idempotency-Key if it was a send",
-            ),
+            StoreError::Unavailable { .. } => Self::new(Kind::StoreUnavailable, detail),
             StoreError::Corrupt { .. } => Self::new(
                 Kind::Internal,
                 "the store holds something that makes no sense; the log of the server says more",
             ),
+        }
+    }
+}
+
+impl From<ReadError> for Problem {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::OtherTenant => Self::new(Kind::Forbidden, error.to_string()),
+            ReadError::Store(error) => Self::of_read(&error),
         }
     }
 }

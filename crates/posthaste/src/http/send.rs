@@ -1,10 +1,10 @@
-//! From the JSON of a send to a notification: every rule of the door in one place. What is refused is not stored.
+//! From the JSON of a send to a notification. What is refused is not stored.
+//!
+//! The form is read by serde: the first mistake is shown. Then all rules are checked, and all mistakes are shown together.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
-use posthaste_core::fields::excerpt;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
@@ -12,12 +12,14 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::policies::Policies;
 use posthaste_wire::guard::{Guard, RefusedUrl};
 use posthaste_wire::webhook::check_headers;
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
-use super::object::{Object, at};
+use super::body::{at, read};
 use super::problem::{Kind, Problem, Result};
-use super::unique::Unique;
+use super::unique::{Unique, UniqueTexts};
 
 /// The most bytes of a name that a sender gives.
 const LONGEST_NAME: usize = 255;
@@ -28,6 +30,66 @@ const LONGEST_SUBJECT: usize = 998;
 /// The most bytes of `metadata`.
 const LONGEST_METADATA: usize = 16 * 1024;
 
+/// What is to be sent.
+#[derive(Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schema(as = NewNotification)]
+pub(super) struct NewNotification<'t> {
+    #[schema(required)]
+    channel: Option<Channel>,
+    /// The address, URL, phone number or token.
+    #[schema(max_length = 8192)]
+    to: Option<String>,
+    /// Whose contact it is sent to, if `to` is not given.
+    #[schema(max_length = 255)]
+    user_id: Option<String>,
+    #[schema(max_length = 998)]
+    subject: Option<String>,
+    /// A text; for a webhook any JSON value, which is sent as it is.
+    #[serde(borrow, default, deserialize_with = "given")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    body: Option<&'t RawValue>,
+    html: Option<String>,
+    /// The name of a template, for its policy.
+    #[schema(max_length = 255)]
+    template: Option<String>,
+    priority: Option<Priority>,
+    #[schema(max_length = 255)]
+    module: Option<String>,
+    #[schema(max_length = 255)]
+    event_key: Option<String>,
+    #[schema(max_length = 255)]
+    correlation_id: Option<String>,
+    /// Kept with the notification, and not sent.
+    #[serde(borrow)]
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<&'t RawValue>,
+    /// Headers of a webhook.
+    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
+    headers: Option<UniqueTexts>,
+    /// No attempt is made before this time.
+    not_before: Option<String>,
+    /// No attempt is made after this time.
+    expires_at: Option<String>,
+    /// Instead of `expiresAt`: how long after its acceptance it expires.
+    #[schema(minimum = 1)]
+    ttl_seconds: Option<u64>,
+    /// The notification's own policy, over those of all scopes.
+    #[schema(value_type = Option<PolicyLayer>)]
+    policy: Option<Unique>,
+    #[schema(ignore)]
+    data: Option<IgnoredAny>,
+    #[schema(ignore)]
+    attachments: Option<IgnoredAny>,
+    #[schema(ignore)]
+    provider: Option<IgnoredAny>,
+}
+
+/// A value that is given, null included: a webhook can send null.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
 /// Whose notification it becomes, when, and by which rules.
 pub(super) struct Door<'a> {
     pub(super) tenant: &'a Tenant,
@@ -36,66 +98,84 @@ pub(super) struct Door<'a> {
     pub(super) now: Timestamp,
 }
 
+/// The mistakes that were found so far.
+#[derive(Default)]
+struct Mistakes(Vec<Problem>);
+
+impl Mistakes {
+    /// The value, or none and its mistake noted.
+    fn take<T>(&mut self, checked: Result<T>) -> Option<T> {
+        checked.map_err(|problem| self.0.push(problem)).ok()
+    }
+
+    fn add(&mut self, pointer: &str, detail: impl Into<String>) {
+        self.0.push(Problem::at(pointer, detail));
+    }
+
+    /// A text that fits on one line: it may end up in a header, a list or a log.
+    fn line(&mut self, name: &str, text: Option<&String>, longest: usize) {
+        let Some(text) = text else { return };
+        if text.len() > longest {
+            self.add(&at(name), format!("{name} is longer than {longest} bytes"));
+        } else if text.is_empty() || text.chars().any(char::is_control) {
+            self.add(&at(name), format!("{name} must not be empty nor contain control characters"));
+        }
+    }
+}
+
 impl Door<'_> {
     /// Reads what is to be sent.
     pub(super) fn read(&self, id: NotificationId, text: &[u8]) -> Result<Notification> {
-        let mut object = Object::read(text)?;
-        let channel = object.text("channel", 64)?;
-        let to = object.line("to", LONGEST_ADDRESS)?;
-        let user_id = object.line("userId", LONGEST_NAME)?;
-        let template = object.line("template", LONGEST_NAME)?;
-        let (not_before, expires_at) = self.times(&mut object)?;
-        let given_body = object.take_any("body");
-        let html = object.text("html", usize::MAX)?;
-        let headers = headers(&mut object)?;
-        let metadata = metadata(&mut object)?;
-        let module = object.line("module", LONGEST_NAME)?;
-        let policy = self.policy(&mut object)?;
-        let priority = object.typed::<Priority>("priority", "one of critical, high, normal, low")?;
-        let subject = object.line("subject", LONGEST_SUBJECT)?;
-        let event_key = object.line("eventKey", LONGEST_NAME)?;
-        let correlation_id = object.line("correlationId", LONGEST_NAME)?;
-        not_built_yet(&mut object)?;
-        // Before anything is called missing: a name that is misspelt is told as such.
-        object.finish()?;
-        let channel = read_channel(channel)?;
-        let body = read_body(given_body, channel, template.as_deref())?;
-        let to = recipient(to, user_id.as_deref())?;
-        let destination = self.destination(channel, &to)?;
-        check_headers(&headers)
-            .map_err(|bad| Problem::at(format!("/headers{}", at(&bad.name)), bad.to_string()))?;
-        Ok(Notification {
-            id,
-            tenant: self.tenant.clone(),
-            channel,
-            destination: destination.into(),
-            to,
-            priority: priority.unwrap_or_default(),
-            template,
-            subject,
-            event_key,
-            correlation_id,
-            not_before,
-            expires_at,
-            content: Content { body, html, headers, metadata, user_id, module, policy },
-        })
+        let new: NewNotification<'_> = read(text)?;
+        let mut mistakes = Mistakes::default();
+        new.check_lines(&mut mistakes);
+        let (not_before, expires_at) = mistakes.take(self.times(&new)).unwrap_or_default();
+        let body = mistakes.take(read_body(&new));
+        let policy = new.policy.as_ref().and_then(|Unique(value)| mistakes.take(self.policy(value)));
+        let destination = mistakes.take(self.recipient(&new));
+        let headers = new.headers.unwrap_or_default().0;
+        if let Err(bad) = check_headers(&headers) {
+            mistakes.add(&format!("/headers{}", at(&bad.name)), bad.to_string());
+        }
+        match (new.channel, new.to, body, destination, mistakes.0.is_empty()) {
+            (Some(channel), Some(to), Some(body), Some(destination), true) => Ok(Notification {
+                id,
+                tenant: self.tenant.clone(),
+                channel,
+                destination: destination.into(),
+                to,
+                priority: new.priority.unwrap_or_default(),
+                template: new.template,
+                subject: new.subject,
+                event_key: new.event_key,
+                correlation_id: new.correlation_id,
+                not_before,
+                expires_at,
+                content: Content {
+                    body,
+                    html: new.html,
+                    headers,
+                    metadata: new.metadata.map(|value| value.get().to_owned()),
+                    user_id: new.user_id,
+                    module: new.module,
+                    policy,
+                },
+            }),
+            _ => Err(Problem::all(mistakes.0).expect("what is missing is a mistake")),
+        }
     }
 
-    fn times(&self, object: &mut Object<'_>) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
-        let not_before = object.time("notBefore")?;
-        let expires_at = object.time("expiresAt")?;
-        let ttl = object.typed::<u64>("ttlSeconds", "a whole number of seconds")?;
-        let expires_at = match (expires_at, ttl) {
+    fn times(&self, new: &NewNotification<'_>) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
+        let not_before = time("notBefore", new.not_before.as_deref())?;
+        let expires_at = match (time("expiresAt", new.expires_at.as_deref())?, new.ttl_seconds) {
             (Some(_), Some(_)) => {
                 return Err(Problem::at("/ttlSeconds", "give expiresAt or ttlSeconds, not both"));
             }
             (None, Some(0)) => return Err(Problem::at("/ttlSeconds", "ttlSeconds must be at least 1")),
             (None, Some(seconds)) => Some(self.now.later(Duration::from_secs(seconds))),
             (Some(at), None) if at <= self.now => {
-                return Err(Problem::at(
-                    "/expiresAt",
-                    format!("expiresAt {at} has passed; it is {}", self.now),
-                ));
+                let detail = format!("expiresAt {at} has passed; it is {}", self.now);
+                return Err(Problem::at("/expiresAt", detail));
             }
             (given, None) => given,
         };
@@ -108,25 +188,30 @@ impl Door<'_> {
         Ok((not_before, expires_at))
     }
 
-    fn policy(&self, object: &mut Object<'_>) -> Result<Option<PolicyLayer>> {
-        let Some(value) = once(object, "policy")? else { return Ok(None) };
-        let layer = PolicyLayer::from_json(&value)
+    fn policy(&self, value: &serde_json::Value) -> Result<PolicyLayer> {
+        let layer = PolicyLayer::from_json(value)
             .and_then(|layer| self.policies.check_message(&layer).map(|()| layer));
-        layer.map(Some).map_err(|bad| bad.under("policy").into())
+        layer.map_err(|bad| bad.under("policy").into())
     }
 
-    fn destination(&self, channel: Channel, to: &str) -> Result<String> {
+    /// The destination of the recipient.
+    fn recipient(&self, new: &NewNotification<'_>) -> Result<String> {
+        let channel = new
+            .channel
+            .ok_or_else(|| Problem::at("/channel", "channel is missing; `webhook` for example"))?;
+        let to = match (new.to.as_deref(), new.user_id.as_deref()) {
+            (Some(to), _) => to,
+            (None, Some(user)) => {
+                let detail =
+                    format!("the user `{user}` has no known contact for this channel: give `to` as well");
+                return Err(Problem::new(Kind::RecipientUnknown, detail).pointing("/userId"));
+            }
+            (None, None) => {
+                return Err(Problem::at("/to", "to is missing: the address, URL, phone number or token"));
+            }
+        };
         match channel {
-            Channel::Webhook => match self.guard.check_url(to) {
-                Ok(target) => Ok(target.destination),
-                Err(RefusedUrl::Forbidden(forbidden)) => {
-                    let detail = format!(
-                        "{forbidden}; an operator can allow it with security.allow_subnets in the configuration"
-                    );
-                    Err(Problem::new(Kind::DestinationForbidden, detail).pointing("/to"))
-                }
-                Err(RefusedUrl::Bad(bad)) => Err(Problem::at("/to", bad.to_string())),
-            },
+            Channel::Webhook => self.origin(to),
             Channel::Email
             | Channel::Sms
             | Channel::Whatsapp
@@ -143,31 +228,65 @@ impl Door<'_> {
             }
         }
     }
-}
 
-fn read_channel(given: Option<String>) -> Result<Channel> {
-    let given = given.ok_or_else(|| Problem::at("/channel", "channel is missing; `webhook` for example"))?;
-    given.parse().map_err(|error| Problem::at("/channel", format!("{error}")))
-}
-
-fn recipient(to: Option<String>, user_id: Option<&str>) -> Result<String> {
-    match (to, user_id) {
-        (Some(to), _) => Ok(to),
-        (None, Some(user)) => {
-            let detail =
-                format!("the user `{user}` has no known contact for this channel: give `to` as well");
-            Err(Problem::new(Kind::RecipientUnknown, detail).pointing("/userId"))
+    fn origin(&self, url: &str) -> Result<String> {
+        // A text that is no line was found already.
+        if url.is_empty() || url.len() > LONGEST_ADDRESS || url.chars().any(char::is_control) {
+            return Ok(String::new());
         }
-        (None, None) => Err(Problem::at("/to", "to is missing: the address, URL, phone number or token")),
+        self.guard.check_url(url).map(|target| target.destination).map_err(|refused| match refused {
+            RefusedUrl::Forbidden(forbidden) => {
+                let detail = format!(
+                    "{forbidden}; an operator can allow it with security.allow_subnets in the configuration"
+                );
+                Problem::new(Kind::DestinationForbidden, detail).pointing("/to")
+            }
+            RefusedUrl::Bad(bad) => Problem::at("/to", bad.to_string()),
+        })
     }
 }
 
+impl NewNotification<'_> {
+    fn check_lines(&self, mistakes: &mut Mistakes) {
+        mistakes.line("to", self.to.as_ref(), LONGEST_ADDRESS);
+        mistakes.line("subject", self.subject.as_ref(), LONGEST_SUBJECT);
+        for (name, text) in [
+            ("userId", &self.user_id),
+            ("template", &self.template),
+            ("module", &self.module),
+            ("eventKey", &self.event_key),
+            ("correlationId", &self.correlation_id),
+        ] {
+            mistakes.line(name, text.as_ref(), LONGEST_NAME);
+        }
+        if let Some(metadata) = self.metadata {
+            if !metadata.get().starts_with('{') {
+                mistakes.add("/metadata", "metadata must be an object");
+            } else if metadata.get().len() > LONGEST_METADATA {
+                mistakes.add("/metadata", format!("metadata is longer than {LONGEST_METADATA} bytes"));
+            }
+        }
+        // Fields of the contract whose feature is still to come are not called unknown.
+        for (name, given) in
+            [("data", &self.data), ("attachments", &self.attachments), ("provider", &self.provider)]
+        {
+            if given.is_some() {
+                mistakes.add(&at(name), format!("{name} is not built yet"));
+            }
+        }
+    }
+}
+
+fn time(name: &str, given: Option<&str>) -> Result<Option<Timestamp>> {
+    let read = given.map(str::parse).transpose();
+    read.map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
+}
+
 /// A text is sent as text; any other JSON value goes out just as it came in, which only a webhook can carry.
-fn read_body(given: Option<&RawValue>, channel: Channel, template: Option<&str>) -> Result<Body> {
-    // A webhook may send the value null.
-    let given = given.filter(|value| channel == Channel::Webhook || value.get() != "null");
-    let Some(value) = given else {
-        let detail = match template {
+fn read_body(new: &NewNotification<'_>) -> Result<Body> {
+    let is_webhook = new.channel.is_none_or(|channel| channel == Channel::Webhook);
+    let Some(value) = new.body.filter(|value| is_webhook || value.get() != "null") else {
+        let detail = match new.template {
             Some(_) => {
                 "body is missing: templates are not built yet, `template` only names one for its policy"
             }
@@ -176,49 +295,11 @@ fn read_body(given: Option<&RawValue>, channel: Channel, template: Option<&str>)
         return Err(Problem::at("/body", detail));
     };
     let is_text = value.get().starts_with('"');
-    match (is_text, channel) {
-        (true, _) => read_text(value).map(Body::Text),
-        (false, Channel::Webhook) => Ok(Body::Json(value.get().to_owned())),
-        (false, _) => Err(Problem::at("/body", format!("body must be a text for the channel `{channel}`"))),
+    match (is_text, is_webhook) {
+        (true, _) => serde_json::from_str(value.get())
+            .map(Body::Text)
+            .map_err(|error| Problem::new(Kind::BadJson, format!("body: {error}")).pointing("/body")),
+        (false, true) => Ok(Body::Json(value.get().to_owned())),
+        (false, false) => Err(Problem::at("/body", "body must be a text for this channel")),
     }
-}
-
-fn read_text(value: &RawValue) -> Result<String> {
-    serde_json::from_str(value.get())
-        .map_err(|error| Problem::new(Kind::BadJson, format!("body: {error}")).pointing("/body"))
-}
-
-fn metadata(object: &mut Object<'_>) -> Result<Option<String>> {
-    let Some(value) = object.take("metadata") else { return Ok(None) };
-    if !value.get().starts_with('{') {
-        return Err(Problem::at("/metadata", "metadata must be an object"));
-    }
-    if value.get().len() > LONGEST_METADATA {
-        return Err(Problem::at("/metadata", format!("metadata is longer than {LONGEST_METADATA} bytes")));
-    }
-    Ok(Some(value.get().to_owned()))
-}
-
-fn headers(object: &mut Object<'_>) -> Result<BTreeMap<String, String>> {
-    let Some(value) = once(object, "headers")? else { return Ok(BTreeMap::new()) };
-    let seen = excerpt(&value);
-    serde_json::from_value(value)
-        .map_err(|_| Problem::at("/headers", format!("headers must be an object of texts, not {seen}")))
-}
-
-/// Takes a value in which nothing may be said twice.
-fn once(object: &mut Object<'_>, name: &'static str) -> Result<Option<Value>> {
-    let Some(value) = object.take(name) else { return Ok(None) };
-    let read: std::result::Result<Unique, _> = serde_json::from_str(value.get());
-    read.map(|Unique(value)| Some(value)).map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
-}
-
-/// Fields of the contract whose feature is still to come are told so, not called unknown.
-fn not_built_yet(object: &mut Object<'_>) -> Result<()> {
-    for name in ["data", "attachments", "provider"] {
-        if object.take(name).is_some() {
-            return Err(Problem::at(at(name), format!("{name} is not built yet")));
-        }
-    }
-    Ok(())
 }

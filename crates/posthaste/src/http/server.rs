@@ -3,9 +3,11 @@
 //! Invariant: no connection lives for longer than its phase allows without making progress. A client that sends
 //! nothing, sends its head a byte at a time, goes idle or does not read its answer is cut off.
 //!
+//! Invariant: no answer outlasts the drain. A stream ends when the server stops.
+//!
 //! Invariant: connections that have not shown a valid key keep nobody out; the oldest of them makes room (`guests`).
 
-use std::future::Future;
+use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -14,21 +16,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
+use axum::Router;
+use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tower_service::Service as _;
 
 use posthaste_engine::log_throttle::LogThrottle;
 
+use super::answer_body::AnswerBody;
 use super::guests::{Guest, Guests};
 
 /// How long a connection may take for what.
@@ -40,18 +43,9 @@ pub struct Limits {
     pub head: Duration,
     /// From the end of a head to the answer.
     pub answer: Duration,
-    /// Between an answer and the next request; the client has to read the answer in this time.
+    /// Between an answer and the next request; the client has to read the answer in this time, and what is on its way of a
+    /// stream. A stream has to send something more often than this.
     pub idle: Duration,
-}
-
-/// What answers requests.
-pub trait Answer: Send + Sync + 'static {
-    /// Answers one request, and tells the connection whether it came with a valid key.
-    fn answer(
-        &self,
-        request: Request<Incoming>,
-        from: &Guest,
-    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
 /// How often a connection is looked at, as a part of the shortest limit.
@@ -65,9 +59,9 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until `stop` is set, then lets the exchanges under way end within `grace` and closes what is left.
-pub async fn serve<A: Answer>(
+pub async fn serve(
     listener: TcpListener,
-    answer: Arc<A>,
+    router: Router,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
     grace: Duration,
@@ -82,7 +76,9 @@ pub async fn serve<A: Answer>(
             && let Some(stream) = waits.take()
         {
             has_room = true;
-            connections.spawn(converse(stream, guests.enter(), answer.clone(), limits, told.clone()));
+            let (stream, peer) = stream;
+            let caller = Connection { guest: Arc::new(guests.enter()), peer };
+            connections.spawn(converse(stream, caller, router.clone(), limits, told.clone()));
         }
         tokio::select! {
             biased;
@@ -90,7 +86,7 @@ pub async fn serve<A: Answer>(
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
             () = guests.more(), if !has_room => has_room = make_room(&guests, &crowds),
             accepted = listener.accept(), if waits.is_none() => match accepted {
-                Ok((stream, _)) => {
+                Ok(stream) => {
                     if failures.recovered() {
                         tracing::info!("connections are accepted again");
                     }
@@ -124,34 +120,44 @@ fn make_room(guests: &Guests, crowds: &LogThrottle) -> bool {
     closed
 }
 
-async fn converse<A: Answer>(
+/// Who is at the other end. Handlers find it among the extensions of a request.
+#[derive(Debug, Clone)]
+pub struct Connection {
+    pub(super) guest: Arc<Guest>,
+    pub(super) peer: SocketAddr,
+}
+
+async fn converse(
     stream: TcpStream,
-    guest: Guest,
-    answer: Arc<A>,
+    caller: Connection,
+    router: Router,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
 ) {
     // Answers are small; without it they would wait for acknowledgements.
     let _ = stream.set_nodelay(true);
-    let phase = Arc::new(Phase::new());
-    let service = service_fn(|request| {
+    let (phase, guest) = (Arc::new(Phase::new()), caller.guest.clone());
+    let stopped = stop.clone();
+    let service = service_fn(|mut request: Request<Incoming>| {
         phase.enter(Phase::ANSWER);
-        let (answer, phase, guest) = (&answer, &phase, &guest);
+        request.extensions_mut().insert(caller.clone());
+        let answer = router.clone().call(request);
+        let (phase, stopped) = (phase.clone(), stopped.clone());
         async move {
-            let response = answer.answer(request, guest).await;
-            phase.enter(Phase::IDLE);
-            Ok::<_, std::convert::Infallible>(response)
+            let response = answer.await?;
+            Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, phase, stopped)))
         }
     });
-    let io = TokioIo::new(Watched { stream, phase: phase.clone() });
+    let (held, released) = oneshot::channel();
+    let io = TokioIo::new(Watched { stream, phase: phase.clone(), _held: held });
     let mut builder = http1::Builder::new();
     builder.keep_alive(true).max_buf_size(64 * 1024);
-    let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+    let mut connection = Box::pin(builder.serve_connection(io, service).with_upgrades());
     let mut look = tokio::time::interval(limits.head.min(limits.answer).min(limits.idle) / LOOKS);
     let mut stopping = false;
     loop {
         tokio::select! {
-            _ = connection.as_mut() => return,
+            _ = connection.as_mut() => break,
             _ = look.tick() => if phase.is_over(&limits) { return },
             () = guest.closed() => return,
             () = set(&mut stop), if !stopping => {
@@ -160,15 +166,18 @@ async fn converse<A: Answer>(
             }
         }
     }
+    drop(connection);
+    // An upgraded connection keeps its place until its handler drops it. Such a handler ends when the server stops.
+    let _ = released.await;
 }
 
 /// Waits until it is time to stop; whoever could have said so may be gone, which is the same.
-async fn set(stop: &mut watch::Receiver<bool>) {
+pub(super) async fn set(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// What a connection is at, and since when: two bits and milliseconds since it was accepted, in one word.
-struct Phase {
+pub(super) struct Phase {
     accepted: Instant,
     word: AtomicU64,
 }
@@ -179,13 +188,15 @@ impl Phase {
     /// A request is being answered.
     const ANSWER: u64 = 1;
     /// The answer is out, or on its way, and no further request has begun.
-    const IDLE: u64 = 2;
+    pub(super) const IDLE: u64 = 2;
+    /// An answer without an end is on its way.
+    pub(super) const STREAM: u64 = 3;
 
     fn new() -> Self {
         Self { accepted: Instant::now(), word: AtomicU64::new(Self::HEAD) }
     }
 
-    fn enter(&self, phase: u64) {
+    pub(super) fn enter(&self, phase: u64) {
         let millis = u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX >> 2);
         self.word.store(millis << 2 | phase, Ordering::Relaxed);
     }
@@ -201,7 +212,7 @@ impl Phase {
         let word = self.word.load(Ordering::Relaxed);
         let limit = match word & 3 {
             Self::ANSWER => limits.answer,
-            Self::IDLE => limits.idle,
+            Self::IDLE | Self::STREAM => limits.idle,
             _ => limits.head,
         };
         self.accepted.elapsed().saturating_sub(Duration::from_millis(word >> 2)) > limit
@@ -212,6 +223,8 @@ impl Phase {
 struct Watched {
     stream: TcpStream,
     phase: Arc<Phase>,
+    /// Dropped with the stream, which tells `converse` that it is gone.
+    _held: oneshot::Sender<()>,
 }
 
 impl AsyncRead for Watched {

@@ -1,22 +1,60 @@
-//! A JSON value in which no object has a field twice: of two values for one name, one would be dropped unsaid.
+//! JSON in which no object has a field twice: of two values for one name, one would be lost.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A value that says each thing once.
+/// Any JSON value.
 pub(super) struct Unique(pub(super) Value);
+
+/// An object of texts.
+#[derive(Default)]
+pub(super) struct UniqueTexts(pub(super) BTreeMap<String, String>);
+
+fn twice<E: Error>(name: &str) -> E {
+    let short: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+    E::custom(format_args!("`{short}` is given twice"))
+}
 
 impl<'de> Deserialize<'de> for Unique {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader).map(Self)
+        deserializer.deserialize_any(ValueReader).map(Self)
     }
 }
 
-struct Reader;
+impl<'de> Deserialize<'de> for UniqueTexts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TextsReader).map(Self)
+    }
+}
 
-impl<'de> Visitor<'de> for Reader {
+struct TextsReader;
+
+impl<'de> Visitor<'de> for TextsReader {
+    type Value = BTreeMap<String, String>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("an object of texts")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Self::Value, A::Error> {
+        let mut texts = BTreeMap::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            if texts.contains_key(&name) {
+                return Err(twice(&name));
+            }
+            let text = fields.next_value()?;
+            texts.insert(name, text);
+        }
+        Ok(texts)
+    }
+}
+
+struct ValueReader;
+
+impl<'de> Visitor<'de> for ValueReader {
     type Value = Value;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,8 +97,7 @@ impl<'de> Visitor<'de> for Reader {
         let mut object = Map::new();
         while let Some((name, Unique(value))) = fields.next_entry::<String, Unique>()? {
             if object.contains_key(&name) {
-                let short: String = name.chars().take(64).flat_map(char::escape_debug).collect();
-                return Err(A::Error::custom(format_args!("`{short}` is given twice")));
+                return Err(twice(&name));
             }
             object.insert(name, value);
         }
@@ -81,6 +118,18 @@ mod tests {
         for text in [r#"{"a":1,"a":1}"#, r#"{"x":[{"a":1,"\u0061":2}]}"#] {
             let error = serde_json::from_str::<Unique>(text).err().unwrap();
             assert!(error.is_data() && error.to_string().starts_with("`a` is given twice"), "{error}");
+        }
+    }
+
+    #[test]
+    fn texts_are_read_once_each() {
+        let UniqueTexts(read) = serde_json::from_str(r#"{"a":"1","b":""}"#).unwrap();
+        assert_eq!(
+            read.into_iter().map(|(name, text)| name + "=" + &text).collect::<Vec<_>>(),
+            ["a=1", "b="]
+        );
+        for text in [r#"{"a":"1","a":"1"}"#, r#"{"a":1}"#, r#"{"a":null}"#, "[]"] {
+            assert!(serde_json::from_str::<UniqueTexts>(text).is_err(), "{text}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod crowd;
 mod phases;
+mod streams;
 
 use std::time::{Duration, Instant};
 

@@ -1,16 +1,16 @@
 //! The character NUL, which PostgreSQL cannot keep in a text: refused, or told as it came, and the same on every store.
 
 use http::Method;
-use posthaste::http::route::{Access, Route};
+use posthaste::http::route::Route;
 use serde_json::{Value, json};
 
-use super::running::{Running, StoreKind};
+use super::running::{Running, StoreKind, routes};
 use super::schema::document;
 use super::wrong_input::{INVALID, Trial, but};
 
 /// The parameters that openapi.json describes for a query.
-fn parameters(route: Route) -> Vec<&'static str> {
-    let (method, path, _) = route.shown();
+fn parameters(route: &Route) -> Vec<&'static str> {
+    let Route { method, path, .. } = route;
     let described = &document()["paths"][path][method.as_str().to_lowercase()]["parameters"];
     let described = described.as_array().map_or(&[][..], Vec::as_slice);
     let in_query = described.iter().filter(|parameter| parameter["in"] == "query");
@@ -20,9 +20,9 @@ fn parameters(route: Route) -> Vec<&'static str> {
 async fn a_parameter_with_a_nul_is_named_whatever_it_filters(on: StoreKind) {
     let trial = Trial::start(on).await;
     let mut seen = 0;
-    for route in Route::ALL.iter().filter(|route| route.shown().0 == Method::GET) {
-        let path = route.shown().1.replace("{scope}", "global");
-        for name in parameters(*route) {
+    for route in routes().iter().filter(|route| route.method == Method::GET) {
+        let path = route.path.replace("{scope}", "global");
+        for name in parameters(route) {
             for value in ["%00", "a%00b", "%00%00%00"] {
                 let wanted = (422, INVALID, &*format!("?{name}"));
                 trial.refused(Method::GET, &format!("{path}?{name}={value}"), &[], "", wanted).await;
@@ -36,9 +36,9 @@ async fn a_parameter_with_a_nul_is_named_whatever_it_filters(on: StoreKind) {
 
 async fn a_path_with_a_nul_names_nothing(on: StoreKind) {
     let trial = Trial::start(on).await;
-    let keyed = Route::ALL.iter().filter(|route| route.shown().2 == Access::Key);
-    for route in keyed.filter(|route| route.shown().1.contains('{')) {
-        let (method, path, _) = route.shown();
+    let keyed = routes().iter().filter(|route| route.access.needs_key());
+    for route in keyed.filter(|route| route.path.contains('{')) {
+        let Route { method, path, .. } = route;
         for inner in
             ["%00", "ntf_%00", "dl_%00", "template:%00", "template:a%00b", "tenant:%00", "tenant:a%00b"]
         {

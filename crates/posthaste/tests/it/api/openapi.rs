@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use posthaste::http::openapi;
 use posthaste::http::problem::Kind;
 use posthaste::http::route::{Access, Route};
 use serde_json::Value;
 
+use super::running::routes;
 use super::schema::{complaints, document, resolve};
 
 /// Every method and path of the description, with what it says.
@@ -31,29 +33,46 @@ fn each_object(value: &'static Value, visit: &mut impl FnMut(&'static serde_json
 }
 
 #[test]
-fn every_route_is_described_and_everything_described_is_a_route() {
-    let described: BTreeSet<_> = operations().into_iter().map(|(method, path, _)| (method, path)).collect();
-    let routes: BTreeSet<_> = Route::ALL
-        .iter()
-        .map(|route| {
-            let (method, path, _) = route.shown();
-            (method.to_string(), path.to_owned())
-        })
-        .collect();
-    assert_eq!(described, routes);
+fn the_file_beside_the_code_is_what_is_served() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+    let text = &openapi::document().text;
+    if std::env::var_os("POSTHASTE_WRITE_OPENAPI").is_some() {
+        std::fs::write(path, text).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap();
+    assert!(
+        kept == *text,
+        "openapi.json is out of date: POSTHASTE_WRITE_OPENAPI=1 cargo test -p posthaste openapi"
+    );
 }
 
 #[test]
-fn what_needs_a_key_is_described_so() {
-    for route in Route::ALL {
-        let (method, path, access) = route.shown();
-        let said = &document()["paths"][path][method.as_str().to_lowercase()];
-        let open = said["security"]
-            .as_array()
-            .is_some_and(|needed| needed.is_empty() || needed[0] == serde_json::json!({}));
-        assert_eq!(open, access != Access::Key, "{method} {path}: {}", said["security"]);
-        assert_eq!(said["responses"]["401"].is_object(), access != Access::Open, "{method} {path}");
+fn every_route_has_a_name_a_tag_and_what_it_is_for() {
+    let mut names = BTreeSet::new();
+    let tags: Vec<&Value> = document()["tags"].as_array().unwrap().iter().map(|tag| &tag["name"]).collect();
+    for (method, path, said) in operations() {
+        assert!(names.insert(said["operationId"].as_str().unwrap()), "{method} {path}: its name is taken");
+        assert!(said["summary"].as_str().is_some_and(|text| text.len() > 5), "{method} {path}");
+        let own = said["tags"].as_array().unwrap();
+        assert!(own.len() == 1 && tags.contains(&&own[0]), "{method} {path}: {own:?}");
     }
+}
+
+#[test]
+fn what_needs_a_key_names_its_roles_and_may_be_refused() {
+    for route in routes() {
+        let Route { method, path, access, .. } = route;
+        let said = &document()["paths"][path][method.as_str().to_lowercase()];
+        if let Access::Key { roles, .. } = access {
+            assert!(!roles.is_empty(), "{method} {path}: no role may call it");
+        }
+        for status in ["401", "403"] {
+            assert_eq!(said["responses"][status].is_object(), *access != Access::Open, "{method} {path}");
+        }
+    }
+    let open: Vec<&str> =
+        routes().iter().filter(|route| !route.access.needs_key()).map(|route| &*route.path).collect();
+    assert_eq!(open, ["/healthz", "/metrics", "/openapi.json", "/readyz"]);
 }
 
 #[test]
@@ -97,8 +116,7 @@ fn each_part_of_a_path_is_a_parameter() {
 
 #[test]
 fn the_codes_of_problems_are_those_that_exist() {
-    let described =
-        document()["components"]["schemas"]["Problem"]["properties"]["code"]["enum"].as_array().unwrap();
+    let described = document()["components"]["schemas"]["ProblemCode"]["enum"].as_array().unwrap();
     let described: BTreeSet<&str> = described.iter().map(|code| code.as_str().unwrap()).collect();
     let real: BTreeSet<&str> = Kind::ALL.iter().map(|kind| kind.shown().1).collect();
     assert_eq!(described, real);

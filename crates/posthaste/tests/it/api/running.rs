@@ -11,6 +11,7 @@ use http::{Method, StatusCode};
 use posthaste::client::{Client, ClientResponse};
 use posthaste::clock::SystemClock;
 use posthaste::config::{Config, Secret, StoreUrl};
+use posthaste::http::openapi;
 use posthaste::http::problem::Kind;
 use posthaste::http::route::Route;
 use posthaste::wiring::Server;
@@ -321,15 +322,34 @@ pub(super) fn checked(method: &Method, path: &str, answer: ClientResponse) -> To
     Told { asked, status: answer.status, headers: answer.headers, bytes: answer.body, json }
 }
 
+/// Every route that is declared.
+pub(super) fn routes() -> &'static [Route] {
+    openapi::document().routes.all()
+}
+
+/// The route of a request. A path without braces wins over one with them.
+fn route(method: &Method, path: &str) -> Option<&'static Route> {
+    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let fits = |route: &&Route| {
+        let Some((before, rest)) = route.path.split_once('{') else { return route.path == path };
+        let after = rest.split_once('}').unwrap().1;
+        let inner = path.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+        inner.is_some_and(|inner| !inner.is_empty() && !inner.contains('/'))
+    };
+    let mut fitting: Vec<&Route> = routes().iter().filter(fits).collect();
+    if fitting.iter().any(|route| route.path == path) {
+        fitting.retain(|route| route.path == path);
+    }
+    fitting.into_iter().find(|route| route.method == method)
+}
+
 /// The type and schema of an answer; none where the body is empty.
 fn described(method: &Method, path: &str, status: StatusCode) -> Option<(&'static str, &'static Value)> {
-    let found = Route::find(method, path.split('?').next().unwrap());
-    let Ok((route, _)) = found else {
+    let Some(route) = route(method, path.split('?').next().unwrap()) else {
         assert!(status == 404 || status == 405, "{method} {path} has no route, but {status}");
         return Some(("application/problem+json", &document()["components"]["schemas"]["Problem"]));
     };
-    let (method, template, _) = route.shown();
-    let method = method.as_str().to_lowercase();
+    let (method, template) = (route.method.as_str().to_lowercase(), &route.path);
     let answers = &document()["paths"][template][method.as_str()]["responses"];
     let answer = &answers[status.as_str()];
     assert!(answer.is_object(), "openapi.json does not say that {method} {template} may answer {status}");

@@ -2,16 +2,13 @@
 //!
 //! A keyword that is not known here is a complaint, so that nothing in the description goes unchecked.
 
-use std::sync::OnceLock;
-
-use posthaste::http::openapi::DOCUMENT;
+use posthaste::http::openapi;
 use posthaste_core::time::Timestamp;
 use serde_json::{Map, Value};
 
 /// The description of the API.
 pub(super) fn document() -> &'static Value {
-    static READ: OnceLock<Value> = OnceLock::new();
-    READ.get_or_init(|| serde_json::from_str(DOCUMENT).unwrap())
+    &openapi::document().value
 }
 
 /// The schema that a reference leads to.
@@ -31,12 +28,14 @@ fn check(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
     let schema = schema.as_object().unwrap_or_else(|| panic!("the schema at {place} is no object: {schema}"));
     for (keyword, said) in schema {
         match keyword.as_str() {
-            "description" | "default" => {}
+            // What people read, and what tools may do with it.
+            "description" | "default" | "examples" => {}
             "$ref" => check(resolve(said.as_str().unwrap()), value, place, found),
             "type" if !is_of_type(said, value) => found.push(format!("{place}: {value} is not {said}")),
             "enum" if !said.as_array().unwrap().contains(value) => {
                 found.push(format!("{place}: {value} is none of {said}"));
             }
+            "allOf" => said.as_array().unwrap().iter().for_each(|one| check(one, value, place, found)),
             "oneOf" => {
                 let fits = said.as_array().unwrap().iter().filter(|one| complaints(one, value).is_empty());
                 let count = fits.count();
@@ -64,6 +63,13 @@ fn check(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
                     check(said, item, &format!("{place}/{index}"), found);
                 }
             }
+            "maxLength"
+                if value
+                    .as_str()
+                    .is_some_and(|text| text.chars().count() as u64 > said.as_u64().unwrap()) =>
+            {
+                found.push(format!("{place}: longer than {said}"));
+            }
             "minItems" | "maxItems" => {
                 let (length, limit) = (value.as_array().map_or(0, Vec::len) as u64, said.as_u64().unwrap());
                 if value.is_array() && (if keyword == "minItems" { length < limit } else { length > limit }) {
@@ -87,7 +93,7 @@ fn check(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
                 }
             }
             "additionalProperties" => others(schema, said, value, place, found),
-            "type" | "enum" | "minimum" | "maximum" | "pattern" => {}
+            "type" | "enum" | "minimum" | "maximum" | "maxLength" | "pattern" => {}
             unknown => panic!("the checker does not know the keyword {unknown} at {place}"),
         }
     }

@@ -3,13 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
+use axum::extract::State;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http::{HeaderMap, Method};
 use posthaste::clock::SystemClock;
-use posthaste::http::guests::Guest;
-use posthaste::http::server::{self, Answer, Limits};
+use posthaste::http::server::{self, Limits};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 use serde_json::{Value, json};
@@ -29,13 +28,8 @@ struct Recorder {
 #[derive(Default)]
 struct Seen(Mutex<Vec<(HeaderMap, Bytes)>>);
 
-impl Answer for Seen {
-    async fn answer(&self, request: Request<Incoming>, _: &Guest) -> Response<Full<Bytes>> {
-        let (head, body) = request.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        self.0.lock().unwrap().push((head.headers, body));
-        Response::new(Full::default())
-    }
+async fn record(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) {
+    seen.0.lock().unwrap().push((headers, body));
 }
 
 impl Recorder {
@@ -45,8 +39,9 @@ impl Recorder {
         let minute = Duration::from_secs(60);
         let limits = Limits { connections: 8, head: minute, answer: minute, idle: minute };
         let (seen, (stop, stopped)) = (Arc::<Seen>::default(), watch::channel(false));
+        let router = Router::new().fallback(record).with_state(seen.clone());
         let mut tasks = JoinSet::new();
-        tasks.spawn(server::serve(listener, seen.clone(), limits, stopped, Duration::from_millis(100)));
+        tasks.spawn(server::serve(listener, router, limits, stopped, Duration::from_millis(100)));
         Self { url, seen, stop, tasks }
     }
 

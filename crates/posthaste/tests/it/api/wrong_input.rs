@@ -135,8 +135,8 @@ async fn a_field_that_is_missing_unknown_or_of_another_type_is_named(on: StoreKi
         wrong("metadata", json!({"x": "y".repeat(16 * 1024)})),
         wrong("to", json!(format!("https://example.com/{}", "x".repeat(8 * 1024)))),
         wrong("subject", json!("x".repeat(999))),
-        wrong("headers", json!({"x": 1})),
-        wrong("headers", json!({"x": null})),
+        (json!({"headers": {"x": 1}}), "/headers/x".to_owned()),
+        (json!({"headers": {"x": null}}), "/headers/x".to_owned()),
     ];
     for name in ["userId", "template", "module", "eventKey", "correlationId"] {
         table.push(wrong(name, json!("x".repeat(256))));
@@ -285,7 +285,7 @@ async fn what_is_not_one_json_object_is_told_so(on: StoreKind) {
     for count in [65, 1_001, 20_000] {
         let many: Vec<String> = (0..count).map(|at| format!("\"f{at}\":1")).collect();
         let (whole, broken) = (format!("{{{}}}", many.join(",")), format!("{{{},}}", many.join(",")));
-        trial.refused(Method::POST, "/v1/notifications", &[], whole, (422, INVALID, "")).await;
+        trial.refused(Method::POST, "/v1/notifications", &[], whole, (422, INVALID, "/f0")).await;
         trial.refused(Method::POST, "/v1/notifications", &[], broken, (400, "BAD_JSON", "-")).await;
     }
     // More headers than a map of headers can be made for.

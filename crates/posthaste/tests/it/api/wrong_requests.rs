@@ -2,10 +2,10 @@
 
 use http::{HeaderMap, Method};
 use posthaste::client::encode;
-use posthaste::http::route::{Access, Route};
+use posthaste::http::route::Route;
 use serde_json::{Value, json};
 
-use super::running::{ADMIN, Running, StoreKind, raw, slow};
+use super::running::{ADMIN, Running, StoreKind, raw, routes, slow};
 use super::wrong_input::{INVALID, Trial, is_refused};
 
 const LISTS: [&str; 5] =
@@ -45,9 +45,8 @@ const BAD_QUERIES: &[(&str, &str, &str)] = &[
 ];
 
 /// The path of a route with something in place of its braces.
-fn path_of(route: Route, inner: &str) -> String {
-    let (_, path, _) = route.shown();
-    path.replace("{id}", inner).replace("{scope}", inner)
+fn path_of(route: &Route, inner: &str) -> String {
+    route.path.replace("{id}", inner).replace("{scope}", inner)
 }
 
 async fn nobody_gets_in_without_a_key_that_is_known(on: StoreKind) {
@@ -72,11 +71,11 @@ async fn nobody_gets_in_without_a_key_that_is_known(on: StoreKind) {
         Some(&*long),
         Some("Bearer phk_"),
     ];
-    for route in Route::ALL.iter().filter(|route| route.shown().2 == Access::Key) {
+    for route in routes().iter().filter(|route| route.access.needs_key()) {
         for given in wrong {
             let headers: Vec<(&str, &str)> =
                 given.map(|value| ("authorization", value)).into_iter().collect();
-            let told = nobody.ask(route.shown().0, &path_of(*route, "x"), &headers, "").await;
+            let told = nobody.ask(route.method.clone(), &path_of(route, "x"), &headers, "").await;
             is_refused(&told, (401, "UNAUTHORIZED", "-"), &format!("{route:?} {given:?}"));
             assert_eq!(told.headers["www-authenticate"], "Bearer");
         }
@@ -294,19 +293,19 @@ async fn an_address_that_is_not_there_is_not_found_and_a_wrong_method_is_told_th
         Method::OPTIONS,
         Method::TRACE,
     ];
-    for route in Route::ALL {
-        let path = path_of(*route, "x1");
-        let allowed: Vec<Method> = Route::ALL
+    for route in routes() {
+        let path = path_of(route, "x1");
+        let allowed: Vec<Method> = routes()
             .iter()
-            .filter(|other| other.shown().1 == route.shown().1)
-            .map(|other| other.shown().0)
+            .filter(|other| other.path == route.path)
+            .map(|other| other.method.clone())
             .collect();
         for method in methods.iter().filter(|method| !allowed.contains(method)) {
             let told = trial.running.admin.ask(method.clone(), &path, &[], "{}").await;
             is_refused(&told, (405, "METHOD_NOT_ALLOWED", "-"), &format!("{method} {path}"));
             let mut wanted: Vec<&str> = allowed.iter().map(Method::as_str).collect();
-            if let Some(get) = wanted.iter().position(|method| *method == "GET") {
-                wanted.insert(get + 1, "HEAD");
+            if wanted.contains(&"GET") {
+                wanted.push("HEAD");
             }
             assert_eq!(allow(&told.headers), wanted, "{method} {path}");
         }
@@ -345,11 +344,11 @@ async fn an_id_that_names_nothing_is_not_found(on: StoreKind) {
     let longer = format!("{notification}0");
     let huge = "x".repeat(4_000);
     let ids: Vec<&str> = never.into_iter().chain([&*upper, &*longer, &*huge]).collect();
-    for route in Route::ALL.iter().filter(|route| route.shown().1.contains("{id}")) {
+    for route in routes().iter().filter(|route| route.path.contains("{id}")) {
         // An id of the one kind is none of the other.
-        let other = if route.shown().1.starts_with("/v1/notifications") { letter } else { notification };
+        let other = if route.path.starts_with("/v1/notifications") { letter } else { notification };
         for id in ids.iter().chain([&other]) {
-            trial.refused(route.shown().0, &path_of(*route, id), &[], "", (404, "not-found", "-")).await;
+            trial.refused(route.method.clone(), &path_of(route, id), &[], "", (404, "not-found", "-")).await;
         }
     }
     trial.stop().await;

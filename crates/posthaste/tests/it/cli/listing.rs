@@ -1,36 +1,28 @@
 //! Lists whose pages are short: the command line goes on until it has what was asked for, or the list ends.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use posthaste::http::guests::Guest;
-use posthaste::http::server::{Answer, Limits, bind, serve};
+use axum::Router;
+use http::Uri;
+use posthaste::http::server::{Limits, bind, serve};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{Ended, finish, posthaste};
 
 /// A server whose list of notifications has a row on every third page of ten, and whose other lists have none.
-struct Sparse;
-
-impl Answer for Sparse {
-    async fn answer(&self, request: Request<Incoming>, _: &Guest) -> Response<Full<Bytes>> {
-        let query = request.uri().query().unwrap_or("");
-        let number = |name: &str| {
-            let given = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-            given.map(|given| given.parse::<u32>().unwrap())
-        };
-        assert!((1..=500).contains(&number("limit").unwrap()), "{query}");
-        let page = number("cursor").unwrap_or(0);
-        let has_row = request.uri().path() == "/v1/notifications" && page % 3 == 2;
-        let data = if has_row { vec![json!({"notificationId": format!("ntf_{page}")})] } else { vec![] };
-        let next = (page < 9).then(|| (page + 1).to_string());
-        Response::new(Full::from(json!({"data": data, "nextCursor": next}).to_string()))
-    }
+async fn sparse(uri: Uri) -> String {
+    let query = uri.query().unwrap_or("");
+    let number = |name: &str| {
+        let given = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        given.map(|given| given.parse::<u32>().unwrap())
+    };
+    assert!((1..=500).contains(&number("limit").unwrap()), "{query}");
+    let page = number("cursor").unwrap_or(0);
+    let has_row = uri.path() == "/v1/notifications" && page % 3 == 2;
+    let data = if has_row { vec![json!({"notificationId": format!("ntf_{page}")})] } else { vec![] };
+    let next = (page < 9).then(|| (page + 1).to_string());
+    json!({"data": data, "nextCursor": next}).to_string()
 }
 
 async fn ask(args: &[&str]) -> Ended {
@@ -39,7 +31,7 @@ async fn ask(args: &[&str]) -> Ended {
     let long = Duration::from_secs(60);
     let limits = Limits { connections: 10, head: long, answer: long, idle: long };
     let (stop, stopped) = watch::channel(false);
-    let served = serve(listener, Arc::new(Sparse), limits, stopped, Duration::ZERO);
+    let served = serve(listener, Router::new().fallback(sparse), limits, stopped, Duration::ZERO);
     let mut command = posthaste(args);
     command.env("POSTHASTE_URL", url).env("POSTHASTE_KEY", "a-key");
     let asked = async {

@@ -4,12 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use axum::routing::get;
 use bytes::Bytes;
-use http::{Request, Response};
-use http_body_util::Full;
-use hyper::body::Incoming;
-use posthaste::http::guests::Guest;
-use posthaste::http::server::{self, Answer, Limits};
+use posthaste::http::server::{self, Limits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -25,11 +23,6 @@ const LIMITS: Limits = Limits { connections: 10, head: LONG, answer: LONG, idle:
 
 /// More than the buffers of a connection take.
 const LARGE: usize = 64 * 1024 * 1024;
-
-/// A server that never answers `/never`, and answers everything else with a large body.
-struct Slow {
-    let_go: Arc<Notify>,
-}
 
 /// A body that tells when it is let go.
 struct Body {
@@ -49,14 +42,12 @@ impl Drop for Body {
     }
 }
 
-impl Answer for Slow {
-    async fn answer(&self, request: Request<Incoming>, _: &Guest) -> Response<Full<Bytes>> {
-        if request.uri().path() == "/never" {
-            std::future::pending::<()>().await;
-        }
-        let body = Body { bytes: vec![b'x'; LARGE], let_go: self.let_go.clone() };
-        Response::new(Full::new(Bytes::from_owner(body)))
-    }
+fn slow(let_go: Arc<Notify>) -> Router {
+    let large = async move || {
+        let body = Body { bytes: vec![b'x'; LARGE], let_go };
+        Bytes::from_owner(body)
+    };
+    Router::new().route("/never", get(std::future::pending::<()>)).route("/large", get(large))
 }
 
 /// A server with such limits. It ends when the set is dropped.
@@ -66,7 +57,7 @@ async fn start(limits: Limits, let_go: Arc<Notify>) -> (SocketAddr, JoinSet<()>)
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let (_stop, stopped) = watch::channel(false);
-        server::serve(listener, Arc::new(Slow { let_go }), limits, stopped, Duration::ZERO).await;
+        server::serve(listener, slow(let_go), limits, stopped, Duration::ZERO).await;
     });
     (address, tasks)
 }

@@ -1,7 +1,7 @@
 //! Lists and figures: a bounded number at a time for each tenant, so that no tenant keeps the others from reading.
 //!
-//! A read that was begun goes on to its end even if its caller goes away, and keeps its place until then. The store would go on
-//! with it all the same, and whoever asks and goes away at once would have as many under way as it likes.
+//! A read that has begun runs to its end even if its caller goes away, and keeps its slot until then. The store would go on
+//! with it all the same, and a caller that asks and disconnects at once would have any number of reads under way.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,33 +9,33 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use posthaste_core::notification::Tenant;
-use posthaste_engine::store;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use super::problem::{Kind, Problem, Result};
 
-/// The most reads of one reader at a time. SQLite has two threads for lists: whoever comes waits for one read on each at most.
-const PLACES: usize = 2;
-/// The most reads of one reader that wait for a place.
+/// The most reads of one reader at a time. SQLite has two threads for lists, so another reader waits for one read on each
+/// at most.
+const SLOTS: usize = 2;
+/// The most reads of one reader that wait for a slot.
 const MOST_WAITING: usize = 64;
-/// How long a read waits for its place.
+/// How long a read waits for its slot.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Who reads, which is whose places are taken.
+/// Whose slots a read takes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Reader {
     /// The keys of one tenant.
     Tenant(Tenant),
     /// The keys for all tenants.
-    Admin,
+    All,
     /// `/metrics`, which may need no key.
     Metrics,
 }
 
 /// The reads that are under way or wait.
 #[derive(Debug, Default)]
-pub(super) struct Reads {
+pub(super) struct ReadSlots {
     lines: Arc<Lines>,
     running: Mutex<JoinSet<()>>,
 }
@@ -46,7 +46,7 @@ struct Lines(Mutex<HashMap<Reader, Line>>);
 
 #[derive(Debug)]
 struct Line {
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     /// How many reads are in it, those that wait included.
     reads: usize,
 }
@@ -55,22 +55,25 @@ struct Line {
 struct Queued {
     lines: Arc<Lines>,
     reader: Reader,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
-impl Reads {
-    /// Makes a read once it has a place.
-    pub(super) async fn make<T: Send + 'static>(
+impl ReadSlots {
+    /// Runs a read once it has a slot.
+    pub(super) async fn run<T: Send + 'static, E: Send + 'static>(
         &self,
         reader: Reader,
-        read: impl Future<Output = store::Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        let place = self.lines.place(reader).await?;
+        read: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T>
+    where
+        Problem: From<E>,
+    {
+        let slot = self.lines.slot(reader).await?;
         let (answer, answered) = oneshot::channel();
         let task = async move {
             let read = read.await;
-            drop(place);
-            // Whoever asked may have gone away.
+            drop(slot);
+            // The caller may have gone away.
             let _ = answer.send(read);
         };
         {
@@ -80,15 +83,15 @@ impl Reads {
             running.spawn(task);
         }
         let broken = |_| Problem::new(Kind::Internal, "the read broke down; the log of the server says more");
-        Ok(answered.await.map_err(broken)??)
+        answered.await.map_err(broken)?.map_err(Problem::from)
     }
 }
 
 impl Lines {
-    /// A place in the line of a reader, which is free again when the answer is dropped.
-    async fn place(self: &Arc<Self>, reader: Reader) -> Result<(OwnedSemaphorePermit, Queued)> {
+    /// A slot of a reader, which is free again when the answer is dropped.
+    async fn slot(self: &Arc<Self>, reader: Reader) -> Result<(OwnedSemaphorePermit, Queued)> {
         let queued = self.queue(reader).ok_or_else(crowded)?;
-        let permit = tokio::time::timeout(PATIENCE, queued.places.clone().acquire_owned()).await;
+        let permit = tokio::time::timeout(PATIENCE, queued.slots.clone().acquire_owned()).await;
         let permit = permit.ok().and_then(std::result::Result::ok).ok_or_else(crowded)?;
         Ok((permit, queued))
     }
@@ -96,13 +99,13 @@ impl Lines {
     /// The end of the line of a reader, if there is room.
     fn queue(self: &Arc<Self>, reader: Reader) -> Option<Queued> {
         let mut lines = self.lock();
-        let new = || Line { places: Arc::new(Semaphore::new(PLACES)), reads: 0 };
+        let new = || Line { slots: Arc::new(Semaphore::new(SLOTS)), reads: 0 };
         let line = lines.entry(reader.clone()).or_insert_with(new);
-        if line.reads == PLACES + MOST_WAITING {
+        if line.reads == SLOTS + MOST_WAITING {
             return None;
         }
         line.reads += 1;
-        Some(Queued { lines: self.clone(), reader, places: line.places.clone() })
+        Some(Queued { lines: self.clone(), reader, slots: line.slots.clone() })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Reader, Line>> {
@@ -123,7 +126,7 @@ impl Drop for Queued {
 
 fn crowded() -> Problem {
     let detail = format!(
-        "{PLACES} lists or figures of this tenant are being read, and more wait: ask for fewer at a time, and ask again"
+        "{SLOTS} lists or figures of this tenant are being read, and more wait: ask for fewer at a time, and ask again"
     );
     Problem::new(Kind::TooManyReads, detail)
 }
@@ -148,7 +151,7 @@ mod tests {
             Self { begun: Arc::new(Semaphore::new(0)), end: Arc::new(Semaphore::new(0)) }
         }
 
-        fn read(&self) -> impl Future<Output = store::Result<u32>> + Send + 'static {
+        fn read(&self) -> impl Future<Output = Result<u32>> + Send + 'static {
             let Self { begun, end } = self.clone();
             async move {
                 begun.add_permits(1);
@@ -164,25 +167,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_tenant_takes_its_own_places_and_no_others() {
-        let (reads, hanging) = (Arc::new(Reads::default()), Hanging::new());
+    async fn a_tenant_takes_its_own_slots_and_no_others() {
+        let (reads, hanging) = (Arc::new(ReadSlots::default()), Hanging::new());
         let mut asked = JoinSet::new();
-        for _ in 0..PLACES + MOST_WAITING {
+        for _ in 0..SLOTS + MOST_WAITING {
             let (reads, read) = (reads.clone(), hanging.read());
-            asked.spawn(async move { reads.make(tenant("a"), read).await });
+            asked.spawn(async move { reads.run(tenant("a"), read).await });
         }
         hanging.begun(2).await;
-        for other in [tenant("b"), Reader::Admin, Reader::Metrics] {
-            assert_eq!(reads.make(other, async { Ok(1) }).await.unwrap(), 1);
+        for other in [tenant("b"), Reader::All, Reader::Metrics] {
+            assert_eq!(reads.run(other, async { Ok::<_, Problem>(1) }).await.unwrap(), 1);
         }
         // The line is full: one more is not even let in.
         assert!(reads.lines.queue(tenant("a")).is_none());
-        let refused = reads.make(tenant("a"), async { Ok(1) }).await.unwrap_err();
+        let refused = reads.run(tenant("a"), async { Ok::<_, Problem>(1) }).await.unwrap_err();
         assert_eq!(refused.kind, Kind::TooManyReads);
         // As one ends, the next begins.
         hanging.end.add_permits(1);
         hanging.begun(1).await;
-        assert_eq!(hanging.begun.available_permits(), 0, "only {PLACES} at a time");
+        assert_eq!(hanging.begun.available_permits(), 0, "only {SLOTS} at a time");
         tokio::time::sleep(PATIENCE).await;
         hanging.end.add_permits(2);
         let (mut read, mut refused) = (0, 0);
@@ -195,29 +198,29 @@ mod tests {
                 }
             }
         }
-        assert_eq!((read, refused), (3, PLACES + MOST_WAITING - 3));
+        assert_eq!((read, refused), (3, SLOTS + MOST_WAITING - 3));
         assert!(reads.lines.lock().is_empty(), "no line is kept for a tenant that does not read");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_read_whose_caller_went_away_keeps_its_place_until_it_ends() {
-        let (reads, hanging) = (Reads::default(), Hanging::new());
-        for _ in 0..PLACES {
-            let asked = reads.make(tenant("a"), hanging.read());
+    async fn a_read_whose_caller_went_away_keeps_its_slot_until_it_ends() {
+        let (reads, hanging) = (ReadSlots::default(), Hanging::new());
+        for _ in 0..SLOTS {
+            let asked = reads.run(tenant("a"), hanging.read());
             assert!(tokio::time::timeout(Duration::ZERO, asked).await.is_err());
         }
         hanging.begun(2).await;
-        let next = reads.make(tenant("a"), async { Ok(1) }).await;
+        let next = reads.run(tenant("a"), async { Ok::<_, Problem>(1) }).await;
         assert_eq!(next.unwrap_err().kind, Kind::TooManyReads);
         hanging.end.add_permits(1);
-        assert_eq!(reads.make(tenant("a"), async { Ok(1) }).await.unwrap(), 1);
+        assert_eq!(reads.run(tenant("a"), async { Ok::<_, Problem>(1) }).await.unwrap(), 1);
     }
 
     #[tokio::test]
-    async fn a_read_that_breaks_down_gives_its_place_back() {
-        let reads = Reads::default();
-        for _ in 0..=PLACES {
-            let broken = reads.make::<u32>(Reader::Admin, async { panic!("the test breaks it") }).await;
+    async fn a_read_that_breaks_down_gives_its_slot_back() {
+        let reads = ReadSlots::default();
+        for _ in 0..=SLOTS {
+            let broken = reads.run::<u32, Problem>(Reader::All, async { panic!("the test breaks it") }).await;
             assert_eq!(broken.unwrap_err().kind, Kind::Internal);
         }
     }

@@ -1,0 +1,235 @@
+//! Descriptions of the types of core for OpenAPI. A name in the description is a name that the code reads or writes.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::{
+    AdditionalProperties, KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type,
+};
+use utoipa::openapi::{Ref, RefOr};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::channel::Channel;
+use crate::dead_letter::DeadLetterStatus;
+use crate::failure::FailureType;
+use crate::id::{DeadLetterId, KeyId, NotificationId};
+use crate::notification::{Priority, Tenant};
+use crate::policy::quick::{QuickBackoff, When};
+use crate::policy::{Policy, PolicyLayer, Preset, Preview, PreviewedAttempt, Scope};
+use crate::reason::Reason;
+use crate::role::Role;
+use crate::state::State;
+use crate::strategy::Strategy;
+use crate::time::Timestamp;
+
+/// Describes a type by a schema of its own, under a name of its own.
+macro_rules! described {
+    ($type:ty, $name:literal, $schema:expr) => {
+        impl PartialSchema for $type {
+            fn schema() -> RefOr<Schema> {
+                $schema.into()
+            }
+        }
+
+        impl ToSchema for $type {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+        }
+    };
+}
+
+/// Describes a type as another one, which has no values.
+macro_rules! described_as {
+    ($type:ty, $name:literal, $as:ty) => {
+        impl PartialSchema for $type {
+            fn schema() -> RefOr<Schema> {
+                <$as>::schema()
+            }
+        }
+
+        impl ToSchema for $type {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+
+            fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+                <$as>::schemas(schemas);
+            }
+        }
+    };
+}
+
+fn text(description: &str) -> ObjectBuilder {
+    ObjectBuilder::new().schema_type(Type::String).description(Some(description))
+}
+
+fn names(description: &str, names: impl IntoIterator<Item = &'static str>) -> ObjectBuilder {
+    text(description).enum_values(Some(names))
+}
+
+fn id(prefix: &str) -> ObjectBuilder {
+    let description = format!("`{prefix}` and 26 characters");
+    text(&description).pattern(Some(format!("^{prefix}[0-9a-hjkmnp-tv-z]{{26}}$")))
+}
+
+described!(NotificationId, "NotificationId", id(Self::PREFIX));
+described!(DeadLetterId, "DeadLetterId", id(Self::PREFIX));
+described!(KeyId, "KeyId", id(Self::PREFIX));
+described!(Channel, "Channel", names("How a notification reaches its recipient", Self::ALL.map(Self::name)));
+described!(State, "State", names("Where a notification stands", Self::ALL.map(Self::name)));
+described!(FailureType, "FailureType", names("How an attempt failed", Self::ALL.map(Self::name)));
+described!(Reason, "ReasonCode", names("Why a notification ended undelivered", Self::ALL.map(Self::code)));
+described!(Strategy, "Strategy", names("How delays grow", Self::ALL.map(Self::name)));
+described!(Preset, "Preset", names("A policy with a name", Self::ALL.map(Self::name)));
+described!(Role, "Role", names("What a key may do", Self::NAMED.map(Self::name)));
+described!(Scope, "Scope", text("`global`, `channel:x`, `tenant:x` or `template:x`"));
+described!(Tenant, "Tenant", text("The name of a tenant"));
+described!(
+    Timestamp,
+    "Timestamp",
+    text("RFC 3339, UTC, milliseconds").format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+);
+described!(Priority, "Priority", names("They weigh 8:4:2:1", ["critical", "high", "normal", "low"]));
+described!(
+    DeadLetterStatus,
+    "DeadLetterStatus",
+    names("Where a dead letter stands", ["pending", "requeued", "cancelled"])
+);
+described!(QuickBackoff, "QuickBackoff", names("How waits grow", ["constant", "linear", "exponential"]));
+described!(When, "QuickWhen", names("Which failed tries may be repeated", ["any", "unsent"]));
+
+/// A duration as the API takes and shows it.
+pub struct DurationText;
+
+described!(
+    DurationText,
+    "Duration",
+    OneOfBuilder::new()
+        .item(ObjectBuilder::new().schema_type(Type::String))
+        .item(ObjectBuilder::new().schema_type(Type::Number))
+        .description(Some(
+            "`500ms`, `30s`, `5m`, `4h`, `1d`, a span such as `00:00:30`, or a number of seconds"
+        ))
+);
+
+/// Jitter is a name, or an object with one field.
+struct JitterSchema;
+
+fn one_field(name: &str, schema: impl Into<RefOr<Schema>>) -> ObjectBuilder {
+    ObjectBuilder::new()
+        .property(name, schema)
+        .required(name)
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+}
+
+described!(
+    JitterSchema,
+    "Jitter",
+    OneOfBuilder::new()
+        .item(names("", ["none", "full", "equal", "decorrelated"]).description(None::<String>))
+        .item(one_field("plus", Ref::from_schema_name("Duration")))
+        .item(one_field("percent", ObjectBuilder::new().schema_type(Type::Number)))
+        .description(Some("What is added to a delay at random"))
+);
+
+/// The fields of a policy, as `PolicyLayer::from_json` reads them.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it only describes the fields")]
+struct PolicySchema {
+    preset: Option<Preset>,
+    strategy: Option<Strategy>,
+    /// The delay after the first failed attempt.
+    initial_delay: Option<DurationText>,
+    /// The factor of exponential delays.
+    #[schema(minimum = 1)]
+    multiplier: Option<f64>,
+    /// The cap of exponential and linear delays.
+    maximum_delay: Option<DurationText>,
+    /// The delays of the strategy `schedule`; the last one repeats.
+    #[schema(value_type = Option<Vec<DurationText>>)]
+    schedule: Option<Vec<DurationText>>,
+    /// Attempts of one generation, the first included.
+    #[schema(minimum = 1)]
+    max_attempts: Option<u32>,
+    /// `maxAttempts` - 1; give one of the two.
+    max_retries: Option<u32>,
+    jitter: Option<JitterSchema>,
+    /// How long one try may take. A notification, template or tenant may ask for up to `engine.longest_timeout` (1m),
+    /// `global` and `channel:x` for up to 10m.
+    timeout: Option<DurationText>,
+    /// How long a notification may wait in all.
+    max_age: Option<DurationText>,
+    /// Whether a notification that is given up becomes a dead letter.
+    dead_letter: Option<bool>,
+    /// Whether `Retry-After` is a lower bound for scheduled retries.
+    honour_retry_after: Option<bool>,
+    /// Upper bound on `Retry-After`.
+    maximum_retry_after: Option<DurationText>,
+    quick: Option<QuickTries>,
+    retry_on: Option<RetryOn>,
+}
+
+/// Repeats inside one attempt.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it only describes the fields")]
+struct QuickTries {
+    /// Number of repeats; the first try is not counted.
+    tries: Option<u32>,
+    /// The wait before the first repeat.
+    delay: Option<DurationText>,
+    backoff: Option<QuickBackoff>,
+    /// Whether a wait is random, between zero and its length.
+    jitter: Option<bool>,
+    /// Whether `Retry-After` is a lower bound for a wait.
+    retry_after: Option<bool>,
+    /// Statuses that are repeated in addition to the defaults.
+    status_codes: Option<Vec<u16>>,
+    when: Option<When>,
+    /// Upper bound on the sum of all waits.
+    limit: Option<DurationText>,
+}
+
+/// Which failure types are retried.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it only describes the fields")]
+struct RetryOn {
+    unknown: Option<bool>,
+    temporary: Option<bool>,
+    permanent: Option<bool>,
+    timeout: Option<bool>,
+    rate_limit: Option<bool>,
+    network_failure: Option<bool>,
+    authentication_failure: Option<bool>,
+    invalid_recipient: Option<bool>,
+    quota_exceeded: Option<bool>,
+}
+
+described_as!(PolicyLayer, "Policy", PolicySchema);
+described_as!(Policy, "Policy", PolicySchema);
+
+/// When a policy makes its attempts.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes the fields")]
+struct PreviewSchema {
+    attempts: Vec<PreviewedAttempt>,
+    /// The latest time of the last attempt.
+    window: DurationText,
+}
+
+/// Times are relative to the first attempt.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes the fields")]
+struct PreviewedAttemptSchema {
+    #[schema(minimum = 1)]
+    number: u32,
+    /// If every delay is the shortest.
+    earliest: DurationText,
+    /// If every delay is the longest.
+    latest: DurationText,
+}
+
+described_as!(Preview, "Preview", PreviewSchema);
+described_as!(PreviewedAttempt, "PreviewedAttempt", PreviewedAttemptSchema);

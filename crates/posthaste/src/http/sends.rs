@@ -1,0 +1,233 @@
+//! `POST /v1/notifications` and `POST /v1/notifications/batch`.
+
+use aws_lc_rs::digest;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderName, StatusCode};
+use posthaste_core::channel::Channel;
+use posthaste_core::id::NotificationId;
+use posthaste_core::notification::{Notification, Tenant};
+use posthaste_core::state::State as NotificationState;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::accept::AcceptError;
+use posthaste_engine::store::{Accepted, Idempotency};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::body::{LARGEST_BATCH, LARGEST_NOTIFICATION, Text, read};
+use super::extract::{Authenticated, IdempotencyKey, NoQuery};
+use super::problem::{Kind, Problem, ProblemView, Result};
+use super::send::{Door, NewNotification};
+use super::views::Status;
+use super::{Api, Shared};
+
+/// The most notifications in a batch.
+const LARGEST_COUNT: usize = 500;
+/// How many notifications of a batch are read before other tasks run.
+const READ_AT_ONCE: usize = 16;
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+
+pub(super) fn router() -> OpenApiRouter<Shared> {
+    OpenApiRouter::new().routes(routes!(send)).routes(routes!(send_batch))
+}
+
+/// A notification that was accepted.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Accepted)]
+struct AcceptedView {
+    notification_id: NotificationId,
+    status: Status,
+    state: NotificationState,
+    state_code: u8,
+    channel: Channel,
+    created_at: Timestamp,
+}
+
+/// Up to 500 notifications.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(as = Batch)]
+struct Batch<'t> {
+    #[serde(borrow)]
+    #[schema(value_type = Vec<NewNotification>, min_items = 1, max_items = 500)]
+    notifications: Vec<&'t RawValue>,
+}
+
+/// What became of each notification of a batch.
+#[derive(Serialize, ToSchema)]
+#[schema(as = BatchAnswer)]
+struct BatchAnswer<'p> {
+    accepted: Vec<AcceptedItem>,
+    #[schema(value_type = Vec<RejectedItem>)]
+    rejected: Vec<RejectedItem<'p>>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct AcceptedItem {
+    /// Its place in the batch, from 0.
+    index: usize,
+    notification_id: NotificationId,
+}
+
+#[derive(Serialize, ToSchema)]
+struct RejectedItem<'p> {
+    /// Its place in the batch, from 0.
+    index: usize,
+    #[schema(value_type = ProblemView)]
+    problem: ProblemView<'p>,
+}
+
+/// Accepts one notification; 202 once it is safe on disk.
+#[utoipa::path(post, path = "/v1/notifications", operation_id = "send", tag = "notifications",
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same body within 24 hours gets the same answer")),
+    request_body = NewNotification, security(("key" = ["sender"])),
+    responses((status = 202, description = "Accepted", body = AcceptedView), (status = 409, description = "The key was used with another body")))]
+async fn send(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    NoQuery: NoQuery,
+    IdempotencyKey(key): IdempotencyKey,
+    text: Text<LARGEST_NOTIFICATION>,
+) -> Result<Response> {
+    let send = Send { api: &api, tenant: caller.sends_for(), path: "/v1/notifications", key, text: &text };
+    let notification = match send.door().read(api.engine.notification_id(), &text) {
+        Ok(notification) => notification,
+        // What was accepted once stays accepted, even if it would be refused today: its expiry has passed, or the rules changed.
+        Err(problem) => return send.repeated().await?.ok_or(problem),
+    };
+    let answer = AcceptedView {
+        notification_id: notification.id,
+        status: Status::Queued,
+        state: NotificationState::Pending,
+        state_code: NotificationState::Pending.code(),
+        channel: notification.channel,
+        created_at: notification.created_at(),
+    };
+    send.accept(vec![notification], json(&answer)).await
+}
+
+/// Accepts up to 500 notifications; each that is wrong is rejected by itself.
+#[utoipa::path(post, path = "/v1/notifications/batch", operation_id = "sendBatch", tag = "notifications",
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same body within 24 hours gets the same answer")),
+    request_body = Batch, security(("key" = ["sender"])),
+    responses((status = 202, description = "Accepted, as far as nothing is rejected", body = BatchAnswer), (status = 409, description = "The key was used with another body")))]
+async fn send_batch(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    NoQuery: NoQuery,
+    IdempotencyKey(key): IdempotencyKey,
+    text: Text<LARGEST_BATCH>,
+) -> Result<Response> {
+    let Batch { notifications: items } = read(&text)?;
+    if items.is_empty() || items.len() > LARGEST_COUNT {
+        let detail = format!("a batch has from 1 to {LARGEST_COUNT} notifications, not {}", items.len());
+        return Err(Problem::at("/notifications", detail));
+    }
+    let send =
+        Send { api: &api, tenant: caller.sends_for(), path: "/v1/notifications/batch", key, text: &text };
+    let door = send.door();
+    let (mut taken, mut accepted, mut refused) = (Vec::with_capacity(items.len()), vec![], vec![]);
+    for (index, item) in items.into_iter().enumerate() {
+        if index % READ_AT_ONCE == READ_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        match read_item(&door, &api, item) {
+            Ok(notification) => {
+                accepted.push(AcceptedItem { index, notification_id: notification.id });
+                taken.push(notification);
+            }
+            Err(problem) => refused.push((index, problem.under(&format!("/notifications/{index}")))),
+        }
+    }
+    let rejected =
+        refused.iter().map(|(index, problem)| RejectedItem { index: *index, problem: problem.view(None) });
+    let answer = json(&BatchAnswer { accepted, rejected: rejected.collect() });
+    send.accept(taken, answer).await
+}
+
+fn read_item(door: &Door<'_>, api: &Api, item: &RawValue) -> Result<Notification> {
+    if item.get().len() > LARGEST_NOTIFICATION {
+        let detail = format!("the notification is larger than {} KiB", LARGEST_NOTIFICATION / 1024);
+        return Err(Problem::new(Kind::TooLarge, detail));
+    }
+    door.read(api.engine.notification_id(), item.get().as_bytes())
+}
+
+/// A request to send.
+struct Send<'a> {
+    api: &'a Api,
+    tenant: Tenant,
+    path: &'static str,
+    key: Option<String>,
+    text: &'a Bytes,
+}
+
+impl Send<'_> {
+    fn door(&self) -> Door<'_> {
+        let (guard, policies) = (&self.api.guard, self.api.engine.policies());
+        Door { tenant: &self.tenant, guard, policies, now: self.api.engine.now() }
+    }
+
+    /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first answer.
+    async fn accept(self, notifications: Vec<Notification>, answer: Vec<u8>) -> Result<Response> {
+        let hash = self.hash();
+        let idempotency =
+            self.key.map(|key| Idempotency { tenant: self.tenant, key, hash, answer: answer.clone() });
+        if notifications.is_empty() && idempotency.is_none() {
+            return Ok(accepted(answer));
+        }
+        let result = self.api.engine.accept(idempotency, notifications).await;
+        self.api.taking.note(!matches!(result, Err(AcceptError::Store(_))));
+        match result? {
+            Accepted::New => Ok(accepted(answer)),
+            Accepted::Twin(first) => Ok(replay(first)),
+            Accepted::Conflict => {
+                let detail = "this Idempotency-Key was used in the last 24 hours with another body: use a new key for \
+                              a new request";
+                Err(Problem::new(Kind::IdempotencyConflict, detail))
+            }
+        }
+    }
+
+    /// The first answer to a request that is known under its key and refused today.
+    async fn repeated(self) -> Result<Option<Response>> {
+        let hash = self.hash();
+        let Some(key) = self.key else { return Ok(None) };
+        let first = self.api.store.idempotent(self.tenant, key, self.api.engine.now()).await?;
+        Ok(first.filter(|first| first.hash == hash).map(|first| replay(first.answer)))
+    }
+
+    /// One key for the same bytes sent to two addresses is a conflict, so the address is part of what is compared.
+    fn hash(&self) -> [u8; 32] {
+        if self.key.is_none() {
+            return [0; 32];
+        }
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(self.path.as_bytes());
+        context.update(&[0]);
+        context.update(self.text);
+        context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+}
+
+fn json(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).expect("an answer is made of texts and numbers")
+}
+
+fn accepted(answer: Vec<u8>) -> Response {
+    let kind = HeaderValue::from_static("application/json");
+    (StatusCode::ACCEPTED, [(CONTENT_TYPE, kind)], answer).into_response()
+}
+
+fn replay(first: Vec<u8>) -> Response {
+    let mut response = accepted(first);
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}

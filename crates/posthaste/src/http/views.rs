@@ -1,0 +1,33 @@
+//! How things are shown: the same struct is the JSON of an answer and its description.
+
+mod attempt;
+mod dead_letter;
+mod notification;
+
+pub(super) use self::dead_letter::{DeadLetterDetail, DeadLetterView};
+pub(super) use self::notification::{FailedView, NotificationDetail, NotificationView, Status};
+
+use posthaste_core::notification::{Body, Notification};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+/// The body as it was given: a number may have more digits than a program can hold.
+fn body(one: &Notification) -> Box<RawValue> {
+    match &one.content.body {
+        Body::Text(text) => raw(text),
+        Body::Json(text) => kept(text),
+    }
+}
+
+fn metadata(one: &Notification) -> Option<Box<RawValue>> {
+    one.content.metadata.as_deref().map(kept)
+}
+
+/// JSON that was kept as it came. It was checked when it was accepted, so what cannot be read is shown as text.
+fn kept(text: &str) -> Box<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap_or_else(|_| raw(text))
+}
+
+fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    to_raw_value(value).expect("a text can be written as JSON")
+}

@@ -1,0 +1,71 @@
+//! How an attempt is shown.
+
+use posthaste_core::attempt::{Attempt, Outcome, QuickTry, Response};
+use posthaste_core::failure::FailureType;
+use posthaste_core::time::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// One delivery attempt.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Attempt)]
+pub(in crate::http) struct AttemptView {
+    #[schema(minimum = 1)]
+    number: u32,
+    #[schema(minimum = 1)]
+    generation: u32,
+    started_at: Timestamp,
+    /// Quick tries included.
+    duration_ms: u64,
+    outcome: OutcomeView,
+    failure_type: Option<FailureType>,
+    status_code: Option<u16>,
+    error: Option<String>,
+    /// The provider that took it, where the channel has providers.
+    provider: Option<String>,
+    /// The provider's own id of the message.
+    message_id: Option<String>,
+    /// The start of the answer, if the attempt failed.
+    response: Option<Response>,
+    /// The tries before the last one.
+    quick_tries: Vec<QuickTry>,
+}
+
+/// How an attempt came out.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Outcome)]
+enum OutcomeView {
+    Delivered,
+    Failed,
+}
+
+impl AttemptView {
+    /// With the start of the answer, as one notification shows it.
+    pub(super) fn whole(one: &Attempt) -> Self {
+        let (outcome, failure_type) = match one.outcome {
+            Outcome::Delivered => (OutcomeView::Delivered, None),
+            Outcome::Failed(failure) => (OutcomeView::Failed, Some(failure)),
+        };
+        Self {
+            number: one.number,
+            generation: one.generation,
+            started_at: one.started_at,
+            duration_ms: u64::try_from(one.duration.as_millis()).unwrap_or(u64::MAX),
+            outcome,
+            failure_type,
+            status_code: one.status_code,
+            error: one.error.clone(),
+            provider: one.provider.clone(),
+            message_id: one.message_id.clone(),
+            response: one.response.clone(),
+            quick_tries: one.quick_tries.clone(),
+        }
+    }
+
+    /// Without the start of the answer, which may be large.
+    pub(super) fn short(one: &Attempt) -> Self {
+        Self { response: None, ..Self::whole(one) }
+    }
+}

@@ -1,0 +1,230 @@
+//! How a notification is shown.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::channel::Channel;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::{Priority, Tenant};
+use posthaste_core::policy::PolicyLayer;
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{End, History, HistoryEvent, View};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::super::Api;
+use super::attempt::AttemptView;
+use super::{body, metadata};
+
+/// A notification as lists show it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Notification)]
+pub(in crate::http) struct NotificationView {
+    notification_id: NotificationId,
+    tenant: Tenant,
+    channel: Channel,
+    /// The address, URL, phone number or token.
+    to: String,
+    /// What can be down as a whole.
+    destination: String,
+    status: Status,
+    state: State,
+    #[schema(maximum = 8)]
+    state_code: u8,
+    /// The state for people, such as `Retrying (attempt 2 of 3)`.
+    words: String,
+    /// The running or next one; at the end the last one made.
+    attempt: u32,
+    /// How many there may be, counted as `attempt` is.
+    max_attempts: u32,
+    #[schema(minimum = 1)]
+    generation: u32,
+    next_attempt_at: Option<Timestamp>,
+    cancel_requested: bool,
+    priority: Priority,
+    template: Option<String>,
+    subject: Option<String>,
+    event_key: Option<String>,
+    correlation_id: Option<String>,
+    user_id: Option<String>,
+    module: Option<String>,
+    not_before: Option<Timestamp>,
+    expires_at: Option<Timestamp>,
+    created_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    /// Why it ended without delivery.
+    reason_code: Option<Reason>,
+    /// Why, in words.
+    reason: Option<String>,
+    dead_letter_id: Option<DeadLetterId>,
+}
+
+/// The coarse state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) enum Status {
+    Queued,
+    Sending,
+    Retrying,
+    Delivered,
+    Failed,
+    Cancelled,
+    Expired,
+}
+
+impl From<State> for Status {
+    fn from(state: State) -> Self {
+        match state {
+            State::Pending => Self::Queued,
+            State::Processing => Self::Sending,
+            State::RetryScheduled | State::Retrying => Self::Retrying,
+            State::Succeeded => Self::Delivered,
+            State::DeadLetter | State::Failed => Self::Failed,
+            State::Cancelled => Self::Cancelled,
+            State::Expired => Self::Expired,
+        }
+    }
+}
+
+/// Why a notification ended, in words.
+fn reason(end: &End) -> Option<String> {
+    end.text.clone().or_else(|| end.reason.map(|reason| reason.words().to_owned()))
+}
+
+impl NotificationView {
+    pub(in crate::http) fn of(api: &Api, view: &View) -> Self {
+        let one = &*view.notification;
+        let end = view.end.as_ref();
+        let policy = api.engine.policies().of(&view.notification);
+        // A manual retry goes on counting from the attempts before it.
+        let max_attempts = view.progress.base.saturating_add(policy.max_attempts);
+        Self {
+            notification_id: one.id,
+            tenant: one.tenant.clone(),
+            channel: one.channel,
+            to: one.to.clone(),
+            destination: one.destination.to_string(),
+            status: view.state.into(),
+            state: view.state,
+            state_code: view.state.code(),
+            words: view.state.words(view.progress.attempt, max_attempts),
+            attempt: view.progress.attempt,
+            max_attempts,
+            generation: view.progress.generation,
+            next_attempt_at: view.due.filter(|_| !view.state.is_leased()),
+            cancel_requested: view.cancel_requested,
+            priority: one.priority,
+            template: one.template.clone(),
+            subject: one.subject.clone(),
+            event_key: one.event_key.clone(),
+            correlation_id: one.correlation_id.clone(),
+            user_id: one.content.user_id.clone(),
+            module: one.content.module.clone(),
+            not_before: one.not_before,
+            expires_at: one.expires_at,
+            created_at: one.created_at(),
+            ended_at: end.map(|end| end.at),
+            reason_code: end.and_then(|end| end.reason),
+            reason: end.and_then(reason),
+            dead_letter_id: end.and_then(|end| end.dead_letter),
+        }
+    }
+}
+
+/// A notification with everything that is known of it.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::http) struct NotificationDetail {
+    #[serde(flatten)]
+    notification: NotificationView,
+    /// In the order of generation and number.
+    attempts: Vec<AttemptView>,
+    /// What else happened, oldest first.
+    events: Vec<EventView>,
+    html: Option<String>,
+    headers: BTreeMap<String, String>,
+    /// The notification's own policy.
+    policy: Option<PolicyLayer>,
+    /// As it was given.
+    #[schema(value_type = serde_json::Value)]
+    body: Box<RawValue>,
+    #[schema(value_type = Option<Object>)]
+    metadata: Option<Box<RawValue>>,
+}
+
+impl NotificationDetail {
+    pub(in crate::http) fn of(api: &Api, view: &View, history: &History) -> Self {
+        let content = &view.notification.content;
+        Self {
+            notification: NotificationView::of(api, view),
+            attempts: history.attempts.iter().map(AttemptView::whole).collect(),
+            events: history.events.iter().map(EventView::of).collect(),
+            html: content.html.clone(),
+            headers: content.headers.clone(),
+            policy: content.policy.clone(),
+            body: body(&view.notification),
+            metadata: metadata(&view.notification),
+        }
+    }
+}
+
+/// Something that happened beside the attempts.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Event)]
+struct EventView {
+    at: Timestamp,
+    /// `interrupted`, `cancel`, `retry`, `retry-now`, `requeue`, `discard` or `restore`.
+    event: String,
+    actor: Option<String>,
+    generation: u32,
+    attempt: u32,
+}
+
+impl EventView {
+    fn of(event: &HistoryEvent) -> Self {
+        Self {
+            at: event.at,
+            event: event.word.clone(),
+            actor: event.actor.clone(),
+            generation: event.generation,
+            attempt: event.attempt,
+        }
+    }
+}
+
+/// What failed, in the shape of S3.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = FailedNotification)]
+pub(in crate::http) struct FailedView {
+    notification_id: NotificationId,
+    channel: Channel,
+    user_id: Option<String>,
+    status: Status,
+    /// The last error in words.
+    reason: Option<String>,
+    reason_code: Option<Reason>,
+    /// How many were made.
+    attempts: u32,
+    failed_at: Option<Timestamp>,
+}
+
+impl FailedView {
+    pub(in crate::http) fn of(view: &View) -> Self {
+        let end = view.end.as_ref();
+        Self {
+            notification_id: view.notification.id,
+            channel: view.notification.channel,
+            user_id: view.notification.content.user_id.clone(),
+            status: view.state.into(),
+            reason: end.and_then(reason),
+            reason_code: end.and_then(|end| end.reason),
+            attempts: view.progress.attempt,
+            failed_at: end.map(|end| end.at),
+        }
+    }
+}
