@@ -60,7 +60,7 @@ async fn echo(State(mut stop): State<watch::Receiver<bool>>, request: Request) -
         let mut bytes = [0; 64];
         loop {
             tokio::select! {
-                _ = stop.wait_for(|stop| *stop) => return,
+                () = async { drop(stop.wait_for(|stop| *stop).await) } => return,
                 read = stream.read(&mut bytes) => match read {
                     Ok(1..) => stream.write_all(&bytes).await.unwrap(),
                     _ => return,
