@@ -91,7 +91,6 @@ impl Unit {
 
 impl Figure {
     /// Name in JSON, name in the report, unit.
-    #[expect(clippy::too_many_lines, reason = "it is a table with a line for each figure")]
     pub(super) const fn described(self) -> (&'static str, &'static str, Unit) {
         match self {
             Self::Bare => ("bare", "bare: sender to sink, requests/s", Unit::Rate),
