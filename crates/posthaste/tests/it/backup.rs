@@ -84,13 +84,13 @@ async fn a_copy_is_never_put_over_something_and_leaves_nothing_half_done() {
 
     let ended = backup(&at(&home), &directory.join("nowhere/copy.db")).await;
     assert_eq!(ended.code, Some(1));
-    assert!(ended.err.contains("cannot be written: name a file in a directory that is there"), "{ended:?}");
+    assert!(ended.err.contains("cannot be written: name a file in a directory that exists"), "{ended:?}");
 
     let empty = directory.join("empty.db");
     std::fs::write(&empty, "").unwrap();
     let ended = backup(&format!("sqlite://{}", empty.display()), &directory.join("other.db")).await;
     assert_eq!(ended.code, Some(1));
-    assert!(ended.err.contains("no store in it yet") && !ended.err.contains("disk"), "{ended:?}");
+    assert!(ended.err.contains("holds no store") && !ended.err.contains("disk"), "{ended:?}");
 
     let foreign = directory.join("foreign.db");
     Connection::open(&foreign).unwrap().execute_batch("create table mine (x)").unwrap();
