@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::engine::Shared;
-use crate::store::{News, Result};
+use crate::store::{Notice, Result};
 
 /// Minimum pause between two hints.
 const QUIET: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
     let mut looked = Instant::now();
     let mut look_at = None;
     loop {
-        let news = tokio::select! {
+        let notice = tokio::select! {
             // In an order, so that a simulated run can be replayed; and a stream of hints does not put off the sweep.
             biased;
             () = at(look_at) => {
@@ -99,16 +99,16 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
                 shared.sweep.ask();
                 continue;
             }
-            news = ear.next() => news,
+            notice = ear.next() => notice,
         };
-        let (look, settings) = match news {
-            Ok(News::Due { from, .. }) if from == shared.node.id() => continue,
-            Ok(News::Due { buckets, .. }) if !buckets.is_empty() => {
+        let (look, settings) = match notice {
+            Ok(Notice::Due { from, .. }) if from == shared.node.id() => continue,
+            Ok(Notice::Due { buckets, .. }) if !buckets.is_empty() => {
                 (ready(&shared, buckets).await.is_err(), false)
             }
-            Ok(News::Due { .. }) => (true, false),
-            Ok(News::Setting) => (false, true),
-            Ok(News::Missed) => (true, true),
+            Ok(Notice::Due { .. }) => (true, false),
+            Ok(Notice::Setting) => (false, true),
+            Ok(Notice::Missed) => (true, true),
             Err(error) => {
                 shared.store_failed("listen to other nodes", &error);
                 tokio::time::sleep(PAUSE).await;

@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 pub use self::counters::{Counters, Ends, Standing};
 pub use self::planted::Planted;
 pub use self::tables::{Ended, Kept, Node, Row, Tables};
-use crate::store::{Listener, News, Result, Store};
+use crate::store::{Listener, Notice, Result, Store};
 
 mod acts;
 mod counters;
@@ -31,17 +31,17 @@ pub struct ModelStore {
     tables: Arc<Mutex<Tables>>,
     clock: Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>,
     /// What nodes tell each other. Whoever does not listen does not hear it.
-    news: broadcast::Sender<News>,
+    notices: broadcast::Sender<Notice>,
 }
 
-struct Ear(broadcast::Receiver<News>);
+struct ModelListener(broadcast::Receiver<Notice>);
 
 #[async_trait]
-impl Listener for Ear {
-    async fn next(&mut self) -> Result<News> {
+impl Listener for ModelListener {
+    async fn next(&mut self) -> Result<Notice> {
         match self.0.recv().await {
-            Ok(news) => Ok(news),
-            Err(broadcast::error::RecvError::Lagged(_)) => Ok(News::Missed),
+            Ok(notices) => Ok(notices),
+            Err(broadcast::error::RecvError::Lagged(_)) => Ok(Notice::Missed),
             Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
@@ -50,7 +50,7 @@ impl Listener for Ear {
 impl ModelStore {
     /// An empty store whose time is that of its callers.
     pub fn new() -> Self {
-        Self { tables: Arc::default(), clock: None, news: broadcast::channel(64).0 }
+        Self { tables: Arc::default(), clock: None, notices: broadcast::channel(64).0 }
     }
 
     /// An empty store that has a clock of its own for `join` and `heartbeat`, as a database of a cluster has.
@@ -99,6 +99,6 @@ impl std::fmt::Debug for ModelStore {
 
 impl Store for ModelStore {
     fn listen(&self) -> Box<dyn Listener> {
-        Box::new(Ear(self.news.subscribe()))
+        Box::new(ModelListener(self.notices.subscribe()))
     }
 }

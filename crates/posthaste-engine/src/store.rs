@@ -12,7 +12,7 @@ pub use posthaste_core::attempt::Progress;
 
 pub use self::acts::{Acts, Audit, AuditRow, Change, Facts};
 pub use self::durability::{Durability, DurabilityLevel};
-pub use self::nodes::{Alone, Joined, LEVEL, Listener, News, NodeView, Nodes, Pulse};
+pub use self::nodes::{Alone, Joined, LEVEL, Listener, NodeView, Nodes, Notice, Pulse};
 pub use self::queue::{
     Acceptance, Accepted, Arrival, ClaimResult, Claimed, FirstAnswer, Held, Idempotency, KnownFlow, Next,
     Queue, Request, Settled, Settlement,

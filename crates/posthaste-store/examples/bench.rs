@@ -1,10 +1,13 @@
-//! How fast the SQLite store is, as a share of a plain insert of the same rows into one table in the same run.
+//! How fast the SQLite store is, as a share of a plain insert of the same rows into one table in the same
+//! run.
 //!
-//! `cargo run --release -p posthaste-store --example bench -- --rows 0,1000000,5000000`; `--help` tells the rest.
+//! `cargo run --release -p posthaste-store --example bench -- --rows 0,1000000,5000000`; `--help` tells the
+//! rest.
 //!
-//! Everything goes through the `Store` seam in batches of 500 with fsync, one batch at a time, so each batch pays for
-//! its own commit. Of the rows that are already there nine in ten were delivered and one waits for a later time. The
-//! scenarios take turns in each round, and in each turn the plain insert runs beside the store.
+//! Everything goes through the `Store` seam in batches of 500 with fsync, one batch at a time, so each batch
+//! pays for its own commit. Of the rows that are already there nine in ten were delivered and one waits for a
+//! later time. The scenarios take turns in each round, and in each turn the plain insert runs beside the
+//! store.
 
 use std::collections::BTreeMap;
 use std::path::Path;

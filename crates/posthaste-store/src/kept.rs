@@ -1,4 +1,4 @@
-//! What both stores share: forms in which values are kept that are no dialect of SQL.
+//! Code that both stores share because it does not depend on the SQL dialect.
 
 pub(crate) mod attempts;
 pub(crate) mod counters;

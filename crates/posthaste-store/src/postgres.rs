@@ -1,8 +1,8 @@
-//! The store in a PostgreSQL database, which any number of nodes share.
+//! The store in a PostgreSQL database, shared by any number of nodes.
 //!
-//! Invariant: every method is one transaction, and its answer is sent after the commit. What was lost while a commit was
-//! under way is told as `Unavailable`, for it may have happened. A session keeps nothing that matters between two
-//! transactions, so a pooler may stand in between.
+//! Invariant: every method is one transaction and returns after the commit. If the connection is lost during
+//! a commit, the result is `Unavailable`, because the commit may have happened. No method depends on session
+//! state of an earlier transaction, so a transaction pooler may be used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ pub use self::planted::Planted;
 pub use self::probe::Probe;
 pub use self::refusal::ConnectError;
 
-use self::counters::Writers;
+use self::counters::CounterWriters;
 use self::flows::Flows;
 use self::idempotency::Days;
-use self::news::{Ear, Way};
-use self::tx::{Manner, Tx};
+use self::notices::{NoticeListener, NotifyChannel};
+use self::tx::{Tx, TxOptions};
 
 mod accept;
 mod acts;
@@ -38,8 +38,8 @@ mod idempotency;
 pub mod inspect;
 mod lists;
 pub mod migrate;
-mod news;
 mod nodes;
+mod notices;
 #[cfg(unix)]
 pub mod own;
 mod planted;
@@ -57,158 +57,153 @@ mod tls;
 mod tx;
 mod waking;
 
-/// How often a transaction that had to give way to another one is tried.
-const TRIES: usize = 5;
+/// Maximum number of tries of a transaction that the server aborts in favour of another one.
+const MAX_TRIES: usize = 5;
 
-/// The connections that whoever only looks leaves to the others: no list that people read may keep an outcome waiting.
-const KEPT_FREE: usize = 3;
+/// Connections that reads leave free, so that lists do not delay settlements.
+const CONNECTIONS_KEPT_FOR_WRITES: usize = 3;
 
-/// Of those who look, the places that lists leave to what is asked for by its key: some of that is on the way of a send.
-const KEPT_FOR_KEYS: usize = 2;
+/// Connections for reads that lists leave to reads by key: a send waits for some of those.
+const CONNECTIONS_KEPT_FOR_KEYS: usize = 2;
 
-/// How long a server may say nothing to a heartbeat: with a connection to another one there is still time for the next.
-const PROMPT: Duration = Duration::from_secs(5);
+/// Timeout of a heartbeat. It leaves enough time to connect to another server before the next one.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A store in a PostgreSQL database.
 pub struct PostgresStore {
     pool: Pool,
-    /// The one connection that is for heartbeats alone, so that they wait for nothing else.
-    pulse: Pool,
-    /// A place for each connection that may be used to look.
-    looks: Arc<Semaphore>,
-    /// A place for each of them that may be used for a list or for figures.
+    /// The one connection for heartbeats, so that they do not wait for other work.
+    heartbeat_pool: Pool,
+    /// A permit for each connection that reads may use.
+    reads: Arc<Semaphore>,
+    /// A permit for each of those connections that lists and stats may use.
     lists: Arc<Semaphore>,
-    /// How long to wait for a place or a connection.
-    patience: Duration,
-    /// How long to wait for everything that one transaction asks.
-    longest: Duration,
-    manner: Arc<Manner>,
-    writers: Arc<Writers>,
+    /// Timeout for a permit or a connection.
+    connect_timeout: Duration,
+    /// Timeout for all statements of one transaction.
+    transaction_timeout: Duration,
+    tx_options: Arc<TxOptions>,
+    writers: Arc<CounterWriters>,
     flows: Flows,
     days: Days,
     time: Time,
     durability: Durability,
-    /// Where to listen, and where news are told.
-    way: Way,
-    /// Whether a connection of ours is always the same session, so that one can listen on it.
+    notify: NotifyChannel,
+    /// Whether each connection keeps its session, as LISTEN needs.
     sessions: bool,
 }
 
-/// Runs something in a transaction of its own, again where the server chose it to give way.
+/// Runs a transaction, and repeats it if the server aborts it in favour of another one.
 macro_rules! transact {
     ($store:expr, $tx:ident => $run:expr) => {
-        $crate::postgres::transact!($store, tx, $store.longest, $tx => $run)
+        $crate::postgres::transact!($store, tx, $store.transaction_timeout, $tx => $run)
     };
     ($store:expr, $open:ident, $limit:expr, $tx:ident => $run:expr) => {{
         let mut tries = 1;
         loop {
             let $tx = $store.$open().await?;
-            // The server ends what takes too long; a server that says nothing at all is left alone.
+            // Slow statements are ended by the server. This timeout is for a server that does not respond at
+            // all.
             let answer = tokio::time::timeout($limit, $run).await;
-            let answer = answer.unwrap_or_else(|_| Err($store.silent()));
+            let answer = answer.unwrap_or_else(|_| Err($store.unresponsive()));
             match $tx.end(answer).await {
-                Err(fault) if fault.gave_way() && tries < $crate::postgres::TRIES => tries += 1,
+                Err(fault) if fault.can_be_repeated() && tries < $crate::postgres::MAX_TRIES => tries += 1,
                 done => break done,
             }
         }
     }};
 }
 
-/// Runs something that a heartbeat waits for: it is not given the time in which the node's leases would end.
-macro_rules! prompt {
+/// Runs a transaction that a heartbeat waits for, with a timeout shorter than the life of a lease.
+macro_rules! transact_quickly {
     ($store:expr, $open:ident, $tx:ident => $run:expr) => {
-        $crate::postgres::transact!($store, $open, $store.longest.min($crate::postgres::PROMPT), $tx => $run)
+        $crate::postgres::transact!($store, $open, $store.transaction_timeout.min($crate::postgres::HEARTBEAT_TIMEOUT), $tx => $run)
     };
 }
 
-/// Looks at something by its key, in a transaction of its own, beside those that work.
+/// Runs a read by key, on the connections for reads.
 macro_rules! look {
     ($store:expr, $tx:ident => $run:expr) => {
-        $crate::postgres::transact!($store, look_tx, $store.longest, $tx => $run)
+        $crate::postgres::transact!($store, read_tx, $store.transaction_timeout, $tx => $run)
     };
 }
 
-/// The same for lists and figures.
+/// Runs a read for lists or stats.
 macro_rules! list {
     ($store:expr, $tx:ident => $run:expr) => {
-        $crate::postgres::transact!($store, list_tx, $store.longest, $tx => $run)
+        $crate::postgres::transact!($store, list_tx, $store.transaction_timeout, $tx => $run)
     };
 }
 
-use {list, look, prompt, transact};
+use {list, look, transact, transact_quickly};
 
 impl PostgresStore {
-    /// Connects to the database that the URL names, and brings its schema up to date if that is allowed.
+    /// Connects to the database, and applies missing migrations if the options allow it.
     pub async fn connect(url: &str, options: PostgresOptions) -> std::result::Result<Self, ConnectError> {
-        let (reached, client) = connect::reach(url, &options).await?;
-        connect::check(&client, &reached.tried).await?;
+        let (connected, client) = connect::connect(url, &options).await?;
+        connect::check(&client, &connected.tried).await?;
         if options.migrate {
-            migrate::take_all(&client).await?;
+            migrate::apply_missing(&client).await?;
         }
         migrate::complete(&client).await?;
         let rows = client.query_typed("select nextval('counter_writer')", &[]).await?;
         let process: i64 = rows.first().map_or(Ok(0), |row| row.try_get(0))?;
-        let looks = options.connections.saturating_sub(KEPT_FREE).max(1);
+        let reads = options.connections.saturating_sub(CONNECTIONS_KEPT_FOR_WRITES).max(1);
         Ok(Self {
-            durability: reached.servers.durability().clone(),
-            way: reached.way(&client, options.connect_timeout).await?,
+            durability: connected.servers.durability().clone(),
+            notify: connected.notify(&client, options.connect_timeout).await?,
             sessions: options.prepared,
-            pool: reached.pool,
-            pulse: reached.pulse,
-            looks: Arc::new(Semaphore::new(looks)),
-            lists: Arc::new(Semaphore::new(looks.saturating_sub(KEPT_FOR_KEYS).max(1))),
-            patience: options.connect_timeout,
-            longest: options.statement_timeout + options.connect_timeout,
-            manner: options.manner(),
-            writers: Writers::of(process),
+            pool: connected.pool,
+            heartbeat_pool: connected.heartbeat_pool,
+            reads: Arc::new(Semaphore::new(reads)),
+            lists: Arc::new(Semaphore::new(reads.saturating_sub(CONNECTIONS_KEPT_FOR_KEYS).max(1))),
+            connect_timeout: options.connect_timeout,
+            transaction_timeout: options.statement_timeout + options.connect_timeout,
+            tx_options: options.tx_options(),
+            writers: CounterWriters::of(process),
             flows: Flows::default(),
             days: Days::default(),
             time: options.time,
         })
     }
 
-    /// Whether what the server acknowledges survives a crash of it, by what it said when it was last connected to.
+    /// The durability of acknowledged writes, as reported by the server at the last connect.
     pub fn durability(&self) -> &Durability {
         &self.durability
     }
 
-    /// A connection for one transaction.
     async fn tx(&self) -> fault::Result<Tx> {
         let client = self.pool.get().await?;
-        Ok(Tx::on(client, self.manner.clone(), Some(self.writers.take()), vec![]))
+        Ok(Tx::on(client, self.tx_options.clone(), Some(self.writers.take()), vec![]))
     }
 
-    /// The connection for one heartbeat.
-    async fn pulse_tx(&self) -> fault::Result<Tx> {
-        Ok(Tx::on(self.pulse.get().await?, self.manner.clone(), None, vec![]))
+    async fn heartbeat_tx(&self) -> fault::Result<Tx> {
+        Ok(Tx::on(self.heartbeat_pool.get().await?, self.tx_options.clone(), None, vec![]))
     }
 
-    /// The server does not answer: the other connections to it are of no use either, and perhaps another server is there.
-    fn silent(&self) -> fault::Fault {
-        for pool in [&self.pool, &self.pulse] {
+    /// Discards all connections: the server does not respond, and another one may have taken over.
+    fn unresponsive(&self) -> fault::Fault {
+        for pool in [&self.pool, &self.heartbeat_pool] {
             pool.retain(|_, _| false);
         }
-        fault::Fault::Silent
+        fault::Fault::Unresponsive
     }
 
-    /// A connection for one transaction that only looks.
-    async fn look_tx(&self) -> fault::Result<Tx> {
-        let places = vec![self.place(&self.looks).await?];
-        Ok(Tx::on(self.pool.get().await?, self.manner.clone(), None, places))
+    async fn read_tx(&self) -> fault::Result<Tx> {
+        let permits = vec![self.permit(&self.reads).await?];
+        Ok(Tx::on(self.pool.get().await?, self.tx_options.clone(), None, permits))
     }
 
-    /// The same for a list or figures.
     async fn list_tx(&self) -> fault::Result<Tx> {
-        let places = vec![self.place(&self.lists).await?, self.place(&self.looks).await?];
-        Ok(Tx::on(self.pool.get().await?, self.manner.clone(), None, places))
+        let permits = vec![self.permit(&self.lists).await?, self.permit(&self.reads).await?];
+        Ok(Tx::on(self.pool.get().await?, self.tx_options.clone(), None, permits))
     }
 
-    async fn place(&self, among: &Arc<Semaphore>) -> fault::Result<OwnedSemaphorePermit> {
-        let place = tokio::time::timeout(self.patience, among.clone().acquire_owned()).await;
-        place.ok().and_then(std::result::Result::ok).ok_or(fault::Fault::Crowded)
+    async fn permit(&self, among: &Arc<Semaphore>) -> fault::Result<OwnedSemaphorePermit> {
+        let permit = tokio::time::timeout(self.connect_timeout, among.clone().acquire_owned()).await;
+        permit.ok().and_then(std::result::Result::ok).ok_or(fault::Fault::TooManyReads)
     }
 
-    /// The caller's time, if nodes live by it.
+    /// The caller's time if the options say so, otherwise `None` for the time of the database.
     fn time(&self, callers: Timestamp) -> Option<Timestamp> {
         match self.time {
             Time::Database => {
@@ -220,14 +215,14 @@ impl PostgresStore {
         }
     }
 
-    /// Occupies every place of lists until the answer is dropped.
+    /// Occupies all permits of lists until the result is dropped.
     #[cfg(feature = "planted")]
     pub async fn occupy_lists(&self) -> Option<OwnedSemaphorePermit> {
         let all = u32::try_from(self.lists.available_permits()).ok()?;
         self.lists.clone().acquire_many_owned(all).await.ok()
     }
 
-    /// The first counter that differs from a recount of the rows, in words; none if all are right.
+    /// Compares the counters with the rows. Describes the first difference; `None` if there is none.
     #[cfg(feature = "planted")]
     pub async fn recount(&self) -> posthaste_engine::store::Result<Option<String>> {
         Ok(look!(self, tx => counters::recount(&tx))?)
@@ -241,6 +236,6 @@ impl Store for PostgresStore {
     }
 
     fn listen(&self) -> Box<dyn Listener> {
-        if self.sessions { Box::new(Ear::new(self.way.clone())) } else { Box::new(Alone) }
+        if self.sessions { Box::new(NoticeListener::new(self.notify.clone())) } else { Box::new(Alone) }
     }
 }

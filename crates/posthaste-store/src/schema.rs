@@ -1,8 +1,8 @@
-//! The schema of a store as both kinds of store tell it: which steps there are, and which were taken.
+//! The migration steps of a store, as both stores report them.
 
 use posthaste_core::time::Timestamp;
 
-/// The tables that the first step makes, in both kinds of store. A later step that removes one takes it off this list.
+/// The tables of the first step, in both stores. A later step that removes a table removes it from this list.
 pub(crate) const TABLES: &[&str] = &[
     "attempt",
     "audit",
@@ -21,24 +21,22 @@ pub(crate) const TABLES: &[&str] = &[
     "setting_version",
 ];
 
-/// A step of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Its number, from 1.
+    /// From 1.
     pub version: u32,
-    /// The name of its file; empty where a newer Posthaste has taken it and did not leave a name.
+    /// The name of its file. Empty for a step of a newer Posthaste on SQLite, which stores no names.
     pub name: String,
-    /// Whether it was taken.
     pub applied: bool,
-    /// When it was taken, where the store notes that. SQLite notes only how many were.
+    /// `None` on SQLite, which stores only the number of applied steps.
     pub applied_at: Option<Timestamp>,
 }
 
-/// The steps of a store, in their order, and why this program cannot run on it, if it cannot.
+/// The steps of a store in order.
 #[derive(Debug)]
 pub struct Schema<E> {
-    /// Every step that is known here or was taken there.
+    /// All steps that this program knows or that the store has applied.
     pub steps: Vec<Step>,
-    /// None if it is in order.
+    /// Why this program cannot run on the store; `None` if it can.
     pub refused: Option<E>,
 }

@@ -1,7 +1,7 @@
-//! The store in one SQLite file: one thread that writes, some that read, one that carries the log over.
+//! The store in one SQLite file: a writer thread, reader threads and a checkpoint thread.
 //!
-//! Invariant: an answer is sent only after the commit that it speaks of was waited for on the disk. Commands that wait
-//! together share that commit. Only one process, and in it one `SqliteStore`, uses a file.
+//! Invariant: a caller gets its result only after the fsync of the commit. Commands that wait together share
+//! a commit. Only one process, and in it one `SqliteStore`, uses a file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -52,26 +52,24 @@ mod steps;
 mod waking;
 mod writer;
 
-/// The most commands that wait for the writer, and the most looks that wait for each group of readers; whoever comes then
-/// waits outside.
-const MOST_WAITING: usize = 1_024;
+/// Capacity of the writer's queue, and of the queue of each reader group. Callers wait while a queue is full.
+const MAX_QUEUED: usize = 1_024;
 
-/// A store in one SQLite file. Dropping it waits for its threads and empties the write-ahead log.
+/// Dropping the store joins its threads and empties the write-ahead log.
 pub struct SqliteStore {
     commands: Option<mpsc::Sender<Box<dyn Work>>>,
     readers: Option<Readers>,
     threads: Vec<JoinHandle<()>>,
-    /// Whether a thread has ended.
+    /// True once a thread has ended.
     ended: watch::Receiver<bool>,
     commits: Arc<AtomicU64>,
-    /// Held until the last thread has ended.
     _lock: Lock,
 }
 
 impl SqliteStore {
-    /// Opens the file, or makes it. Every node that it knows from before is dead at once.
+    /// Opens or creates the file. All nodes of earlier processes are marked dead.
     pub fn open(path: impl AsRef<Path>, options: Options) -> std::result::Result<Self, OpenError> {
-        let path = &open::only_name(path.as_ref())?;
+        let path = &open::canonical(path.as_ref())?;
         let lock = Lock::take(path)?;
         match Running::start(path, &options) {
             Ok(Running { commands, readers, threads, ended, commits }) => Ok(Self {
@@ -89,12 +87,12 @@ impl SqliteStore {
         }
     }
 
-    /// How many commits were waited for on the disk since the file was opened.
+    /// Number of commits since the file was opened.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    /// Has the writer do something; answers after the commit.
+    /// Runs a command on the writer. Returns after the commit.
     async fn write<T: Send + 'static>(
         &self,
         rows: usize,
@@ -106,7 +104,7 @@ impl SqliteStore {
         answer.await.map_err(|_| gone())?
     }
 
-    /// Has a reader look at something that the engine needs, all at one moment.
+    /// Runs a read for the engine, in one read transaction.
     async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Reader) -> fault::Result<T> + Send + 'static,
@@ -114,7 +112,7 @@ impl SqliteStore {
         self.readers.as_ref().ok_or_else(gone)?.engine.read(look).await
     }
 
-    /// The same for what somebody asks for by its key: a bounded number of rows.
+    /// Runs a read by key, which is bounded to a few rows.
     async fn find<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Reader) -> fault::Result<T> + Send + 'static,
@@ -122,7 +120,7 @@ impl SqliteStore {
         self.readers.as_ref().ok_or_else(gone)?.keys.read(look).await
     }
 
-    /// The same for lists and figures.
+    /// Runs a read for lists and stats.
     async fn list<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Reader) -> fault::Result<T> + Send + 'static,
@@ -131,7 +129,7 @@ impl SqliteStore {
     }
 }
 
-/// The threads of a store that was opened, and the ways to them.
+/// The threads of an open store, and the channels to them.
 struct Running {
     commands: mpsc::Sender<Box<dyn Work>>,
     readers: Readers,
@@ -144,16 +142,16 @@ impl Running {
     fn start(path: &Path, options: &Options) -> std::result::Result<Self, OpenError> {
         let sqlite = |source| OpenError::sqlite(path, source);
         let mut writer = open::writer(path, options)?;
-        let (wal, asked) = Wal::watch(&mut writer, options.wal_bound).map_err(sqlite)?;
+        let (wal, checkpoints) = Wal::watch(&mut writer, options.wal_bound).map_err(sqlite)?;
         let commits = Arc::new(AtomicU64::new(0));
         let writer = Writer::new(writer, wal, commits.clone(), options.bug());
-        let beside = open::checkpointer(path, options)?;
-        let (commands, received) = mpsc::channel(MOST_WAITING);
+        let checkpointer = open::checkpointer(path, options)?;
+        let (commands, received) = mpsc::channel(MAX_QUEUED);
         let (end, ended) = watch::channel(false);
-        let mut threads = Threads { path, end, started: vec![] };
+        let mut threads = StartedThreads { path, end, started: vec![] };
         let readers = Readers::start(path, options, &mut threads)?;
         threads.spawn("posthaste-write", move || writer.work(received))?;
-        threads.spawn("posthaste-checkpoint", move || checkpoint::work(&beside, &asked))?;
+        threads.spawn("posthaste-checkpoint", move || checkpoint::work(&checkpointer, &checkpoints))?;
         Ok(Self { commands, readers, threads: threads.started, ended, commits })
     }
 }
@@ -164,35 +162,34 @@ impl Drop for SqliteStore {
         self.readers = None;
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
-                tracing::error!("a thread of the store had panicked");
+                tracing::error!("a thread of the store panicked");
             }
         }
     }
 }
 
-/// Tells that a thread has ended, by a panic too: it is dropped with the thread.
-struct Ended(watch::Sender<bool>);
+/// Signals on drop that its thread has ended, normally or by a panic.
+struct EndSignal(watch::Sender<bool>);
 
-impl Drop for Ended {
+impl Drop for EndSignal {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
 }
 
-/// The threads of a store, while they are started.
-struct Threads<'p> {
+struct StartedThreads<'p> {
     path: &'p Path,
     end: watch::Sender<bool>,
     started: Vec<JoinHandle<()>>,
 }
 
-impl Threads<'_> {
+impl StartedThreads<'_> {
     fn spawn(
         &mut self,
         name: &str,
         work: impl FnOnce() + Send + 'static,
     ) -> std::result::Result<(), OpenError> {
-        let ended = Ended(self.end.clone());
+        let ended = EndSignal(self.end.clone());
         let work = move || {
             let _ended = ended;
             work();
@@ -203,10 +200,10 @@ impl Threads<'_> {
     }
 }
 
-/// What only tests ask.
+/// For tests.
 #[cfg(feature = "planted")]
 impl SqliteStore {
-    /// The first counter that differs from a recount of the rows, in words; none if all are right.
+    /// Compares the counters with the rows. Describes the first difference; `None` if there is none.
     pub async fn recount(&self) -> Result<Option<String>> {
         self.list(|reader| {
             let (kept, counted) = (counters::kept_sums(&reader.conn)?, counters::counted_sums(&reader.conn)?);
@@ -220,7 +217,7 @@ impl SqliteStore {
         .await
     }
 
-    /// Bounds the file to that many pages, as a full disk would; 0 takes the bound away.
+    /// Limits the size of the file, to simulate a full disk. 0 removes the limit.
     pub async fn limit_pages(&self, pages: u32) -> Result<()> {
         let most = if pages == 0 { u32::MAX - 1 } else { pages };
         self.write(1, move |tx| {
@@ -233,9 +230,9 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    /// No thread ends before the store is dropped, but by a panic.
+    /// StartedThreads end before the store is dropped only by a panic.
     async fn broken(&self) {
-        // Without a thread that could tell, all have ended.
+        // An error means that all senders are gone, and with them all threads.
         let _ = self.ended.clone().wait_for(|ended| *ended).await;
     }
 }

@@ -1,11 +1,11 @@
-//! The bench: what this machine can do, in one run on loopback.
+//! The bench: measures throughput on this machine, over loopback.
 //!
-//! Sender and sink are in this process, the server is a process of its own, and all share the cores. The limit is the
-//! bare rate: the same sender against the same sink, without a server between them. What is compared takes turns in
-//! each round, so that what else the machine does meets all of it alike.
+//! Sender and sink run in this process, the server in its own, and all share the cores. The upper limit is
+//! the bare rate: the same sender and the same sink without a server between them. The candidates are
+//! measured in turn in each round, so that other load on the machine affects all of them alike.
 //!
-//! Invariant: a rate counts notifications that were acknowledged, arrived at the sink and are recorded as delivered;
-//! the clock stops when the last of them is recorded.
+//! Invariant: a rate counts notifications that were accepted, arrived at the sink and were recorded as
+//! delivered. The clock stops when the last of them is recorded.
 
 mod child;
 mod database;
@@ -45,42 +45,39 @@ use self::report::Figures;
 pub(crate) use self::report::Report;
 use crate::clock::SystemClock;
 
-/// How many notifications may be taken and not yet delivered before the sender waits.
+/// Maximum number of accepted and not yet delivered notifications. The sender waits beyond it.
 const UNDER_WAY: u64 = 2_000;
-/// One in so many sends of the half load fails at first.
+/// Of the half load, one notification in this many fails at first.
 const FAILS_FIRST: u64 = 10;
-/// How long a retry is put off.
+/// Delay of a retry.
 const PUT_OFF: Duration = Duration::from_secs(1);
-/// How long a server is used before it is measured, at most.
+/// Maximum duration of the warm-up of a server.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// The most arrivals of one half load that are remembered.
+/// Maximum number of arrivals that are stored in one half load.
 const KEEP: usize = 400_000;
 
-/// What is measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// How long each load lasts.
+    /// Duration of each load.
     pub(crate) time: Duration,
-    /// How often everything is measured.
     pub(crate) rounds: usize,
-    /// Notifications of each kind (waiting, finished, dead) in the store that is compared to the empty one; 0 for none.
+    /// Notifications of each kind (waiting, finished, dead) in the filled store; 0 for no filled store.
     pub(crate) rows: u64,
-    /// Connections of the sender.
     pub(crate) connections: usize,
-    /// Notifications in a batch.
+    /// Notifications per batch.
     pub(crate) batch: usize,
-    /// The store that is measured, or where rows are asked for the filled one.
+    /// The store that is measured; with `rows`, the filled one.
     pub(crate) store: Asked,
 }
 
 impl Settings {
-    /// A batch is worth many single sends, so it takes fewer connections to keep the server busy.
+    /// A batch is as much work as many single sends, so fewer connections keep the server busy.
     fn batch_connections(&self) -> usize {
         (self.connections / 8).max(2)
     }
 }
 
-/// Measures everything. `say` is told what is under way.
+/// `say` reports the progress.
 pub(crate) async fn run(settings: Settings, say: &dyn Fn(&str)) -> anyhow::Result<Report> {
     let mut bench = Bench::new(settings).await?;
     let filled = bench.fill(say).await?;
@@ -104,13 +101,13 @@ pub(crate) async fn run(settings: Settings, say: &dyn Fn(&str)) -> anyhow::Resul
 struct Bench {
     settings: Settings,
     directory: TempDir,
-    /// Whether the named store was there before, from an earlier run.
+    /// Whether the named store exists from an earlier run.
     was_there: bool,
-    /// Measured beside SQLite, if it is asked for.
+    /// Measured in addition to SQLite, if requested.
     postgres: Option<Postgres>,
     machine: Machine,
     sink: Arc<Sink>,
-    /// Where what fails at first goes; it remembers when what came.
+    /// The sink for notifications that fail at first. It stores the arrivals.
     late: Sink,
     figures: Figures,
     failures: Failures,
@@ -130,12 +127,12 @@ impl Bench {
         let directory = tempfile::Builder::new()
             .prefix("posthaste-bench-")
             .tempdir_in(&place)
-            .with_context(|| format!("{} cannot be written to", place.display()))?;
+            .with_context(|| format!("{} is not writable", place.display()))?;
         let postgres = match &settings.store {
             Asked::Nothing | Asked::File(_) => None,
             Asked::OwnServer => Some(Postgres::own(&[]).await?),
             Asked::Database(url) => {
-                ensure!(rows == 0, "--rows needs an empty store beside the filled one: use --store postgres");
+                ensure!(rows == 0, "--rows compares a filled store with an empty one: use --store postgres");
                 Some(Postgres::given(url).await?)
             }
         };
@@ -154,7 +151,7 @@ impl Bench {
         })
     }
 
-    /// Makes the store with rows in it, where some are asked for: of PostgreSQL, if that is measured.
+    /// Creates the filled store, if rows are requested: on PostgreSQL if that is measured.
     async fn fill(&mut self, say: &dyn Fn(&str)) -> anyhow::Result<Option<Place>> {
         let rows = self.settings.rows;
         if rows == 0 {
@@ -166,7 +163,7 @@ impl Bench {
             (None, None) => Place::File(self.directory.path().join("filled.db")),
         };
         if self.was_there {
-            say("the store is there already and is not filled again");
+            say("the store exists and is not filled again");
             return Ok(Some(place));
         }
         let guard = Guard::allowing(&["127.0.0.0/8"]).expect("the subnet is well written");
@@ -190,7 +187,7 @@ impl Bench {
         Ok(Some(place))
     }
 
-    /// The stores of a round that begin empty, unless one was named to be used over and over.
+    /// The stores of a round. They are empty, unless one was named to be used again.
     async fn places(&self, round: usize, filled: Option<&Place>) -> anyhow::Result<Vec<Place>> {
         let mut places = vec![match (self.settings.store.file(), filled) {
             (Some(path), None) => Place::File(std::path::absolute(path)?),
@@ -245,7 +242,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Uses an empty store a little, before it is measured.
+    /// Starts a server on an empty store and warms it up.
     async fn begin(&mut self, place: Place) -> anyhow::Result<Trial> {
         let node = Node::start(&place, self).await?;
         self.figures.note(place.whose(), Figure::Start, node.server.started_in.as_secs_f64());
@@ -260,7 +257,7 @@ impl Bench {
         Ok(node)
     }
 
-    /// Stops the server and removes what was made for this round.
+    /// Stops the server and removes the stores of this round.
     async fn finish(&mut self, trial: Trial, round: usize, filled: Option<&Place>) -> anyhow::Result<()> {
         let Trial { place, node, taken, .. } = trial;
         self.figures.note(place.whose(), Figure::PeakMemory, node.server.peak_memory()? as f64);

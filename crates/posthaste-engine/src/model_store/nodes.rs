@@ -12,7 +12,7 @@ use posthaste_core::time::Timestamp;
 use super::ModelStore;
 use super::planted::Planted;
 use super::tables::{Node, Tables};
-use crate::store::{HistoryEvent, Joined, LEVEL, News, NodeView, Nodes, Pulse, Result};
+use crate::store::{HistoryEvent, Joined, LEVEL, NodeView, Nodes, Notice, Pulse, Result};
 
 #[async_trait]
 impl Nodes for ModelStore {
@@ -41,7 +41,7 @@ impl Nodes for ModelStore {
 
     async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> Result<()> {
         // Nobody listens, perhaps.
-        let _ = self.news.send(News::Due { from, buckets: due });
+        let _ = self.notices.send(Notice::Due { from, buckets: due });
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::ModelStore;
-use crate::store::{Audit, News, Result, Settings, StoredSettings};
+use crate::store::{Audit, Notice, Result, Settings, StoredSettings};
 
 #[async_trait]
 impl StoredSettings for ModelStore {
@@ -23,7 +23,7 @@ impl StoredSettings for ModelStore {
             tables.write_audit(audit, 1, 1);
             tables.settings.version
         };
-        let _ = self.news.send(News::Setting);
+        let _ = self.notices.send(Notice::Setting);
         Ok(version)
     }
 }

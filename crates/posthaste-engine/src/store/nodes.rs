@@ -87,27 +87,27 @@ pub struct NodeView {
     pub level: u32,
 }
 
-/// What one node tells the others.
+/// A message from one node to the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
-    /// Rows are due that nobody holds.
+pub enum Notice {
+    /// Rows are due that are not leased.
     Due {
-        /// Who tells it.
+        /// The sender.
         from: NodeId,
-        /// Where; anywhere, if none is named.
+        /// The buckets with due rows; any, if empty.
         buckets: Vec<Bucket>,
     },
     /// A setting was changed.
     Setting,
-    /// Some news may not have been heard.
+    /// Some notices may have been lost.
     Missed,
 }
 
-/// One node's ear.
+/// Receives the notices of the other nodes.
 #[async_trait]
 pub trait Listener: Send {
-    /// Waits for the next news. It may be given up while it waits: nothing is lost by that.
-    async fn next(&mut self) -> Result<News>;
+    /// Waits for the next notice. Cancel safe: no notice is lost if the future is dropped.
+    async fn next(&mut self) -> Result<Notice>;
 }
 
 /// The ear of a node that is alone on its store: it never hears anything.
@@ -116,7 +116,7 @@ pub struct Alone;
 
 #[async_trait]
 impl Listener for Alone {
-    async fn next(&mut self) -> Result<News> {
+    async fn next(&mut self) -> Result<Notice> {
         std::future::pending().await
     }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 pub enum Watch {
     /// What a caller waits.
     Wall,
-    /// What the threads of this process were on a core: for comparing layouts on a machine that others use as well.
+    /// What the threads of this process were on a core: for comparing layouts on a machine that others use as
+    /// well.
     Cpu,
 }
 

@@ -6,26 +6,27 @@ use posthaste_core::time::{Timestamp, micros};
 use super::damage::{Damaged, Result};
 use super::{replies, values};
 
-/// A quick try as it is kept: start in microseconds, milliseconds, failure type, status code, error.
+/// Stored form of a quick try: start in microseconds, duration in milliseconds, failure type, status code,
+/// error.
 type QuickTuple = (i64, u64, u8, Option<u16>, Option<String>);
 
-/// An attempt as a dead letter keeps it: generation, number, start and duration in microseconds, failure type, status code,
-/// error, quick tries.
+/// Stored form of an attempt of a dead letter: generation, number, start and duration in microseconds,
+/// failure type, status code, error, quick tries.
 type AttemptTuple = (u32, u32, i64, i64, Option<u8>, Option<u16>, Option<String>, Vec<QuickTuple>);
 
-/// The quick tries of an attempt; none if there were none.
+/// Returns `None` for an attempt without quick tries.
 pub(crate) fn quick_text(tries: &[QuickTry]) -> Result<Option<String>> {
     let text = (!tries.is_empty()).then(|| serde_json::to_string(&quick_tuples(tries))).transpose();
     text.map_err(|error| Damaged(format!("quick tries cannot be written: {error}")))
 }
 
-/// The quick tries from the text of `quick_text`.
+/// Reads the text of `quick_text`.
 pub(crate) fn quick_from(text: Option<&str>) -> Result<Vec<QuickTry>> {
     let tuples = text.map_or(Ok(vec![]), serde_json::from_str);
     quick_tries(tuples.map_err(|error| Damaged(format!("the quick tries of an attempt: {error}")))?)
 }
 
-/// The attempts of a dead letter, without their replies.
+/// The replies are stored apart; see `replies`.
 pub(crate) fn attempts_text(attempts: &[Attempt]) -> Result<String> {
     let tuple = |a: &Attempt| -> AttemptTuple {
         let (started, took) = (a.started_at.as_micros(), micros(a.duration));
@@ -36,7 +37,6 @@ pub(crate) fn attempts_text(attempts: &[Attempt]) -> Result<String> {
     serde_json::to_string(&tuples).map_err(|error| Damaged(format!("attempts cannot be written: {error}")))
 }
 
-/// The attempts of a dead letter, from the texts of them and of their replies.
 pub(crate) fn attempts_from(text: &str, replies: Option<&str>) -> Result<Vec<Attempt>> {
     let tuples: Vec<AttemptTuple> = serde_json::from_str(text)
         .map_err(|error| Damaged(format!("the attempts of a dead letter: {error}")))?;

@@ -1,4 +1,4 @@
-//! What a transaction changes in the kept sums, before it is written.
+//! The changes that a transaction makes to the kept counters.
 
 use std::collections::HashMap;
 
@@ -9,13 +9,12 @@ use posthaste_engine::store::ChannelStats;
 
 use super::damage::{Damaged, Result};
 
-/// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub(crate) enum Kind {
-    /// Rows of the main lane, held or not.
+pub(crate) enum CounterKind {
+    /// Rows of the main lane, leased or not.
     Main = 0,
-    /// Rows of the retry lane, held or not.
+    /// Rows of the retry lane, leased or not.
     Retry = 1,
     /// Ended as a dead letter.
     Dead = 2,
@@ -25,62 +24,61 @@ pub(crate) enum Kind {
     Ended = 4,
 }
 
-/// The name under which the sums over all tenants are kept; no tenant can have it.
+/// The tenant of the sums over all tenants. No tenant can have this name.
 pub(crate) const ALL: &str = "";
 
-/// What a transaction changes in the counters.
+/// The changes of one transaction, by flow, kind and hour.
 #[derive(Default)]
 pub(crate) struct Deltas {
-    of: HashMap<(FlowId, Kind, i64), i64>,
+    of: HashMap<(FlowId, CounterKind, i64), i64>,
 }
 
-/// A change of one sum of a flow.
 pub(crate) struct Delta {
     pub(crate) flow: FlowId,
-    pub(crate) kind: Kind,
+    pub(crate) kind: CounterKind,
     pub(crate) hour: i64,
     pub(crate) by: i64,
 }
 
 impl Deltas {
-    /// A row of the queue appears (1) or goes (-1).
+    /// Counts a queue row that is added (`by` = 1) or removed (-1).
     pub(crate) fn live(&mut self, flow: FlowId, lane: Lane, by: i64) {
         let kind = match lane {
-            Lane::Main => Kind::Main,
-            Lane::Retry => Kind::Retry,
+            Lane::Main => CounterKind::Main,
+            Lane::Retry => CounterKind::Retry,
         };
         self.add(flow, kind, 0, by);
     }
 
-    /// An end at that time appears (1) or goes (-1).
+    /// Counts an ended row that is added (`by` = 1) or removed (-1).
     pub(crate) fn ended(&mut self, flow: FlowId, state: State, at: Timestamp, by: i64) {
         let hour = at.as_hours();
-        self.add(flow, Kind::Ended, hour, by);
+        self.add(flow, CounterKind::Ended, hour, by);
         match state {
-            State::Succeeded => self.add(flow, Kind::Delivered, hour, by),
-            State::DeadLetter => self.add(flow, Kind::Dead, 0, by),
+            State::Succeeded => self.add(flow, CounterKind::Delivered, hour, by),
+            State::DeadLetter => self.add(flow, CounterKind::Dead, 0, by),
             State::Failed | State::Cancelled | State::Expired => {}
             State::Pending | State::Processing | State::RetryScheduled | State::Retrying => {}
         }
     }
 
-    fn add(&mut self, flow: FlowId, kind: Kind, hour: i64, by: i64) {
+    fn add(&mut self, flow: FlowId, kind: CounterKind, hour: i64, by: i64) {
         *self.of.entry((flow, kind, hour)).or_default() += by;
     }
 
-    /// Forgets the changes of a transaction that was rolled back.
+    /// Discards the changes of a transaction that was rolled back.
     pub(crate) fn clear(&mut self) {
         self.of.clear();
     }
 
-    /// Takes all changes out, without those that cancel each other, in no order.
+    /// Takes all changes that are not zero, in no order.
     pub(crate) fn take(&mut self) -> Vec<Delta> {
         let delta = |((flow, kind, hour), by)| Delta { flow, kind, hour, by };
         self.of.drain().filter(|(_, by)| *by != 0).map(delta).collect()
     }
 }
 
-/// Writes the sum of one kind into what is shown.
+/// Sets the field of `stats` that shows this kind of counter.
 pub(crate) fn show(stats: &mut ChannelStats, kind: u8, n: i64) -> Result<()> {
     let n = u64::try_from(n).unwrap_or(0);
     match kind {

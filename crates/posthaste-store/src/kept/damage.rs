@@ -1,21 +1,20 @@
-//! Damage: what was read cannot be what was written.
+//! Damaged rows: a stored value that the store cannot have written.
 
 use std::fmt;
 
-/// What is wrong with it. It never quotes what was to be sent.
+/// Describes the damage. The text never quotes the content of a notification.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Damaged(pub(crate) String);
 
 pub(crate) type Result<T> = std::result::Result<T, Damaged>;
 
-/// The fault of a store.
 pub(crate) trait MaybeDamage: fmt::Display {
-    /// Whether it lies in what one row holds, so that every other row can still be read.
+    /// Whether the error concerns a single row, so that all other rows can still be read.
     fn is_damage(&self) -> bool;
 }
 
-/// What was read of a row; none, and an error in the log, if the row is damaged. So it stops no other row.
+/// Returns `None` for a damaged row and logs an error, so that one damaged row does not block the others.
 pub(crate) fn unless_damaged<T, F: MaybeDamage>(
     row: &impl fmt::Debug,
     read: std::result::Result<T, F>,

@@ -1,4 +1,4 @@
-//! Where a notification is: in the queue or among what ended.
+//! The current row of a notification: in the queue, or in `ended`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,11 @@ use posthaste_core::state::{Lane, Leased, State};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Claimed, End, Progress, Seen, View};
 
-/// The place of a notification, with its row there.
 pub(crate) enum Place {
     Live(Queued),
     Over(Ended),
 }
 
-/// A row of the queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Queued {
     pub(crate) bucket: Bucket,
@@ -33,7 +31,7 @@ pub(crate) struct Queued {
     pub(crate) cancel: bool,
 }
 
-/// A row of what ended.
+/// A row of `ended`.
 #[derive(Debug, Clone)]
 pub(crate) struct Ended {
     pub(crate) state: State,
@@ -42,7 +40,7 @@ pub(crate) struct Ended {
     pub(crate) reason: Option<Reason>,
     pub(crate) text: Option<String>,
     pub(crate) dead_letter: Option<DeadLetterId>,
-    /// How the last attempt failed, and its status code.
+    /// Of the last attempt.
     pub(crate) failure_type: Option<FailureType>,
     pub(crate) status_code: Option<u16>,
 }
@@ -55,7 +53,6 @@ impl Place {
         }
     }
 
-    /// The dead letter that it ended as.
     pub(crate) const fn dead_letter(&self) -> Option<DeadLetterId> {
         match self {
             Self::Live(_) => None,
@@ -63,7 +60,7 @@ impl Place {
         }
     }
 
-    /// Why it ended, if it did and was not delivered.
+    /// `None` while it is in the queue, and for a delivered notification.
     pub(crate) const fn reason(&self) -> Option<Reason> {
         match self {
             Self::Live(_) => None,
@@ -71,7 +68,7 @@ impl Place {
         }
     }
 
-    /// The lane of a row of the queue, and the main lane for what would be reopened.
+    /// The lane of a queue row. An ended notification is reopened in the main lane.
     pub(crate) const fn lane(&self) -> Lane {
         match self {
             Self::Live(row) => row.bucket.lane,
@@ -79,7 +76,6 @@ impl Place {
         }
     }
 
-    /// What acts are decided on.
     pub(crate) fn standing(&self, expires_at: Option<Timestamp>, dead_letter: Option<Letter>) -> Standing {
         let (progress, due, cancel_requested) = match self {
             Self::Live(row) => (row.progress, Some(row.due), row.cancel),
@@ -89,7 +85,6 @@ impl Place {
         Standing { state, progress, due, expires_at, cancel_requested, reason, dead_letter }
     }
 
-    /// What is shown of the notification.
     pub(crate) fn view(self, notification: Arc<Notification>) -> View {
         let state = self.seen().state;
         match self {
@@ -120,7 +115,6 @@ impl Queued {
         Seen { state: State::live(self.bucket.lane, leased), generation, attempt }
     }
 
-    /// What a claim under that lease hands out.
     pub(crate) fn claimed(self, notification: Arc<Notification>, lease: Lease) -> Claimed {
         Claimed {
             notification,
@@ -138,7 +132,7 @@ impl Queued {
 }
 
 impl Ended {
-    /// That ending, without what the last attempt says.
+    /// The fields of the last attempt are left empty.
     pub(crate) fn of(ending: &Ending, progress: Progress, at: Timestamp) -> Self {
         let (reason, text, dead_letter) = ending.parts();
         Self {
@@ -158,7 +152,6 @@ impl Ended {
         Seen { state: self.state, generation, attempt }
     }
 
-    /// What is shown of the end.
     fn shown(self) -> End {
         End {
             at: self.at,

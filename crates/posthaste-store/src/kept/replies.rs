@@ -1,5 +1,5 @@
-//! What an attempt says of its provider and its answer, as JSON. A dead letter keeps it beside its attempts, whose form is
-//! read by nodes of an older version too.
+//! Provider and response of attempts, as JSON. A dead letter stores them beside its attempts, because nodes
+//! of older versions read the JSON of the attempts too.
 
 use posthaste_core::attempt::{Attempt, Response};
 
@@ -14,7 +14,7 @@ fn reply(provider: Option<String>, message_id: Option<String>, response: Option<
     (!is_empty).then(|| (provider, message_id, content_type.flatten(), excerpt))
 }
 
-/// The reply of one attempt; none where it says nothing.
+/// Returns `None` for an attempt without provider, message id and response.
 #[cfg(feature = "postgres")]
 pub(crate) fn one(
     provider: Option<String>,
@@ -25,7 +25,7 @@ pub(crate) fn one(
     text.transpose().map_err(|error| Damaged(format!("a reply cannot be written: {error}")))
 }
 
-/// The replies of all attempts of a dead letter, in their order; none where no attempt says anything.
+/// In the order of the attempts. Returns `None` if no attempt has a reply.
 pub(crate) fn all(attempts: &[Attempt]) -> Result<Option<String>> {
     let of = |one: &Attempt| reply(one.provider.clone(), one.message_id.clone(), one.response.clone());
     let replies: Vec<Option<Reply>> = attempts.iter().map(of).collect();
@@ -34,7 +34,7 @@ pub(crate) fn all(attempts: &[Attempt]) -> Result<Option<String>> {
     text.map_err(|error| Damaged(format!("replies cannot be written: {error}")))
 }
 
-/// Adds the replies to the attempts of a dead letter.
+/// Sets the replies of the attempts of a dead letter.
 pub(crate) fn add(attempts: &mut [Attempt], text: Option<&str>) -> Result<()> {
     let replies: Vec<Option<Reply>> = text
         .map_or(Ok(vec![]), serde_json::from_str)

@@ -1,4 +1,4 @@
-//! The values of columns, from what is kept and back.
+//! Conversions between stored columns and values of the core.
 
 use std::time::Duration;
 
@@ -34,7 +34,6 @@ pub(crate) fn reason(code: &str) -> Result<Reason> {
     Reason::from_code(code).ok_or_else(|| Damaged(format!("reason {code}")))
 }
 
-/// The status of a dead letter.
 pub(crate) fn status(code: u8) -> Result<DeadLetterStatus> {
     DeadLetterStatus::from_code(code).ok_or_else(|| Damaged(format!("dead letter status {code}")))
 }
@@ -43,7 +42,7 @@ pub(crate) fn failure(code: u8) -> Result<FailureType> {
     FailureType::from_code(code).ok_or_else(|| Damaged(format!("failure type {code}")))
 }
 
-/// How an attempt came out: no failure is a delivery.
+/// An attempt without a failure type was delivered.
 pub(crate) fn outcome(code: Option<u8>) -> Result<Outcome> {
     code.map_or(Ok(Outcome::Delivered), |code| Ok(Outcome::Failed(failure(code)?)))
 }
@@ -66,7 +65,7 @@ pub(crate) fn maybe_micros(time: Option<Timestamp>) -> Option<i64> {
 
 pub(crate) fn content(text: &str) -> Result<Content> {
     serde_json::from_str(text).map_err(|error| {
-        // The error's own words may quote the message, which belongs in no log.
+        // The text of the error may quote the message, which must not appear in a log.
         let (kind, column) = (error.classify(), error.column());
         Damaged(format!("the content is no content ({kind:?} error at column {column})"))
     })

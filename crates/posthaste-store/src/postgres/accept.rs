@@ -1,4 +1,4 @@
-//! What arrives: the wide row, the narrow row, and the keys under which repeats are known.
+//! Accepts notifications: wide rows, queue rows and idempotency keys.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -14,12 +14,12 @@ use super::fault::Result;
 use super::flows::Flows;
 use super::idempotency::{self, Days};
 use super::planted::{Planted, spoiled};
-use super::rows::{Columns, clean, maybe_clean, uuid};
-use super::tx::{Mode, Then, Tx, bind, only, step};
+use super::rows::{Columns, maybe_without_nul, uuid, without_nul};
+use super::tx::{Mode, Then, Tx, bind, single_row, statement};
 use crate::kept::counters::Deltas;
 use crate::kept::values::{content_text, maybe_micros};
 
-/// Stores each request that is not known yet.
+/// Stores each request whose idempotency key is new.
 pub(super) async fn accept(
     tx: &Tx,
     flows: &Flows,
@@ -35,7 +35,7 @@ pub(super) async fn accept(
     };
     let new = requests.iter().zip(&answers).filter(|(_, answer)| **answer == Accepted::New);
     let arrivals: Vec<&Arrival> = new.flat_map(|(request, _)| &request.arrivals).collect();
-    // With a key the transaction has begun already.
+    // If there are keys, the transaction has already begun.
     if arrivals.is_empty() {
         if keyed {
             tx.send(None, &[], Then::Commit).await?;
@@ -73,19 +73,20 @@ pub(super) async fn accept(
         new.own_policies => BOOL_ARRAY,
     ];
     let told = if keyed {
-        tx.send(None, &[step!(sql(tx), bound)], Then::Commit).await?.pop().unwrap_or_default()
+        tx.send(None, &[statement!(sql(tx), bound)], Then::Commit).await?.pop().unwrap_or_default()
     } else {
         tx.alone(Mode::Write, &sql(tx), bound).await?
     };
-    let granted: Vec<i64> = Columns::of(&only(told)?).take()?;
+    let granted: Vec<i64> = Columns::of(&single_row(told)?).take()?;
     Ok(Acceptance { answers, granted: granted.into_iter().map(NodeId).collect() })
 }
 
-/// The wide rows, the narrow rows and the counters in one statement: each statement by itself costs an answer, and with
-/// small batches those are a good part of the whole.
+/// Wide rows, queue rows and counters in one statement: each statement costs a round trip, which matters with
+/// small batches.
 ///
-/// A lease is granted only to a node that is not dead. Its row is locked until the commit, so that whoever declares it
-/// dead waits and then sees the lease; a heartbeat does not wait. The one row that is answered names who was granted any.
+/// Leases are granted only to a node that is not dead. Its row is locked until the commit, so that a
+/// transaction that declares the node dead waits and then sees the leases. A heartbeat does not wait. The one
+/// row that is returned names the nodes that were granted leases.
 const ACCEPT: &str = concat!(
     "with holder as materialized (
         select id
@@ -122,7 +123,6 @@ fn sql(tx: &Tx) -> Cow<'static, str> {
     ACCEPT.into()
 }
 
-/// Arrivals in columns.
 #[derive(Default)]
 struct New<'a> {
     ids: Vec<Uuid>,
@@ -158,11 +158,11 @@ impl<'a> New<'a> {
             new.nodes.push(arrival.lease.map(|lease| lease.node.0));
             new.fences.push(arrival.lease.map(|lease| lease.fence.0));
             holders.extend(arrival.lease.map(|lease| lease.node.0));
-            new.recipients.push(clean(&notification.to));
-            new.templates.push(maybe_clean(notification.template.as_ref()));
-            new.subjects.push(maybe_clean(notification.subject.as_ref()));
-            new.event_keys.push(maybe_clean(notification.event_key.as_ref()));
-            new.correlation_ids.push(maybe_clean(notification.correlation_id.as_ref()));
+            new.recipients.push(without_nul(&notification.to));
+            new.templates.push(maybe_without_nul(notification.template.as_ref()));
+            new.subjects.push(maybe_without_nul(notification.subject.as_ref()));
+            new.event_keys.push(maybe_without_nul(notification.event_key.as_ref()));
+            new.correlation_ids.push(maybe_without_nul(notification.correlation_id.as_ref()));
             new.contents.push(content_text(&notification.content)?);
             new.own_policies.push(notification.has_own_policy());
         }

@@ -1,7 +1,8 @@
-//! What people and programs do to a notification, each change only while it stands as it was seen.
+//! Acts on notifications. A change is applied only if the notification is still in the state that was seen.
 //!
-//! Changes of different notifications are made together: their rows are locked in the order of ids, each change is decided
-//! on what is found, and everything is written. Changes of the same notification come one after the other.
+//! Changes of different notifications are applied together: their rows are locked in id order, each change is
+//! decided on the locked rows, and all effects are written. Changes of the same notification are applied one
+//! after the other.
 
 use async_trait::async_trait;
 use std::collections::{BTreeMap, HashMap};
@@ -18,8 +19,8 @@ use super::changes::Changes;
 use super::fault::Result;
 use super::flows::Flows;
 use super::reads::place_columns;
-use super::rows::{Columns, Keys, known, letter_uuid, uuid, whole};
-use super::tx::{Mode, Step, Then, Tx, bind, step};
+use super::rows::{Columns, Keys, bigint, known, letter_uuid, uuid};
+use super::tx::{Mode, Statement, Then, Tx, bind, statement};
 use super::{PostgresStore, look, transact};
 use crate::kept::places::{Ended, Place};
 
@@ -45,7 +46,7 @@ impl Acts for PostgresStore {
     }
 }
 
-/// What an act has to know of each id that exists, in the order of the ids.
+/// In id order. Ids that do not exist are left out.
 async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<Facts>> {
     let sql = concat!(
         "select n.id, n.flow, n.priority, n.expires, ",
@@ -76,21 +77,20 @@ fn fact(row: &Row, keys: &Keys) -> Result<Facts> {
     Ok(Facts { id, tenant, bucket, standing: place.standing(expires_at, letter) })
 }
 
-/// The dead letter of what ended, from the columns status, reason and text; none if it is not kept.
+/// Reads the columns status, reason and text. Returns `None` if there is no such dead letter.
 fn letter(id: Option<DeadLetterId>, columns: &mut Columns<'_>) -> Result<Option<Letter>> {
     let (status, reason) = (columns.maybe_status()?, columns.maybe_reason()?);
     let text: Option<String> = columns.take()?;
     Ok(id.zip(status).map(|(id, status)| Letter { id, status, reason, text: text.unwrap_or_default() }))
 }
 
-/// The notification of a dead letter.
 async fn notification_of(tx: &Tx, letter: DeadLetterId) -> Result<Option<NotificationId>> {
     let sql = "select notification from dead_letter where id = $1";
     let rows = tx.alone(Mode::Read, sql, bind![letter_uuid(letter) => UUID]).await?;
     rows.first().map(|row| Columns::of(row).notification_id()).transpose()
 }
 
-/// Makes each change that still fits, with one audit row for all of them.
+/// Applies each change that is still possible, with one audit row for all of them.
 async fn transition(
     tx: &Tx,
     flows: &Flows,
@@ -111,7 +111,7 @@ async fn transition(
             }
             !first
         });
-        let found = Found::lock(tx, begin.take(), round.keys().copied()).await?;
+        let found = Locked::lock(tx, begin.take(), round.keys().copied()).await?;
         let mut written = Changes::new(now, actor);
         for (id, place) in round {
             made[place] =
@@ -121,7 +121,7 @@ async fn transition(
     }
     let count = made.iter().filter(|made| **made).count();
     match audit.filter(|_| count > 0) {
-        Some(audit) => record(tx, begin, audit, changes.len(), count, vec![]).await?,
+        Some(audit) => write_audit(tx, begin, audit, changes.len(), count, vec![]).await?,
         None => {
             tx.send(begin, &[], Then::Commit).await?;
         }
@@ -129,14 +129,15 @@ async fn transition(
     Ok(made)
 }
 
-/// Writes an audit row of so many changes asked for and made, after other statements, and commits.
-pub(super) async fn record(
+/// Writes an audit row after other statements, and commits: `asked` changes were requested, `count` were
+/// applied.
+pub(super) async fn write_audit(
     tx: &Tx,
     begin: Option<Mode>,
     audit: &Audit,
     asked: usize,
     count: usize,
-    mut before: Vec<Step<'_>>,
+    mut before: Vec<Statement<'_>>,
 ) -> Result<()> {
     let tenant = audit.tenant.as_ref().map(posthaste_core::notification::Tenant::as_str);
     let bound = bind![
@@ -145,30 +146,29 @@ pub(super) async fn record(
         audit.action => TEXT,
         audit.target => TEXT,
         audit.at.as_micros() => INT8,
-        whole(asked) => INT8,
-        whole(count) => INT8,
+        bigint(asked) => INT8,
+        bigint(count) => INT8,
         audit.key_id => TEXT,
         audit.address => TEXT,
     ];
     let sql = "
         insert into audit (tenant, actor, action, target, at, asked, count, key_id, address)
         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-    before.push(step!(sql, bound));
+    before.push(statement!(sql, bound));
     tx.send(begin, &before, Then::Commit).await?;
     Ok(())
 }
 
-/// Notifications as they stand, locked until the transaction ends.
-struct Found(HashMap<NotificationId, One>);
+/// Notifications that are locked until the transaction ends.
+struct Locked(HashMap<NotificationId, LockedNotification>);
 
-/// One of them.
-struct One {
+struct LockedNotification {
     place: Place,
     flow: FlowId,
     standing: Standing,
 }
 
-impl Found {
+impl Locked {
     async fn lock(tx: &Tx, begin: Option<Mode>, ids: impl Iterator<Item = NotificationId>) -> Result<Self> {
         let ids: Vec<Uuid> = ids.map(uuid).collect();
         let live = "
@@ -183,7 +183,7 @@ impl Found {
             where e.id = any($1)
             order by e.id
             for update";
-        // A statement of its own: it sees what was committed while those before it waited.
+        // A separate statement, so that it sees what was committed while the ones before it waited.
         let found = concat!(
             "select n.id, n.flow, n.expires, ",
             place_columns!(),
@@ -195,14 +195,14 @@ impl Found {
              where n.id = any($1)"
         );
         let bound = bind![ids => UUID_ARRAY];
-        let steps = [step!(live, bound), step!(over, bound), step!(found, bound)];
-        let mut answers = tx.send(begin, &steps, Then::GoOn).await?;
+        let steps = [statement!(live, bound), statement!(over, bound), statement!(found, bound)];
+        let mut answers = tx.send(begin, &steps, Then::Continue).await?;
         let rows = answers.pop().unwrap_or_default();
-        rows.iter().map(One::read).collect::<Result<_>>().map(Self)
+        rows.iter().map(LockedNotification::read).collect::<Result<_>>().map(Self)
     }
 }
 
-impl One {
+impl LockedNotification {
     fn read(row: &Row) -> Result<(NotificationId, Self)> {
         let mut columns = Columns::of(row);
         let (id, flow) = (columns.notification_id()?, FlowId(columns.take()?));
@@ -214,9 +214,9 @@ impl One {
     }
 }
 
-/// Adds one change to what is to be written, if the notification is as it was seen and the act fits.
-fn apply(written: &mut Changes<'_>, found: &One, change: &Change, now: Timestamp) -> bool {
-    let One { place, flow, standing } = found;
+/// Adds the effect of a change to `written`, if the notification is as it was seen and the act is possible.
+fn apply(written: &mut Changes<'_>, found: &LockedNotification, change: &Change, now: Timestamp) -> bool {
+    let LockedNotification { place, flow, standing } = found;
     if standing.seen() != change.seen {
         return false;
     }

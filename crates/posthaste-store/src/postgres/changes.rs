@@ -1,4 +1,4 @@
-//! The changes that acts make, gathered in columns and written together.
+//! The effects of acts, gathered in columns and written together.
 
 use posthaste_core::act::{Resolution, Seen};
 use posthaste_core::attempt::Progress;
@@ -15,11 +15,10 @@ use super::fault::Result;
 use super::flows::Flows;
 use super::planted::Planted;
 use super::rows::{letter_uuid, number, uuid};
-use super::tx::{Step, Then, Tx, bind, step};
+use super::tx::{Statement, Then, Tx, bind, statement};
 use crate::kept::counters::Deltas;
 use crate::kept::places::{Ended, Queued};
 
-/// What is to be written.
 pub(super) struct Changes<'a> {
     now: Timestamp,
     actor: Option<&'a str>,
@@ -33,14 +32,12 @@ pub(super) struct Changes<'a> {
     deltas: Deltas,
 }
 
-/// Other due times in columns.
 #[derive(Default)]
 struct DueAt {
     ids: Vec<Uuid>,
     times: Vec<i64>,
 }
 
-/// New generations in columns.
 #[derive(Default)]
 struct Reopened {
     ids: Vec<Uuid>,
@@ -49,14 +46,12 @@ struct Reopened {
     generations: Vec<i32>,
 }
 
-/// Dead letters that somebody acted on, in columns.
 #[derive(Default)]
 struct Letters {
     ids: Vec<Uuid>,
     statuses: Vec<i16>,
 }
 
-/// What happened, in columns.
 #[derive(Default)]
 struct Events {
     ids: Vec<Uuid>,
@@ -66,7 +61,6 @@ struct Events {
 }
 
 impl<'a> Changes<'a> {
-    /// Nothing yet.
     pub(super) fn new(now: Timestamp, actor: Option<&'a str>) -> Self {
         Self {
             now,
@@ -82,25 +76,24 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// Somebody asks for the end of what a node holds.
+    /// Requests the cancellation of a leased row.
     pub(super) fn request_cancel(&mut self, id: NotificationId) {
         self.cancel_requests.push(uuid(id));
     }
 
-    /// The next attempt is due then.
     pub(super) fn make_due(&mut self, id: NotificationId, due: Timestamp) {
         self.due_at.ids.push(uuid(id));
         self.due_at.times.push(due.as_micros());
     }
 
-    /// What waited has ended.
+    /// Ends a queued notification.
     pub(super) fn end(&mut self, id: NotificationId, row: &Queued, ended: &Ended) {
         self.ends.push(id, ended);
         self.deltas.live(row.bucket.flow, row.bucket.lane, -1);
         self.deltas.ended(row.bucket.flow, ended.state, ended.at, 1);
     }
 
-    /// What ended enters a new generation, due at once.
+    /// Starts a new generation of an ended notification, due now.
     pub(super) fn reopen(&mut self, id: NotificationId, flow: FlowId, ended: &Ended, progress: Progress) {
         self.reopened.ids.push(uuid(id));
         self.reopened.attempts.push(number(progress.attempt));
@@ -110,14 +103,14 @@ impl<'a> Changes<'a> {
         self.deltas.live(flow, Lane::Main, 1);
     }
 
-    /// What ended has ended in another way, at the same time.
+    /// Replaces an end by another one at the same time.
     pub(super) fn amend(&mut self, id: NotificationId, flow: FlowId, before: &Ended, after: &Ended) {
         self.amended.push(id, after);
         self.deltas.ended(flow, before.state, before.at, -1);
         self.deltas.ended(flow, after.state, after.at, 1);
     }
 
-    /// Somebody acted on a dead letter, or it is pending again.
+    /// Sets the status of a dead letter.
     pub(super) fn resolve(&mut self, letter: Option<Resolution>) {
         if let Some(Resolution { id, status }) = letter {
             self.letters.ids.push(letter_uuid(id));
@@ -125,7 +118,6 @@ impl<'a> Changes<'a> {
         }
     }
 
-    /// An event of the history.
     pub(super) fn event(&mut self, id: NotificationId, word: &'static str, seen: Seen) {
         self.events.ids.push(uuid(id));
         self.events.words.push(word);
@@ -133,7 +125,7 @@ impl<'a> Changes<'a> {
         self.events.attempts.push(number(seen.attempt));
     }
 
-    /// Writes what there is. The transaction goes on.
+    /// Writes all changes. The transaction continues.
     pub(super) async fn write(self, tx: &Tx, flows: &Flows) -> Result<()> {
         let Self { cancel_requests, due_at, ends, amended, reopened, letters, events, .. } = self;
         let sums = Sums::of(self.deltas, tx, flows).await?;
@@ -168,22 +160,22 @@ impl<'a> Changes<'a> {
             self.actor => TEXT,
         ];
         let bury = !ends.buried.ids.is_empty() && !tx.bug(Planted::LostDeadLetter);
-        let all: [(bool, Step<'_>); 11] = [
-            (!cancel_requests.is_empty(), step!(REQUEST_CANCEL, requested)),
-            (!due_at.ids.is_empty(), step!(MAKE_DUE, hurried)),
-            (!ends.ids.is_empty(), step!("delete from queue where id = any($1)", gone)),
-            (!ends.ids.is_empty(), step!(Ends::INSERT, ended)),
-            (bury, step!(Ends::BURY, buried)),
-            (!reopened.ids.is_empty(), step!("delete from ended where id = any($1)", over)),
-            (!reopened.ids.is_empty(), step!(REOPEN, again)),
-            (!amended.ids.is_empty(), step!(AMEND, other)),
-            (!letters.ids.is_empty(), step!(RESOLVE, resolved)),
-            (!events.ids.is_empty(), step!(EVENTS, happened)),
-            (!sums.by.is_empty(), step!(Sums::ADD, counted)),
+        let all: [(bool, Statement<'_>); 11] = [
+            (!cancel_requests.is_empty(), statement!(REQUEST_CANCEL, requested)),
+            (!due_at.ids.is_empty(), statement!(MAKE_DUE, hurried)),
+            (!ends.ids.is_empty(), statement!("delete from queue where id = any($1)", gone)),
+            (!ends.ids.is_empty(), statement!(Ends::INSERT, ended)),
+            (bury, statement!(Ends::BURY, buried)),
+            (!reopened.ids.is_empty(), statement!("delete from ended where id = any($1)", over)),
+            (!reopened.ids.is_empty(), statement!(REOPEN, again)),
+            (!amended.ids.is_empty(), statement!(AMEND, other)),
+            (!letters.ids.is_empty(), statement!(RESOLVE, resolved)),
+            (!events.ids.is_empty(), statement!(EVENTS, happened)),
+            (!sums.by.is_empty(), statement!(Sums::ADD, counted)),
         ];
-        let steps: Vec<Step<'_>> =
+        let steps: Vec<Statement<'_>> =
             all.into_iter().filter_map(|(needed, step)| needed.then_some(step)).collect();
-        tx.send(None, &steps, Then::GoOn).await?;
+        tx.send(None, &steps, Then::Continue).await?;
         Ok(())
     }
 }
@@ -200,7 +192,8 @@ const REOPEN: &str = "
     insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
         generation, interruptions, cancel, own_policy)
     select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.attempt, u.base, u.generation, 0, false,
-        -- True for some that have none, which costs a look at their content; parsing it here fails on an escaped NUL.
+        -- Also true for some without a policy, which costs one read of their content. Parsing the JSON here
+        -- would fail on an escaped NUL.
         n.template is not null or position('\"policy\":' in n.content) > 0
     from unnest($1::uuid[], $2::integer[], $3::integer[], $5::integer[]) as u (id, base, generation, attempt)
     join notification n on n.id = any(array[u.id])";
@@ -211,7 +204,7 @@ const AMEND: &str = "
     from unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[]) as u (id, state, reason, text)
     where e.id = any(array[u.id])";
 
-/// What is pending again (0) was resolved by nobody.
+/// A letter that is pending again (0) has no `resolved_by`.
 const RESOLVE: &str = "
     update dead_letter d
     set status = u.status,

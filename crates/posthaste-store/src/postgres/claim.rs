@@ -1,4 +1,4 @@
-//! Leasing what is due, and giving it back.
+//! Claims and releases leases.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,11 +14,11 @@ use uuid::Uuid;
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::planted::{Planted, spoiled};
-use super::rows::{Columns, Keys, queue_columns, uuid, whole, wide_columns, wide_of};
+use super::rows::{Columns, Keys, bigint, queue_columns, uuid, wide_columns, wide_in_flow};
 use super::tx::{Mode, Tx, bind};
 
-/// Leases up to each quota's limit of rows that are due. Returns what was leased, and a quota for each place that went to
-/// a row that cannot be read. One statement, which is a transaction by itself.
+/// Leases due rows up to the limit of each quota. Returns them, and a quota for each leased row that was
+/// damaged. One statement, which is its own transaction.
 pub(super) async fn claim(
     tx: &Tx,
     flows: &Flows,
@@ -26,7 +26,7 @@ pub(super) async fn claim(
     lease: Lease,
     now: Timestamp,
 ) -> Result<(ClaimResult, Vec<Quota>)> {
-    // A bucket that is named twice would be walked twice at the same moment and give the same rows.
+    // If a bucket appeared twice, both scans would return the same rows.
     let mut limits: BTreeMap<Bucket, i64> = BTreeMap::new();
     for quota in quotas.iter().filter(|quota| quota.limit > 0) {
         *limits.entry(quota.bucket).or_default() += i64::from(quota.limit);
@@ -71,8 +71,8 @@ pub(super) async fn claim(
     Ok((result, lost))
 }
 
-/// The node's row is locked until the commit, so that whoever declares it dead waits and then sees the leases. Rows that
-/// somebody else is just leasing are passed over.
+/// The row of the node is locked until the commit, so that a transaction that declares the node dead waits
+/// and then sees the leases. Rows that another transaction has locked are skipped.
 const CLAIM: &str = concat!(
     "with holder as materialized (
         select id
@@ -129,11 +129,11 @@ fn claimed(id: NotificationId, row: &Row, keys: &Keys, lease: Lease) -> Result<C
     let mut columns = Columns::of(row);
     columns.skip(1);
     let queued = columns.queued()?;
-    let notification = wide_of(id, keys, queued.bucket.flow, &mut columns)?;
+    let notification = wide_in_flow(id, keys, queued.bucket.flow, &mut columns)?;
     Ok(queued.claimed(notification, lease))
 }
 
-/// What a node holds, in the order of ids.
+/// In id order.
 pub(super) async fn held(
     tx: &Tx,
     node: NodeId,
@@ -149,7 +149,7 @@ pub(super) async fn held(
         order by id
         limit $3";
     let after = uuid(after.unwrap_or(NotificationId::FIRST));
-    let bound = bind![node.0 => INT8, after => UUID, whole(limit) => INT8];
+    let bound = bind![node.0 => INT8, after => UUID, bigint(limit) => INT8];
     let rows = tx.alone(Mode::Read, sql, bound).await?;
     let read = |row: &Row| {
         let mut columns = Columns::of(row);
@@ -158,8 +158,8 @@ pub(super) async fn held(
     rows.iter().map(read).collect()
 }
 
-/// Gives back what the grant holds, or only the named ids of it, in the order of ids, as everybody takes rows for whom
-/// somebody else may wait.
+/// Releases the rows of a grant, or only those of `only`. Locks in id order, so that two transactions cannot
+/// deadlock.
 pub(super) async fn release(tx: &Tx, lease: Lease, only: Option<&[NotificationId]>) -> Result<usize> {
     let named: Option<Vec<Uuid>> = only.map(|ids| ids.iter().copied().map(uuid).collect());
     let which = if named.is_some() { "id = any($3)" } else { "$3::uuid[] is null" };

@@ -1,4 +1,4 @@
-//! Reaching the server: the pool, and what each session is set to.
+//! Connections to the server: the pool, and the settings of each session.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,51 +9,47 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use super::durability::{self, Scope};
-use super::news::Way;
+use super::notices::NotifyChannel;
 use super::planted::Planted;
 use super::refusal::{ConnectError, chain, refused};
 use super::servers::Servers;
 use super::tls;
-use super::tx::Manner;
+use super::tx::TxOptions;
 
-/// How the server is used.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// The most connections at once.
+    /// Maximum number of open connections.
     pub connections: usize,
-    /// How long to wait for a connection, new or free.
+    /// Timeout for a connection, new or from the pool.
     pub connect_timeout: Duration,
-    /// How long one statement may take.
     pub statement_timeout: Duration,
-    /// How long a statement may wait for a row that somebody else is changing.
+    /// Timeout for a row that another transaction has locked.
     pub lock_timeout: Duration,
-    /// How long a transaction may do nothing before the server ends it.
+    /// Time without a statement after which the server ends a transaction.
     pub idle_timeout: Duration,
-    /// Whether connections keep statements that they have prepared, and settings. Say no behind a pooler that gives each
+    /// Whether connections keep prepared statements and settings. Use false behind a pooler that gives each
     /// transaction another connection, such as PgBouncer in transaction mode.
     pub prepared: bool,
-    /// What the server calls us in its lists.
     pub application_name: String,
-    /// Certificates to trust instead of those of the web, as a PEM file. The server's certificate is then always checked, and
-    /// a server without TLS refused, unless the URL says `sslmode=disable`.
+    /// PEM file with root certificates that replace the public ones. The certificate of the server is then
+    /// always checked, and a server without TLS is refused, unless the URL says `sslmode=disable`.
     pub root_certificates: Option<PathBuf>,
-    /// Whether to take the steps of the schema that the database lacks. If not, such a database is refused.
+    /// Whether to apply missing migration steps. If not, a database that lacks some is refused.
     pub migrate: bool,
-    /// Whether to run even if an acknowledged notification may be lost in a crash.
+    /// Whether to run even if a crash may lose acknowledged notifications.
     pub unsafe_durability: bool,
-    /// Whose clock nodes live by.
+    /// Which clock is the time of the cluster.
     pub time: Time,
-    /// A bug to switch on.
     #[cfg(feature = "planted")]
     pub planted: Option<Planted>,
 }
 
-/// Whose clock nodes live by.
+/// Which clock is the time of the cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Time {
-    /// That of the server: the one clock of a cluster.
+    /// The clock of the server.
     Database,
-    /// That of the caller, for tests that bring their own time.
+    /// The clock of the caller, for tests that control the time.
     #[cfg(feature = "planted")]
     Caller,
 }
@@ -79,7 +75,6 @@ impl Default for PostgresOptions {
 }
 
 impl PostgresOptions {
-    /// The bug that is switched on; none in a product.
     fn bug(&self) -> Option<Planted> {
         #[cfg(feature = "planted")]
         return self.planted;
@@ -87,7 +82,7 @@ impl PostgresOptions {
         None
     }
 
-    /// What each session, or each transaction where there is no session, is set to.
+    /// Settings of each session or, with a transaction pooler, of each transaction.
     fn settings(&self) -> Vec<(&'static str, String)> {
         let millis = |time: Duration| time.as_millis().to_string();
         let mut all = vec![
@@ -95,65 +90,71 @@ impl PostgresOptions {
             ("lock_timeout", millis(self.lock_timeout)),
             ("idle_in_transaction_session_timeout", millis(self.idle_timeout)),
         ];
-        // Every statement is meant to go by an index. What the planner knows of a queue is always late: after a burst it
-        // may take a full table for an empty one, and read all of it at every claim. For the same reason statements join
-        // a table by `= any(array[..])` and `is not distinct from`: with a plain `=` the planner may walk the whole table
-        // in the order of its index, once it has seen it empty, and look for each row among those that were asked for.
-        // A bitmap is no better: it collects every row that matches before a limit can stop it.
+        // All statements should use an index. The statistics of a queue table are always out of date: after a
+        // burst the planner may take a full table for an empty one, and read all of it for every claim. For
+        // the same reason statements join tables by `= any(array[..])` and `is not distinct from`: with a
+        // plain `=` the planner may, once it has seen the table empty, walk the whole index and search the
+        // list of requested rows for each entry. A bitmap scan is no better: it collects all matching rows
+        // before a limit can stop it.
         for plan in ["enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "jit"] {
             all.push((plan, "off".to_owned()));
         }
-        // Starting helpers takes longer than any of the small answers, and planning a claim as long as making it.
+        // Starting parallel workers takes longer than these small queries, and planning a claim takes as long
+        // as running it.
         all.push(("max_parallel_workers_per_gather", "0".to_owned()));
         all.push(("plan_cache_mode", "force_generic_plan".to_owned()));
         all
     }
 
-    /// How long the durability that is asked of a server lasts; none if any server is good enough.
+    /// How long the durability settings last that are demanded of a server; `None` if any durability is
+    /// accepted.
     fn demand(&self) -> Option<Scope> {
         let scope = if self.prepared { Scope::Session } else { Scope::Transaction };
         (!self.unsafe_durability).then_some(scope)
     }
 
-    /// How transactions are begun and statements sent.
-    pub(super) fn manner(&self) -> Arc<Manner> {
+    pub(super) fn tx_options(&self) -> Arc<TxOptions> {
         let set = if self.prepared {
             String::new()
         } else {
             self.settings().iter().map(|(name, value)| format!("set local {name} = {value};")).collect()
         };
-        // Where there is no session, each transaction may be on another server.
+        // Without sessions, each transaction may run on another server.
         let demand = self.demand().filter(|scope| *scope == Scope::Transaction);
         let demand = demand.map(durability::demand).unwrap_or_default();
-        Arc::new(Manner { prepared: self.prepared, set, demand, bug: self.bug() })
+        Arc::new(TxOptions { prepared: self.prepared, set, demand, bug: self.bug() })
     }
 }
 
-/// A server that was reached.
-pub(super) struct Reached {
-    /// The connections.
+pub(super) struct Connected {
     pub(super) pool: Pool,
-    /// One more, for heartbeats.
-    pub(super) pulse: Pool,
-    /// How one more connection is made.
+    /// One connection for heartbeats.
+    pub(super) heartbeat_pool: Pool,
     pub(super) servers: Servers,
-    /// Where they lead, for people; without the password.
+    /// The address for messages, without the password.
     pub(super) tried: String,
 }
 
-impl Reached {
-    /// Where news are told. Each schema has a channel of its own, for a database may hold several.
-    pub(super) async fn way(&self, client: &Object, patience: Duration) -> Result<Way, ConnectError> {
+impl Connected {
+    /// The channel for notices. Each schema has its own, because a database may hold several.
+    pub(super) async fn notify(
+        &self,
+        client: &Object,
+        connect_timeout: Duration,
+    ) -> Result<NotifyChannel, ConnectError> {
         let sql = "select 'posthaste_' || current_schema()::regnamespace::oid";
         let rows = client.query_typed(sql, &[]).await?;
         let channel: String =
             rows.first().map_or_else(|| Ok("posthaste".to_owned()), |row| row.try_get(0))?;
-        Ok(Way { servers: self.servers.clone(), channel: channel.into(), patience })
+        Ok(NotifyChannel { servers: self.servers.clone(), channel: channel.into(), connect_timeout })
     }
 }
 
-/// Finds out where the URL leads, and connects once.
-pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reached, Object), ConnectError> {
+/// Parses the URL and opens the first connection.
+pub(super) async fn connect(
+    url: &str,
+    options: &PostgresOptions,
+) -> Result<(Connected, Object), ConnectError> {
     let config = config(url, options)?;
     let (tried, database) = (shown(&config), config.get_dbname().unwrap_or_default().to_owned());
     let tls = tls::connector(config.get_ssl_mode(), options.root_certificates.as_deref())?;
@@ -171,9 +172,9 @@ pub(super) async fn reach(url: &str, options: &PostgresOptions) -> Result<(Reach
             .build()
             .map_err(|error| ConnectError::Tls { what: error.to_string() })
     };
-    let (pool, pulse) = (pool(options.connections.max(1))?, pool(1)?);
+    let (pool, heartbeat_pool) = (pool(options.connections.max(1))?, pool(1)?);
     match pool.get().await {
-        Ok(client) => Ok((Reached { pool, pulse, servers, tried }, client)),
+        Ok(client) => Ok((Connected { pool, heartbeat_pool, servers, tried }, client)),
         Err(error) => Err(refused(&error, tried, database)),
     }
 }
@@ -184,14 +185,14 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
         return Err(bad("it has no scheme".to_owned()));
     }
     let encoded = "write @ in a password as %40, and / : ? & % as %2F %3A %3F %26 %25";
-    if !is_parted(url) {
+    if !ends_userinfo_clearly(url) {
         return Err(bad(format!("it has more than one @, or one at a wrong place; {encoded}")));
     }
-    // `require` checks the certificate and its name, which is what these words ask for.
+    // `require` checks the certificate and its name, as these two modes ask.
     let plain =
         url.replace("sslmode=verify-full", "sslmode=require").replace("sslmode=verify-ca", "sslmode=require");
     let mut config: Config = plain.parse().map_err(|error: tokio_postgres::Error| bad(chain(&error)))?;
-    // What follows an @ may be the rest of a password.
+    // The text after an @ may be the rest of a password.
     let strange = |host: &Host| match host {
         Host::Tcp(name) => name.contains('@'),
         Host::Unix(path) => path.to_string_lossy().contains('@'),
@@ -208,16 +209,18 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
     config
         .application_name(&options.application_name)
         .connect_timeout(options.connect_timeout)
-        // A server whose machine is gone says nothing: it is given up when it does not answer for this long.
+        // A connection is given up if the server sends nothing for this long, as after a power cut of its
+        // machine.
         .tcp_user_timeout(options.connect_timeout * 3)
-        // In whole seconds, of which the system takes neither none nor very many.
+        // In whole seconds; the system refuses 0 and very large values.
         .keepalives_idle(options.connect_timeout.clamp(Duration::from_secs(1), Duration::from_secs(3_600)));
     if config.get_target_session_attrs() == TargetSessionAttrs::Any {
-        // After a failover the old name may lead to a server that only reads.
+        // After a failover the old name may lead to a read-only server.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
     }
     if options.root_certificates.is_some() && config.get_ssl_mode() == SslMode::Prefer {
-        // Else whoever stands in between could say that the server has no TLS, and there would be nothing to check.
+        // Otherwise a man in the middle could claim that the server has no TLS, and there would be no
+        // certificate to check.
         config.ssl_mode(SslMode::Require);
     }
     if options.prepared {
@@ -225,23 +228,23 @@ fn config(url: &str, options: &PostgresOptions) -> Result<Config, ConnectError> 
         for (name, value) in options.settings() {
             given.push_str(&format!("-c {name}={value} "));
         }
-        // Of statements that are a transaction by themselves; the others say it. A server may be set to something stricter,
-        // under which those that meet at a row would fail instead of waiting.
+        // For statements outside of explicit transactions. The default of the server may be stricter;
+        // concurrent updates of a row would then fail instead of waiting.
         given.push_str("-c default_transaction_isolation=read\\ committed");
         config.options(given);
     }
     Ok(config)
 }
 
-/// Whether it is plain where user and password end: the first @ ends them, wherever it stands.
-fn is_parted(url: &str) -> bool {
+/// Whether the end of user and password is unambiguous: the first @ ends them.
+fn ends_userinfo_clearly(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return true };
     let Some((credentials, rest)) = rest.split_once('@') else { return true };
     let user = credentials.split(':').next().unwrap_or_default();
     !rest.contains('@') && !user.contains(['/', '?']) && !credentials.contains("password=")
 }
 
-/// Where a configuration leads, without the password.
+/// Describes a server without the password.
 fn shown(config: &Config) -> String {
     let port = |index: usize| {
         let ports = config.get_ports();
@@ -252,7 +255,8 @@ fn shown(config: &Config) -> String {
         Host::Unix(path) => format!("{}/.s.PGSQL.{}", path.display(), port(index)),
     };
     let hosts: Vec<String> = config.get_hosts().iter().enumerate().map(host).collect();
-    let (user, database) = (config.get_user().unwrap_or("(nobody)"), config.get_dbname().unwrap_or_default());
+    let (user, database) =
+        (config.get_user().unwrap_or("(no user)"), config.get_dbname().unwrap_or_default());
     let tls = match config.get_ssl_mode() {
         SslMode::Disable => "without TLS",
         SslMode::Require => "with TLS",
@@ -261,10 +265,10 @@ fn shown(config: &Config) -> String {
     format!("{} as {user} (database {database}, {tls})", hosts.join(" and "))
 }
 
-/// The URL as it can be shown to people.
+/// The URL for messages.
 pub fn without_password(url: &str) -> String {
     let Some(start) = url.find("://").map(|at| at + 3) else {
-        // A value may be quoted and hold anything, so nothing that follows is shown.
+        // A quoted value may contain anything, so nothing after it is shown.
         return url
             .find("password")
             .map_or_else(|| url.to_owned(), |at| format!("{}password=***", &url[..at]));
@@ -283,7 +287,7 @@ pub fn without_password(url: &str) -> String {
     shown
 }
 
-/// Refuses a server that is too old or cannot hold every text.
+/// Refuses a server that is too old or has an encoding other than UTF-8.
 pub(super) async fn check(client: &Object, tried: &str) -> Result<(), ConnectError> {
     let sql = "
         select current_setting('server_version_num')::integer, current_setting('server_version'),
@@ -313,7 +317,8 @@ mod tests {
             "postgres://db.example/posthaste?password=secret&user=ada",
             "host=db.example user=ada password=secret dbname=posthaste",
             "postgres://ada:secret@db.example:port/posthaste",
-            // Signs that were not encoded, after which the rest of the password is taken for something else.
+            // Characters that are not percent-encoded, so that the rest of the password is parsed as
+            // something else.
             "postgres://ada:se@cret@db.example/posthaste",
             "postgres://ada:se@cret/ret@db.example/posthaste",
             "postgres://ada:se@cret?ret@db.example/posthaste",
@@ -353,8 +358,8 @@ mod tests {
         let options = PostgresOptions { prepared: false, ..PostgresOptions::default() };
         let config = config("postgres://u@h/d", &options).unwrap();
         assert_eq!(config.get_options(), None);
-        assert!(options.manner().set.contains("set local statement_timeout = 10000;"));
+        assert!(options.tx_options().set.contains("set local statement_timeout = 10000;"));
         let options = PostgresOptions::default();
-        assert!(options.manner().set.is_empty());
+        assert!(options.tx_options().set.is_empty());
     }
 }

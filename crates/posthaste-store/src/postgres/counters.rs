@@ -1,4 +1,5 @@
-//! Kept sums: deltas are added up in memory and written once a transaction, each transaction into rows of its own.
+//! Kept counters: deltas are summed in memory and written once per transaction, each transaction into its own
+//! rows.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,28 +14,28 @@ use super::tx::Mode;
 use super::tx::Tx;
 use crate::kept::counters::{ALL, Delta, Deltas};
 
-/// How many rows a sum is spread over at most.
+/// Maximum number of rows of one counter.
 const WRITERS: usize = 64;
 
-/// How many of them a process begins with before it meets those of the next one.
+/// Distance between the first writers of two processes.
 const STRIDE: i64 = 4;
 
-/// The writers of one process. A transaction has one to itself while it runs: two transactions that change one row wait
-/// for each other's commit. Processes that are so many that they share writers are slower and still right.
-pub(super) struct Writers {
+/// The counter writers of one process. Each running transaction has its own, because two transactions that
+/// change the same row wait for each other. With so many processes that they share writers, counting is
+/// slower but still correct.
+pub(super) struct CounterWriters {
     first: usize,
     taken: Mutex<Vec<bool>>,
 }
 
-impl Writers {
-    /// Those of the process with that number.
+impl CounterWriters {
     pub(super) fn of(process: i64) -> Arc<Self> {
         let first = usize::try_from((process * STRIDE).rem_euclid(WRITERS as i64)).unwrap_or(0);
         Arc::new(Self { first, taken: Mutex::new(vec![]) })
     }
 
-    /// The lowest that is free, so that few are used where few are needed.
-    pub(super) fn take(self: &Arc<Self>) -> Writer {
+    /// Takes the lowest free writer, so that as few as possible are used.
+    pub(super) fn take(self: &Arc<Self>) -> CounterWriter {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let slot = taken.iter().position(|taken| !taken).unwrap_or(taken.len());
         if slot == taken.len() {
@@ -42,30 +43,29 @@ impl Writers {
         } else {
             taken[slot] = true;
         }
-        Writer { of: self.clone(), slot }
+        CounterWriter { of: self.clone(), slot }
     }
 }
 
-/// One writer, until it is dropped.
-pub(super) struct Writer {
-    of: Arc<Writers>,
+/// Free again when it is dropped.
+pub(super) struct CounterWriter {
+    of: Arc<CounterWriters>,
     slot: usize,
 }
 
-impl Writer {
-    /// Its number in the table.
+impl CounterWriter {
+    /// The value of the column `writer`.
     pub(super) fn number(&self) -> i16 {
         i16::try_from((self.of.first + self.slot) % WRITERS).unwrap_or(0)
     }
 }
 
-impl Drop for Writer {
+impl Drop for CounterWriter {
     fn drop(&mut self) {
         self.of.taken.lock().unwrap_or_else(PoisonError::into_inner)[self.slot] = false;
     }
 }
 
-/// Changes of the sums in columns.
 #[derive(Default)]
 pub(super) struct Sums {
     pub(super) tenants: Vec<String>,
@@ -76,7 +76,7 @@ pub(super) struct Sums {
     pub(super) writer: i16,
 }
 
-/// What a new sum does where one is kept already.
+/// Adds to an existing counter.
 macro_rules! or_add {
     () => {
         "on conflict (tenant, hour, kind, channel, writer) do update
@@ -85,7 +85,7 @@ macro_rules! or_add {
 }
 pub(super) use or_add;
 
-/// Adds sums to what is kept; the parameters of their columns are named.
+/// Adds sums to the counters; the arguments are the parameters of their columns.
 macro_rules! add_sums {
     ($tenants:literal, $hours:literal, $kinds:literal, $channels:literal, $by:literal, $writer:literal) => {
         concat!(
@@ -114,7 +114,7 @@ macro_rules! add_sums {
 pub(super) use add_sums;
 
 impl Sums {
-    /// The deltas by tenant and channel, in the order of their keys, ready to be written.
+    /// The deltas by tenant and channel, in key order.
     pub(super) async fn of(mut deltas: Deltas, tx: &Tx, flows: &Flows) -> Result<Self> {
         let deltas = deltas.take();
         let keys = flows.keys(tx, deltas.iter().map(|delta| delta.flow)).await?;
@@ -136,11 +136,9 @@ impl Sums {
         Ok(ready)
     }
 
-    /// Adds them to what is kept.
     pub(super) const ADD: &str = add_sums!("$1", "$2", "$3", "$4", "$5", "$6");
 }
 
-/// The values of `Sums::ADD`.
 macro_rules! bind_sums {
     ($sums:expr) => {
         $crate::postgres::tx::bind![
@@ -155,7 +153,7 @@ macro_rules! bind_sums {
 }
 pub(super) use bind_sums;
 
-/// The first sum that differs from a recount of the rows, in words; none if all are right.
+/// Compares the counters with the rows. Describes the first difference; `None` if there is none.
 #[cfg(feature = "planted")]
 pub(super) async fn recount(tx: &Tx) -> Result<Option<String>> {
     let sql = "

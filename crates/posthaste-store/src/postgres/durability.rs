@@ -1,32 +1,30 @@
-//! Commits that a crash does not take back, on whichever server answers.
+//! Checks that commits survive a crash of the server, for each server that is connected.
 //!
-//! A server that never waits for its disk (`fsync`, `full_page_writes`) is refused. `synchronous_commit` belongs to the session,
-//! so `off`, which a role or a database may have as its default, is replaced by `on`. Every other value waits for the server's
-//! own disk at least, and is left as it is: some wait for standbys too, and `local` is how to say that they are not waited for.
+//! A server with `fsync` or `full_page_writes` off is refused. `synchronous_commit` belongs to the session,
+//! so `off`, which may be the default of a role or a database, is replaced by `on`. Every other value waits
+//! at least for the server's own disk and is kept: some wait for standbys too, and `local` is a deliberate
+//! choice not to.
 
 use posthaste_engine::store::DurabilityLevel as Level;
 use tokio_postgres::{Client, Error, SimpleQueryMessage};
 
 use super::refusal::ConnectError;
 
-/// How the text begins by which the server says that it is refused.
+/// Prefix of the error text of a refused server.
 const MARK: &str = "not durable: ";
 
-/// What is read of a server.
 pub(super) const SETTINGS: [&str; 3] = ["fsync", "full_page_writes", "synchronous_commit"];
 
-/// How long a setting that is replaced lasts.
+/// How long a replaced setting lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// Until the session ends.
     Session,
-    /// Until the transaction ends.
     Transaction,
 }
 
-/// A statement that fails on a server which is refused, and sets what can be set. The server itself refuses: whoever sends
-/// statements ahead need not wait for an answer before the commit. The text that is no boolean depends on a setting, so
-/// that it is not evaluated before the condition is.
+/// Returns a statement that fails on a refused server, and otherwise sets `synchronous_commit`. The error
+/// comes from the server, so pipelined statements need not wait for a result before the commit. The text that
+/// is cast to boolean depends on a setting, so that it is not evaluated before the condition.
 pub(super) fn demand(scope: Scope) -> String {
     let local = scope == Scope::Transaction;
     format!(
@@ -39,7 +37,6 @@ pub(super) fn demand(scope: Scope) -> String {
     )
 }
 
-/// What the server says of each of the settings.
 pub(super) async fn settings(client: &Client) -> Result<[String; 3], Error> {
     let columns = SETTINGS.map(|name| format!("current_setting('{name}')")).join(", ");
     let mut found = [const { String::new() }; 3];
@@ -51,12 +48,12 @@ pub(super) async fn settings(client: &Client) -> Result<[String; 3], Error> {
     Ok(found)
 }
 
-/// The level of a server that is used whatever its settings are.
+/// For a server that is used with any settings.
 pub(super) fn level(settings: &[String; 3]) -> Level {
     if settings.iter().any(|value| value == "off") { Level::Unsafe } else { Level::Full }
 }
 
-/// What the server was refused for, if this is that.
+/// The refused setting, if `error` comes from `demand`.
 pub(super) fn refusal(error: &Error) -> Option<ConnectError> {
     let said = error.as_db_error()?.message();
     let (_, values) = said.split_once(MARK)?;

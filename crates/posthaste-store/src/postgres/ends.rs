@@ -1,4 +1,4 @@
-//! How a notification ended, and the dead letter that it may have become.
+//! Ended notifications and their dead letters.
 
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
@@ -6,10 +6,10 @@ use posthaste_engine::store::Progress;
 use uuid::Uuid;
 
 use super::fault::Result;
-use super::rows::{Columns, clean, letter_uuid, number, uuid};
+use super::rows::{Columns, letter_uuid, number, uuid, without_nul};
 use crate::kept::places::Ended;
 
-/// The columns of an ended row `e`, in the order that `Columns::ended` takes them.
+/// The columns of an ended row `e`, in the order in which `Columns::ended` reads them.
 macro_rules! ended_columns {
     () => {
         "e.state, e.at, e.generation, e.base, e.attempt, e.reason, e.text, e.dead_letter, e.failure, e.status_code"
@@ -17,11 +17,11 @@ macro_rules! ended_columns {
 }
 pub(super) use ended_columns;
 
-/// How many columns `ended_columns` has.
+/// Number of columns in `ended_columns`.
 pub(super) const ENDED_COLUMNS: usize = 10;
 
 impl Columns<'_> {
-    /// A row of what ended in the columns of `ended_columns`.
+    /// Reads `ended_columns`.
     pub(super) fn ended(&mut self) -> Result<Ended> {
         let (state, at) = (self.state()?, self.time()?);
         let (generation, base, attempt) = (self.small()?, self.small()?, self.small()?);
@@ -38,7 +38,6 @@ impl Columns<'_> {
     }
 }
 
-/// Ends in columns.
 #[derive(Default)]
 pub(super) struct Ends {
     pub(super) ids: Vec<Uuid>,
@@ -50,12 +49,12 @@ pub(super) struct Ends {
     pub(super) reasons: Vec<Option<&'static str>>,
     pub(super) texts: Vec<Option<String>>,
     pub(super) letters: Vec<Option<Uuid>>,
-    /// Those of them that are dead letters.
+    /// Those that are dead letters.
     pub(super) buried: Letters,
 }
 
 impl Ends {
-    /// Adds one. What the last attempt says is found by the statement that makes the row.
+    /// The fields of the last attempt are set by the statement that inserts the row.
     pub(super) fn push(&mut self, id: NotificationId, ended: &Ended) {
         self.ids.push(uuid(id));
         self.states.push(i16::from(ended.state.code()));
@@ -64,15 +63,15 @@ impl Ends {
         self.bases.push(number(ended.progress.base));
         self.attempts.push(number(ended.progress.attempt));
         self.reasons.push(ended.reason.map(Reason::code));
-        self.texts.push(ended.text.as_ref().map(|text| clean(text).into_owned()));
+        self.texts.push(ended.text.as_ref().map(|text| without_nul(text).into_owned()));
         self.letters.push(ended.dead_letter.map(letter_uuid));
         if let Some(name) = ended.dead_letter {
             self.buried.push(id, name);
         }
     }
 
-    /// Makes the rows. No attempt was made now, so each names the last one that was made before. Nothing here is delivered,
-    /// so each has its tenant.
+    /// Inserts the rows. They belong to no new attempt, so failure type and status code come from the last
+    /// stored one. None of them is delivered, so each has a tenant.
     pub(super) const INSERT: &str = "
         insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code, tenant)
         select u.id, u.state, u.at, u.generation, u.base, u.attempt, u.reason, u.text, u.letter, last.failure,
@@ -89,9 +88,9 @@ impl Ends {
             order by a.generation desc, a.number desc
             limit 1) as last on true";
 
-    /// Makes the dead letters of what has ended as one, each with its own snapshot of the notification and of the attempts
-    /// of the generation; where an end is recorded once more its dead letter is there already. A wide row that is missing
-    /// breaks a constraint, and with it the transaction.
+    /// Inserts the dead letters, each with its own snapshot of the notification and of the attempts of the
+    /// generation. If an end is recorded again, its dead letter already exists. A missing wide row violates a
+    /// constraint, which fails the transaction.
     pub(super) const BURY: &str = "
         insert into dead_letter (id, notification, flow, priority, not_before, expires, recipient, template, subject,
             event_key, correlation_id, content, reason, text, attempts, replies, failure, status_code, status, created_at,
@@ -127,7 +126,6 @@ impl Ends {
             and d.notification is not distinct from u.id)";
 }
 
-/// The values of `Ends::INSERT`.
 macro_rules! bind_ends {
     ($ends:expr) => {
         $crate::postgres::tx::bind![
@@ -146,17 +144,16 @@ macro_rules! bind_ends {
 
 pub(super) use bind_ends;
 
-/// The names of dead letters in columns.
+/// Ids of dead letters and their notifications, in columns.
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) ids: Vec<Uuid>,
     pub(super) names: Vec<Uuid>,
-    /// The times that the names carry.
+    /// The times in the ids.
     pub(super) died: Vec<i64>,
 }
 
 impl Letters {
-    /// That notification has become a dead letter.
     pub(super) fn push(&mut self, id: NotificationId, name: DeadLetterId) {
         self.ids.push(uuid(id));
         self.names.push(letter_uuid(name));
@@ -164,7 +161,6 @@ impl Letters {
     }
 }
 
-/// The values of `Ends::BURY`.
 macro_rules! bind_letters {
     ($letters:expr) => {
         $crate::postgres::tx::bind![

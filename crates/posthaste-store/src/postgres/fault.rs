@@ -1,4 +1,4 @@
-//! What can go wrong inside the store, before it is told to the caller.
+//! Errors inside the store, before they become a `StoreError`.
 
 use std::fmt;
 
@@ -10,68 +10,65 @@ use super::durability;
 pub(super) use crate::kept::damage::unless_damaged;
 use crate::kept::damage::{Damaged, MaybeDamage};
 
-/// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// PostgreSQL says no, or is not there any more.
+    /// An error of PostgreSQL, or a lost connection.
     #[error(transparent)]
     Postgres(#[from] tokio_postgres::Error),
-    /// No connection could be had.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The server does not answer, though its connection stands.
+    /// The server does not respond, although the connection is open.
     #[error("PostgreSQL does not answer")]
-    Silent,
-    /// Too many look at the same time.
-    #[error("too many look at what is kept at the same time")]
-    Crowded,
-    /// What was read cannot be what was written.
+    Unresponsive,
+    #[error("too many reads at the same time")]
+    TooManyReads,
+    /// A stored value that the store cannot have written.
     #[error(transparent)]
     Damaged(#[from] Damaged),
 }
 
-/// What the insides of the store answer.
 pub(super) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
-    /// What was read makes no sense.
+    /// A damaged or contradictory row.
     pub(super) fn nonsense(what: impl Into<String>) -> Self {
         Self::Damaged(Damaged(what.into()))
     }
 
-    /// The same fault; damage is told with the name of the row.
+    /// Adds the id of the row to the text of a damage.
     pub(super) fn of(self, id: impl fmt::Display) -> Self {
         if self.is_damage() { Self::nonsense(format!("{id} cannot be read: {self}")) } else { self }
     }
 
-    /// What PostgreSQL called it, if it was PostgreSQL that refused.
+    /// The error code of PostgreSQL, if it sent one.
     pub(super) fn code(&self) -> Option<&SqlState> {
         match self {
             Self::Postgres(error) => error.code(),
             Self::Pool(PoolError::Backend(error)) => error.code(),
-            Self::Pool(_) | Self::Silent | Self::Crowded | Self::Damaged(_) => None,
+            Self::Pool(_) | Self::Unresponsive | Self::TooManyReads | Self::Damaged(_) => None,
         }
     }
 
-    /// Whether the server chose this transaction to give way to another one. It has certainly not happened, and can be
-    /// tried again at once.
-    pub(super) fn gave_way(&self) -> bool {
+    /// Whether the server aborted this transaction in favour of another one. It has certainly not happened,
+    /// and can be repeated immediately.
+    pub(super) fn can_be_repeated(&self) -> bool {
         self.code().is_some_and(|code| {
             *code == SqlState::T_R_DEADLOCK_DETECTED || *code == SqlState::T_R_SERIALIZATION_FAILURE
         })
     }
 
-    /// Whether the connection can go on after a rollback. Not so if it is gone, is being closed, holds statements that do
-    /// not work any more, or leads to a server that only reads, as after a failover.
-    pub(super) fn spares_connection(&self) -> bool {
+    /// Whether the connection can be used again after a rollback. Not if it is lost, is being closed, has
+    /// invalid prepared statements, or leads to a server that is read-only after a failover.
+    pub(super) fn leaves_connection_usable(&self) -> bool {
         match self {
             Self::Damaged(_) => true,
             Self::Postgres(error) => error.code().is_some_and(|code| {
-                // 0A: a statement that was prepared before the schema changed. 26: one that the connection forgot.
+                // 0A: a statement that was prepared before the schema changed. 26: a statement that the
+                // connection no longer has.
                 let gone = matches!(&code.code()[..2], "08" | "0A" | "26" | "57");
                 (!gone || *code == SqlState::QUERY_CANCELED) && *code != SqlState::READ_ONLY_SQL_TRANSACTION
             }),
-            Self::Pool(_) | Self::Silent | Self::Crowded => false,
+            Self::Pool(_) | Self::Unresponsive | Self::TooManyReads => false,
         }
     }
 }
@@ -84,7 +81,7 @@ impl MaybeDamage for Fault {
 
 impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
-        // What breaks a constraint or is no value of its column is refused for good: asking again cannot help.
+        // A constraint violation or an invalid value is permanent: a retry cannot help.
         let for_good = fault.code().is_some_and(|code| matches!(&code.code()[..2], "22" | "23"));
         let unavailable =
             |what: &str, source| Self::Unavailable { what: what.to_owned(), source: Some(source) };
@@ -96,8 +93,10 @@ impl From<Fault> for StoreError {
                 let what = "PostgreSQL would lose in a crash what it acknowledges: set fsync and full_page_writes to on";
                 unavailable(what, Box::new(error))
             }
-            Fault::Postgres(error) if for_good => Self::Corrupt { what: told(&error) },
-            Fault::Silent | Fault::Crowded => Self::Unavailable { what: fault.to_string(), source: None },
+            Fault::Postgres(error) if for_good => Self::Corrupt { what: message(&error) },
+            Fault::Unresponsive | Fault::TooManyReads => {
+                Self::Unavailable { what: fault.to_string(), source: None }
+            }
             Fault::Postgres(error) if is_pooled(&error) => unavailable(
                 "a pooler that keeps no sessions stands before PostgreSQL: set store.prepared = false",
                 Box::new(error),
@@ -116,14 +115,15 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// Whether statements that were prepared are not there, or there already: the connection is not the one that it was.
+/// Whether prepared statements are missing or exist already: a pooler has switched the connection.
 fn is_pooled(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| {
         *code == SqlState::INVALID_SQL_STATEMENT_NAME || *code == SqlState::DUPLICATE_PSTATEMENT
     })
 }
 
-/// What PostgreSQL says, without the values that it may quote: they may be what was to be sent.
-fn told(error: &tokio_postgres::Error) -> String {
+/// The message of PostgreSQL without the values that its detail may quote: they may be content of
+/// notifications.
+fn message(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), |refused| refused.message().to_owned())
 }

@@ -1,4 +1,4 @@
-//! Flows and their numbers, remembered by the store.
+//! Cache of flows and their numbers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,10 @@ use super::fault::{Fault, Result, unless_damaged};
 use super::rows::{Columns, Keys};
 use super::tx::{Mode, Tx, bind};
 
-/// The most flows that are remembered.
-const MOST: usize = 100_000;
+const MAX_CACHED: usize = 100_000;
 
-/// A bounded memory of flows. A flow never changes, so what is remembered stays true; it is remembered only once the
-/// transaction that made it is committed.
+/// A bounded cache of flows. A flow never changes, so cached entries stay valid. A flow is cached after the
+/// commit of the transaction that created it.
 #[derive(Default)]
 pub(super) struct Flows(Mutex<Known>);
 
@@ -26,7 +25,7 @@ struct Known {
 
 impl Default for Known {
     fn default() -> Self {
-        Self { keys: Recent::new(MOST), numbers: Recent::new(MOST) }
+        Self { keys: Recent::new(MAX_CACHED), numbers: Recent::new(MAX_CACHED) }
     }
 }
 
@@ -35,7 +34,7 @@ impl Flows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The flows with these numbers, each once and in their order, if all of them are remembered.
+    /// Returns the flows, each once, ordered by number, if all of them are cached.
     pub(super) fn remembered(&self, flows: &[FlowId]) -> Option<Vec<KnownFlow>> {
         let wanted: BTreeSet<FlowId> = flows.iter().copied().collect();
         let mut known = self.lock();
@@ -57,8 +56,8 @@ impl Flows {
         remembered
     }
 
-    /// The flows with these numbers, as far as they exist and can be read. Asks the server only for those that are new here; inside of a
-    /// transaction this is a statement of it.
+    /// The flows that exist and are readable. Queries the server only for those that are not cached; inside a
+    /// transaction the query is part of it.
     pub(super) async fn keys(&self, tx: &Tx, flows: impl IntoIterator<Item = FlowId>) -> Result<Keys> {
         let flows: BTreeSet<FlowId> = flows.into_iter().collect();
         let mut found = Keys::with_capacity(flows.len());
@@ -87,15 +86,15 @@ impl Flows {
         Ok(found)
     }
 
-    /// The numbers that are remembered, in the order of the keys.
+    /// Returns the numbers in the order of the keys, if all of them are cached.
     pub(super) fn numbers(&self, keys: &[FlowKey]) -> Option<Vec<FlowId>> {
         let mut known = self.lock();
         keys.iter().map(|key| known.numbers.get(key).copied()).collect()
     }
 
-    /// Finds the numbers of flows and makes those that are new, all in one transaction by itself. Sorted, so that two who
-    /// make the same flows wait for each other instead of both giving way; what another has made meanwhile is found by the
-    /// second look.
+    /// Returns the numbers of flows, and inserts those that are new, in a transaction of its own. The keys
+    /// are sorted, so that two callers that insert the same flows cannot deadlock. A flow that another
+    /// transaction inserted meanwhile is found by the second select.
     pub(super) async fn intern(&self, tx: &Tx, keys: &[FlowKey]) -> Result<Vec<FlowId>> {
         let wanted: BTreeSet<&FlowKey> = keys.iter().collect();
         let tenants: Vec<&str> = wanted.iter().map(|key| key.tenant.as_str()).collect();
@@ -129,7 +128,7 @@ const FIND: &str = "
         and f.channel = any(array[u.channel])
         and f.destination = any(array[u.destination])";
 
-/// A number is drawn only for what is not there, so that numbers stay small.
+/// Takes a number from the sequence only for new flows, so that numbers stay small.
 const MAKE: &str = "
     insert into flow (tenant, channel, destination)
     select u.tenant, u.channel, u.destination
@@ -143,7 +142,7 @@ const MAKE: &str = "
 
 fn numbered(columns: &mut Columns<'_>) -> Result<(FlowId, FlowKey)> {
     let flow = FlowId(columns.take()?);
-    let tenant = columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("a flow of nobody"))?;
+    let tenant = columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("a flow without a tenant"))?;
     let channel = columns.channel()?;
     let destination: String = columns.take()?;
     Ok((flow, FlowKey { tenant, channel, destination: destination.into() }))

@@ -1,7 +1,7 @@
-//! The keys under which repeated requests are known, in two tables that take turns of a day each.
+//! Idempotency keys, in two tables that take turns, a day each.
 //!
-//! Invariant: of requests with one key that come at the same time, whoever inserts the key first is new; the others wait
-//! for its commit and then read its answer. The tables are emptied by `truncate`, and only when a day begins.
+//! Invariant: of concurrent requests with the same key, the one that inserts the key first is new. The others
+//! wait for its commit and read its answer. The tables are emptied by `truncate`, and only when a day begins.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,16 +14,16 @@ use tokio_postgres::error::SqlState;
 use super::fault::{Fault, Result};
 use super::planted::Planted;
 use super::rows::Columns;
-use super::tx::{Mode, Then, Tx, bind, step};
+use super::tx::{Mode, Then, Tx, bind, statement};
 
-/// The tables by their turns.
+/// The tables of even and odd days.
 const TABLES: [&str; 2] = ["idempotency_even", "idempotency_odd"];
 
-/// For so long after a day began, a key is taken in yesterday's table first: somebody whose request came just before
-/// midnight may be taking it there at this moment.
+/// For this long after a day has begun, a key is looked up in yesterday's table first: a request from just
+/// before midnight may be inserting it there.
 const OVERLAP: Duration = Duration::from_secs(300);
 
-/// The days that the two tables are known to hold.
+/// The days whose keys the two tables are known to hold.
 pub(super) struct Days([AtomicI64; 2]);
 
 impl Default for Days {
@@ -32,17 +32,17 @@ impl Default for Days {
     }
 }
 
-/// Whose turn it is.
+/// A day and its table.
 #[derive(Debug, Clone, Copy)]
-struct Turn {
+struct DayTable {
     day: i64,
-    /// The table of the day.
+    /// Index in `TABLES`.
     table: usize,
-    /// Whether the day before may still be going on elsewhere.
+    /// Whether requests of the day before may still be running.
     overlap: bool,
 }
 
-impl Turn {
+impl DayTable {
     fn at(now: Timestamp) -> Self {
         let life = micros(Idempotency::LIFE);
         let (day, into) = (now.as_micros().div_euclid(life), now.as_micros().rem_euclid(life));
@@ -51,21 +51,21 @@ impl Turn {
 }
 
 impl Days {
-    /// Whether the table of that moment holds its day already.
+    /// Whether the table of the day is already prepared.
     pub(super) fn ready(&self, now: Timestamp) -> bool {
-        let turn = Turn::at(now);
+        let turn = DayTable::at(now);
         self.0[turn.table].load(Ordering::Relaxed) >= turn.day
     }
 
-    /// Empties the table whose turn has come, unless somebody has: what it holds is a day old or older. This is a
-    /// transaction by itself, before the first key of the day. Where the table cannot be had within a moment, because
-    /// somebody reads it for long, it keeps its old rows for another turn; nobody takes them for known.
+    /// Empties the table of the day, unless another node has: its keys are at least a day old. Runs in its
+    /// own transaction, before the first key of the day. If the table cannot be locked soon, because a long
+    /// read uses it, the old rows stay for another turn; they are expired, so they are ignored.
     pub(super) async fn turn(&self, tx: &Tx, now: Timestamp) -> Result<()> {
-        let Turn { day, table, .. } = Turn::at(now);
+        let DayTable { day, table, .. } = DayTable::at(now);
         let number = i64::from(table == 1);
         let locked = "select day from idempotency_day where turn = $1 for update";
-        let steps = [step!(locked, bind![number => INT8])];
-        let rows = tx.send(Some(Mode::Write), &steps, Then::GoOn).await?.pop().unwrap_or_default();
+        let steps = [statement!(locked, bind![number => INT8])];
+        let rows = tx.send(Some(Mode::Write), &steps, Then::Continue).await?.pop().unwrap_or_default();
         let row = rows.first().ok_or_else(|| Fault::nonsense("idempotency_day lacks a row"))?;
         let held: i64 = Columns::of(row).take()?;
         if held < day {
@@ -92,10 +92,11 @@ impl Days {
     }
 }
 
-/// A key with whose it is.
+/// Tenant and key.
 type Name<'r> = (&'r str, &'r str);
 
-/// What each request is answered, in a transaction that this begins: those that are new have taken their keys.
+/// Returns the answer of each request, in a transaction that this function begins. The keys of new requests
+/// are inserted.
 pub(super) async fn answers(
     tx: &Tx,
     days: &Days,
@@ -103,12 +104,13 @@ pub(super) async fn answers(
     now: Timestamp,
 ) -> Result<Vec<Accepted>> {
     debug_assert!(days.ready(now), "the table of the day was made ready before");
-    // The first request of each key in this call speaks for it. Sorted, so that calls take keys in the same order.
+    // Only the first request of each key in this call is inserted. The keys are sorted, so that all calls
+    // lock them in the same order.
     let mut firsts: BTreeMap<Name<'_>, &Idempotency> = BTreeMap::new();
     for key in requests.iter().filter_map(|request| request.idempotency.as_ref()) {
         firsts.entry((key.tenant.as_str(), &key.key)).or_insert(key);
     }
-    let turn = Turn::at(now);
+    let turn = DayTable::at(now);
     let taken = take(tx, turn, &firsts, now).await?;
     let lost: Vec<Name<'_>> = firsts.keys().filter(|name| !taken.contains(*name)).copied().collect();
     let known = if lost.is_empty() { HashMap::new() } else { read(tx, turn, &lost, now).await? };
@@ -135,10 +137,10 @@ pub(super) async fn answers(
     Ok(answers)
 }
 
-/// Takes the keys that nobody has taken within a day, and answers which.
+/// Inserts the keys that were not used within a day, and returns those.
 async fn take<'r>(
     tx: &Tx,
-    turn: Turn,
+    turn: DayTable,
     firsts: &BTreeMap<Name<'r>, &'r Idempotency>,
     now: Timestamp,
 ) -> Result<HashSet<Name<'r>>> {
@@ -146,10 +148,10 @@ async fn take<'r>(
     let mut keys: Vec<&Idempotency> = firsts.values().copied().collect();
     let mut begin = Some(Mode::Write);
     if turn.overlap {
-        let won = take_in(tx, begin.take(), &taking(yesterday, Some(today)), &keys, now).await?;
+        let won = take_in(tx, begin.take(), &insert_keys(yesterday, Some(today)), &keys, now).await?;
         keys.retain(|key| won.contains(&(key.tenant.as_str().to_owned(), key.key.clone())));
     }
-    let sql = taking(today, (!turn.overlap).then_some(yesterday));
+    let sql = insert_keys(today, (!turn.overlap).then_some(yesterday));
     let won = take_in(tx, begin, &sql, &keys, now).await?;
     let is_won = |name: &&Name<'r>| won.contains(&(name.0.to_owned(), name.1.to_owned()));
     Ok(firsts.keys().filter(is_won).copied().collect())
@@ -172,20 +174,20 @@ async fn take_in(
         hashes => BYTEA_ARRAY,
         answers => BYTEA_ARRAY,
         now.as_micros() => INT8,
-        forgotten(now) => INT8,
+        expired_since(now) => INT8,
     ];
-    let mut rows = tx.send(begin, &[step!(sql, bound)], Then::GoOn).await?;
+    let mut rows = tx.send(begin, &[statement!(sql, bound)], Then::Continue).await?;
     let won = rows.pop().unwrap_or_default();
     won.iter().map(|row| name(&mut Columns::of(row))).collect()
 }
 
-/// A key that was first used then or before is not known any more.
-fn forgotten(now: Timestamp) -> i64 {
+/// Keys that were first used at this time or earlier are expired.
+fn expired_since(now: Timestamp) -> i64 {
     now.as_micros().saturating_sub(micros(Idempotency::LIFE))
 }
 
-/// Inserts keys, or takes those over that are forgotten. Somebody else's insert of the same key is waited for.
-fn taking(table: &str, unless_in: Option<&str>) -> String {
+/// Inserts keys, or replaces expired ones. Waits for concurrent inserts of the same key.
+fn insert_keys(table: &str, unless_in: Option<&str>) -> String {
     let unless = unless_in.map_or(String::new(), |other| {
         format!("where not exists (select from {other} o where o.tenant = u.tenant and o.key = u.key and o.at > $6)")
     });
@@ -201,10 +203,10 @@ fn taking(table: &str, unless_in: Option<&str>) -> String {
     )
 }
 
-/// The hash and the answer of keys that are known. Where both tables know one, today's is the one that was taken last.
+/// The hash and the answer of known keys. If both tables have a key, today's row is the newer one.
 async fn read(
     tx: &Tx,
-    turn: Turn,
+    turn: DayTable,
     names: &[Name<'_>],
     now: Timestamp,
 ) -> Result<HashMap<(String, String), (Vec<u8>, Vec<u8>)>> {
@@ -218,7 +220,7 @@ async fn read(
              join {table} k on k.tenant = any(array[u.tenant]) and k.key = any(array[u.key])
              where k.at > $3"
         );
-        let bound = bind![tenants => TEXT_ARRAY, keys => TEXT_ARRAY, forgotten(now) => INT8];
+        let bound = bind![tenants => TEXT_ARRAY, keys => TEXT_ARRAY, expired_since(now) => INT8];
         for row in &tx.rows(&sql, bound).await? {
             let mut columns = Columns::of(row);
             known.insert(name(&mut columns)?, (columns.take()?, columns.take()?));
@@ -231,7 +233,7 @@ fn name(columns: &mut Columns<'_>) -> Result<(String, String)> {
     Ok((columns.take()?, columns.take()?))
 }
 
-/// The hash and the answer of the first request under a key, if it is known.
+/// Returns `None` if the key is unknown or expired.
 pub(super) async fn known(tx: &Tx, tenant: &str, key: &str, now: Timestamp) -> Result<Option<FirstAnswer>> {
     let sql = "
         select hash, answer, at
@@ -243,7 +245,7 @@ pub(super) async fn known(tx: &Tx, tenant: &str, key: &str, now: Timestamp) -> R
         where tenant = $1 and key = $2 and at > $3
         order by at desc
         limit 1";
-    let bound = bind![tenant => TEXT, key => TEXT, forgotten(now) => INT8];
+    let bound = bind![tenant => TEXT, key => TEXT, expired_since(now) => INT8];
     let rows = tx.alone(Mode::Read, sql, bound).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let mut columns = Columns::of(row);

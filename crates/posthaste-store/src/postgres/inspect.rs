@@ -1,4 +1,4 @@
-//! A look at a server for whoever wants to know whether it is fit to hold a store. Nothing is changed.
+//! Checks whether a server is fit to hold a store. Nothing is changed.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -7,67 +7,62 @@ use deadpool_postgres::Object;
 use posthaste_core::time::Timestamp;
 use tokio_postgres::AsyncMessage;
 
-use super::connect::{self, PostgresOptions, Reached};
+use super::connect::{self, Connected, PostgresOptions};
 use super::durability;
 use super::migrate;
 use super::refusal::ConnectError;
 use crate::schema::Schema;
 
-/// The channel on which it is tried whether announcements arrive.
+/// The channel on which notices are tested.
 const CHANNEL: &str = "posthaste_inspection";
 
-/// A server that answers.
 pub struct Inspection {
-    reached: Reached,
+    connected: Connected,
     options: PostgresOptions,
     client: Object,
 }
 
-/// How much room a server has.
+/// The connections of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room {
-    /// The version of the server, as it says it.
     pub version: String,
-    /// The most connections that it takes from those who are not its superuser.
+    /// Maximum number of connections of users other than superusers.
     pub connections: u32,
-    /// How many are open, this one among them.
+    /// Number of open connections, including this one.
     pub open: u32,
 }
 
 impl Inspection {
-    /// Reaches the server.
     pub async fn start(url: &str, options: PostgresOptions) -> Result<Self, ConnectError> {
-        // Nothing is written, so any server will do.
+        // Nothing is written, so the durability does not matter.
         let any = PostgresOptions { unsafe_durability: true, ..options.clone() };
-        let (reached, client) = connect::reach(url, &any).await?;
-        Ok(Self { reached, options, client })
+        let (connected, client) = connect::connect(url, &any).await?;
+        Ok(Self { connected, options, client })
     }
 
-    /// Where it is, for people; without the password.
+    /// The address for messages, without the password.
     pub fn tried(&self) -> &str {
-        &self.reached.tried
+        &self.connected.tried
     }
 
-    /// Refuses a server that would lose what it acknowledged, whatever the options allow, is too old, or cannot hold every
-    /// text.
+    /// Refuses a server that could lose acknowledged writes (even if the options allow it), is too old, or
+    /// has an encoding other than UTF-8.
     pub async fn fit(&self) -> Result<(), ConnectError> {
         let settings = durability::settings(&self.client).await?;
-        // The last of them is set by whoever writes, unless the options allow anything.
+        // The store itself sets the last one, unless the options allow any durability.
         let asked = if self.options.unsafe_durability { 3 } else { 2 };
         for (setting, value) in durability::SETTINGS.into_iter().zip(settings).take(asked) {
             if value == "off" {
                 return Err(ConnectError::NotDurable { setting, value });
             }
         }
-        connect::check(&self.client, &self.reached.tried).await
+        connect::check(&self.client, &self.connected.tried).await
     }
 
-    /// The schema of the database.
     pub async fn schema(&self) -> Result<Schema<ConnectError>, ConnectError> {
         migrate::read(&self.client).await
     }
 
-    /// How much room it has.
     pub async fn room(&self) -> Result<Room, ConnectError> {
         let sql = "
             select current_setting('server_version'),
@@ -83,7 +78,6 @@ impl Inspection {
         Ok(Room { version, connections: number(most), open: number(open.unwrap_or(0)) })
     }
 
-    /// What time it is there.
     pub async fn time(&self) -> Result<Timestamp, ConnectError> {
         let sql = "select (extract(epoch from clock_timestamp()) * 1000000)::bigint";
         let rows = self.client.query_typed(sql, &[]).await?;
@@ -91,12 +85,13 @@ impl Inspection {
         Ok(Timestamp::from_micros(micros))
     }
 
-    /// Whether what one connection announces reaches another one that listens. It does not where a pooler gives each
-    /// transaction another connection.
+    /// Whether a NOTIFY of one connection reaches another one that listens. It does not with a pooler that
+    /// gives each transaction another connection.
     pub async fn hears(&self, patience: Duration) -> Result<bool, ConnectError> {
-        let connected = tokio::time::timeout(self.options.connect_timeout, self.reached.servers.open()).await;
+        let connected =
+            tokio::time::timeout(self.options.connect_timeout, self.connected.servers.open()).await;
         let silent = |_| ConnectError::Unreachable {
-            tried: self.reached.tried.clone(),
+            tried: self.connected.tried.clone(),
             what: "no answer in time".to_owned(),
         };
         let (listener, mut connection) = connected.map_err(silent)??;

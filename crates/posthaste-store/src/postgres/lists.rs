@@ -1,6 +1,7 @@
-//! Lists: the plan of `walk` says which ranges of indexes are merged; the server weighs the filter.
+//! Lists. The plan of `walk` chooses the index ranges to merge; the server applies the filter.
 //!
-//! A statement looks at a window of rows, which grows until the page is full or the bound of a walk is reached.
+//! A statement reads a window of rows. The window grows until the page is full or the limit of the walk is
+//! reached.
 
 mod sql;
 mod window;
@@ -21,24 +22,24 @@ use uuid::Uuid;
 use self::window::{Filling, Went, Window};
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::rows::{Columns, Keys, clean, letter_uuid, uuid, whole, wide};
+use super::rows::{Columns, Keys, bigint, letter_uuid, uuid, wide, without_nul};
 use super::tx::{Bound, Mode, Tx, bind};
 use crate::kept::attempts::attempts_from;
 use crate::walk::{ByFlows, MOST_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
 
-/// The greatest id there can be: the start of a list that goes from the newest to the oldest.
+/// The greatest possible id: the start of a list from newest to oldest.
 const LAST: Uuid = Uuid::max();
-/// The least id there can be: its end.
+/// The least possible id: the end of such a list.
 const FIRST: Uuid = Uuid::nil();
 
-/// What a statement found: how many rows it looked at and the last of them, and the rows that are wanted.
+/// The result of a statement: the number of rows that it read, the last of them, and the rows that match.
 struct Found<C> {
     looked_at: usize,
     last: Option<C>,
     rows: Vec<Row>,
 }
 
-/// The fields of a filter as the statements take them; none where any value will do.
+/// The fields of a filter as parameters of the statements; `None` matches any value.
 struct Wanted<'f> {
     tenant: Option<&'f str>,
     channels: Option<Vec<i16>>,
@@ -61,7 +62,7 @@ impl<'f> Wanted<'f> {
             channels: some(&filter.channels, |channel: &Channel| i16::from(channel.code())),
             destinations: (!filter.destinations.is_empty()).then_some(&filter.destinations),
             templates: (!filter.templates.is_empty()).then_some(&filter.templates),
-            text: filter.text.as_ref().map(|text| clean(text).to_ascii_lowercase()),
+            text: filter.text.as_ref().map(|text| without_nul(text).to_ascii_lowercase()),
             states: some(&filter.states, |state: &State| i16::from(state.code())),
             reasons: some(&filter.reasons, |reason: &Reason| reason.code()),
             failures: some(&filter.failure_types, |failure: &FailureType| i16::from(failure.code())),
@@ -70,7 +71,7 @@ impl<'f> Wanted<'f> {
     }
 }
 
-/// A statement for the keys of a walk, with the flows or codes that lead to its ranges.
+/// A statement for the keys of a walk, with the flows or codes of its ranges.
 struct Keyed {
     sql: &'static str,
     leads: Vec<i64>,
@@ -88,7 +89,7 @@ impl Keyed {
     }
 }
 
-/// Notifications, newest first.
+/// Newest first.
 pub(super) async fn page(
     tx: &Tx,
     flows: &Flows,
@@ -107,9 +108,9 @@ pub(super) async fn page(
             let went = loop {
                 let bound = bind![
                     window.at.map_or(LAST, uuid) => UUID,
-                    whole(limit + 1) => INT8,
+                    bigint(limit + 1) => INT8,
                     end => UUID,
-                    whole(window.size) => INT8,
+                    bigint(window.size) => INT8,
                     leads => INT8_ARRAY,
                     wanted.tenant => TEXT,
                     wanted.channels => INT2_ARRAY,
@@ -140,7 +141,7 @@ pub(super) async fn page(
     Ok(filling.page(start.map_or(Went::ToTheEnd, Went::ToTheBound)))
 }
 
-/// The statements of a walk, or of the walks that it comes down to.
+/// The statements of a walk, or of the walks that it is composed of.
 async fn keyed(tx: &Tx, filter: &Filter, walk: Walk) -> Result<Vec<Keyed>> {
     Ok(match walk {
         Walk::All => vec![Keyed::one(sql::ALL)],
@@ -165,9 +166,9 @@ async fn keyed(tx: &Tx, filter: &Filter, walk: Walk) -> Result<Vec<Keyed>> {
     })
 }
 
-/// The flows that the filter names by tenant, destination and channel, up to one more than can be merged.
+/// The flows of the filter's tenant, destinations and channels, up to one more than can be merged.
 async fn flows_of(tx: &Tx, filter: &Filter) -> Result<Vec<i64>> {
-    let most = whole(MOST_FLOWS + 1);
+    let most = bigint(MOST_FLOWS + 1);
     let channels: Vec<i16> = filter.channels().map(|channel| i16::from(channel.code())).collect();
     let rows = match (&filter.tenant, filter.destinations.is_empty()) {
         (Some(tenant), true) => {
@@ -192,7 +193,7 @@ async fn flows_of(tx: &Tx, filter: &Filter) -> Result<Vec<i64>> {
     Ok(distinct(found.into_iter()))
 }
 
-/// Sends a statement of `sql`. `last` takes the columns of the last key that was looked at.
+/// Runs a statement of `sql`. `last` reads the columns of the last key.
 async fn found<C>(
     tx: &Tx,
     sql: &str,
@@ -204,7 +205,7 @@ async fn found<C>(
     let mut columns = Columns::of(first);
     let looked_at = usize::try_from(columns.take::<i64>()?).unwrap_or(0);
     let last = last(&mut columns)?;
-    // The one row that there is where nothing is wanted is empty.
+    // If no row matches, the result is one empty row.
     if columns.take::<Option<Uuid>>().is_ok_and(|id| id.is_none()) {
         rows.clear();
     }
@@ -216,7 +217,7 @@ async fn keys(tx: &Tx, flows: &Flows, rows: &[Row], column: usize) -> Result<Key
     flows.keys(tx, named).await
 }
 
-/// A notification with where it stands, from that column on.
+/// Reads a notification and its current row, from column `start` on.
 fn view(row: &Row, start: usize, keys: &Keys) -> Result<(NotificationId, Result<View>, usize)> {
     let mut columns = Columns::of(row);
     columns.skip(start);
@@ -226,7 +227,7 @@ fn view(row: &Row, start: usize, keys: &Keys) -> Result<(NotificationId, Result<
     Ok((id, view, row.raw_size_bytes()))
 }
 
-/// What waits for a retry or is under way with one, soonest first.
+/// Rows that wait for a retry or are being retried, soonest first.
 pub(super) async fn retry_queue(
     tx: &Tx,
     flows: &Flows,
@@ -251,9 +252,9 @@ pub(super) async fn retry_queue(
                 window.at.map_or((i64::MIN, FIRST), |at: DueCursor| (at.due.as_micros(), uuid(at.id)));
             let bound = bind![
                 due => INT8,
-                whole(limit + 1) => INT8,
+                bigint(limit + 1) => INT8,
                 since => UUID,
-                whole(window.size) => INT8,
+                bigint(window.size) => INT8,
                 leads => INT8_ARRAY,
                 wanted.tenant => TEXT,
                 wanted.channels => INT2_ARRAY,
@@ -291,7 +292,6 @@ pub(super) async fn retry_queue(
     Ok(filling.page(went))
 }
 
-/// A dead letter with its payload and attempts.
 pub(super) async fn dead_letter(tx: &Tx, flows: &Flows, id: DeadLetterId) -> Result<Option<DeadLetterView>> {
     let rows = tx.alone(Mode::Read, sql::LETTER, bind![letter_uuid(id) => UUID]).await?;
     let keys = keys(tx, flows, &rows, 1).await?;
@@ -299,7 +299,7 @@ pub(super) async fn dead_letter(tx: &Tx, flows: &Flows, id: DeadLetterId) -> Res
     letter(row, 0, &keys).map(Some).map_err(|fault| fault.of(id))
 }
 
-/// Dead letters, newest first.
+/// Newest first.
 pub(super) async fn dead_letters(
     tx: &Tx,
     flows: &Flows,
@@ -308,14 +308,14 @@ pub(super) async fn dead_letters(
     limit: usize,
 ) -> Result<Page<DeadLetterView, DeadLetterId>> {
     let wanted = Wanted::of(filter);
-    // The id of a dead letter carries the time of its death.
+    // The id of a dead letter contains the time of its creation.
     let until = filter.until.map(DeadLetterId::least_at);
     let end = filter.since.map(DeadLetterId::least_at).map_or(FIRST, letter_uuid);
     let statuses = filter.letter_statuses();
     let codes =
         distinct(statuses.iter().filter_map(|status| status.kept()).map(|status| i64::from(status.code())));
     let deleted = statuses.contains(&LetterStatus::Deleted);
-    // A tenant's dead letters have an index; only destinations need their flows.
+    // A tenant's dead letters have their own index; only destinations need flows.
     let named = if filter.destinations.is_empty() { vec![] } else { flows_of(tx, filter).await? };
     let walks = if filter.destinations.is_empty() { &[ByFlows::Everything] } else { by_flows(named.len()) };
     let mut start = [before, until].into_iter().flatten().min();
@@ -330,9 +330,9 @@ pub(super) async fn dead_letters(
         went = loop {
             let bound = bind![
                 window.at.map_or(LAST, letter_uuid) => UUID,
-                whole(limit + 1) => INT8,
+                bigint(limit + 1) => INT8,
                 end => UUID,
-                whole(window.size) => INT8,
+                bigint(window.size) => INT8,
                 codes => INT8_ARRAY,
                 wanted.tenant => TEXT,
                 wanted.channels => INT2_ARRAY,
@@ -366,7 +366,7 @@ pub(super) async fn dead_letters(
     Ok(filling.page(went))
 }
 
-/// A dead letter from that column on.
+/// Reads a dead letter from column `start` on.
 fn letter(row: &Row, start: usize, keys: &Keys) -> Result<DeadLetterView> {
     let mut columns = Columns::of(row);
     columns.skip(start);
@@ -392,14 +392,14 @@ fn letter(row: &Row, start: usize, keys: &Keys) -> Result<DeadLetterView> {
     })
 }
 
-/// Who did what, newest first.
+/// Newest first.
 pub(super) async fn audit(
     tx: &Tx,
     tenant: Option<&Tenant>,
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
-    let (start, one_more) = (before.unwrap_or(i64::MAX), whole(limit + 1));
+    let (start, one_more) = (before.unwrap_or(i64::MAX), bigint(limit + 1));
     let rows = match tenant.map(Tenant::as_str) {
         None => tx.alone(Mode::Read, sql::AUDIT, bind![start => INT8, one_more => INT8]).await?,
         Some(tenant) => {

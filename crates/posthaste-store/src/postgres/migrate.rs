@@ -1,12 +1,12 @@
-//! The schema, step by step, and the table that says which steps a database has taken.
+//! Migrations, and the table of applied steps.
 //!
-//! Each step is one transaction under a lock that all processes share, so any number of nodes may start at once: one takes
-//! the step, the others wait, say so, and then see that it was taken. Nothing of it depends on the session, so it may go
-//! through a pooler.
+//! Each step is one transaction under a lock that all processes share, so any number of nodes may start at
+//! once: one applies the step, the others wait, log that, and then see that it was applied. It does not
+//! depend on the session, so it may run through a pooler.
 //!
-//! Rules for a step: it only adds what older processes do not stumble over (expand); what they still use is removed by a
-//! later release, when none of them runs any more (contract). A step that was released is never changed: its checksum is
-//! compared.
+//! Rules for a step: it only adds what does not disturb older processes (expand). What they still use is
+//! removed by a later release, when none of them runs any more (contract). A released step is never changed:
+//! its checksum is compared.
 
 use std::time::Duration;
 
@@ -19,14 +19,13 @@ use super::connect::{self, PostgresOptions};
 use super::refusal::{ConnectError, chain};
 use crate::schema::{Schema, Step, TABLES};
 
-/// A step of the schema.
 struct Migration {
     version: u32,
     name: &'static str,
     sql: &'static str,
 }
 
-/// Every step that is known, in their order.
+/// In order.
 const MIGRATIONS: &[Migration] = &[
     Migration {
         version: 1,
@@ -55,48 +54,49 @@ const MIGRATIONS: &[Migration] = &[
     },
 ];
 
-/// The lock that whoever changes the schema holds: "posthast" in ASCII.
+/// The advisory lock for schema changes: "posthast" in ASCII.
 const LOCK: i64 = 0x706f_7374_6861_7374;
 
-/// How long a step waits for a table that somebody is using.
-const TABLE_WITHIN: &str = "2s";
-/// How long whoever takes a step may say nothing before the server ends its transaction, and with it the lock.
-const SILENT_WITHIN: &str = "10s";
-/// How often it is tried whether another one's step has ended, and after how many tries that is told again.
-const LOOK: Duration = Duration::from_millis(250);
-const TOLD_EVERY: u64 = 20;
-/// How long the others are let through before it is tried again, and how often that is done.
+/// Timeout for a table that another transaction has locked.
+const TABLE_TIMEOUT: &str = "2s";
+/// Time without a statement after which the server ends the transaction of a step, and with it the lock.
+const IDLE_TIMEOUT: &str = "10s";
+/// Interval of the checks whether another node's step has ended, and the number of checks between two log
+/// lines.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
+const CHECKS_PER_LOG_LINE: u64 = 20;
+/// Pause before a step that could not lock its tables is tried again, and the maximum number of tries.
 const PAUSE: Duration = Duration::from_secs(1);
-const TRIES: usize = 20;
+const MAX_TRIES: usize = 20;
 
-/// Every step and whether the database has taken it, and whether this program can run on it. Changes nothing.
+/// Returns all steps and whether the database has applied them. Changes nothing.
 pub async fn status(url: &str, options: &PostgresOptions) -> Result<Schema<ConnectError>, ConnectError> {
-    let (reached, client) = connect::reach(url, options).await?;
-    connect::check(&client, &reached.tried).await?;
+    let (connected, client) = connect::connect(url, options).await?;
+    connect::check(&client, &connected.tried).await?;
     read(&client).await
 }
 
-/// Takes the steps that the database has not taken, and answers with those.
+/// Applies the missing steps and returns them.
 pub async fn up(url: &str, options: &PostgresOptions) -> Result<Vec<Step>, ConnectError> {
-    let (reached, client) = connect::reach(url, options).await?;
-    connect::check(&client, &reached.tried).await?;
-    take_all(&client).await
+    let (connected, client) = connect::connect(url, options).await?;
+    connect::check(&client, &connected.tried).await?;
+    apply_missing(&client).await
 }
 
-/// Refuses a database that has not taken every step.
+/// Refuses a database that lacks a step.
 pub(super) async fn complete(client: &Object) -> Result<(), ConnectError> {
     read(client).await?.refused.map_or(Ok(()), Err)
 }
 
-/// Takes the steps that the database has not taken.
-pub(super) async fn take_all(client: &Object) -> Result<Vec<Step>, ConnectError> {
-    // Most starts find every step taken, and wait for nobody.
+/// Applies the missing steps.
+pub(super) async fn apply_missing(client: &Object) -> Result<Vec<Step>, ConnectError> {
+    // At most starts all steps are applied, and nothing needs the lock.
     if read(client).await?.refused.is_none() {
         return Ok(vec![]);
     }
     let mut taken = vec![];
     for migration in MIGRATIONS {
-        if take(client, migration).await? {
+        if apply(client, migration).await? {
             taken.push(migration.version);
         }
     }
@@ -105,18 +105,18 @@ pub(super) async fn take_all(client: &Object) -> Result<Vec<Step>, ConnectError>
     Ok(steps)
 }
 
-/// Takes one step, unless it was taken. Where somebody uses the tables, it is tried again.
-async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
-    for _ in 0..TRIES {
-        match take_once(client, migration).await {
+/// Applies a step, unless it was applied. Tries again while other transactions use the tables.
+async fn apply(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
+    for _ in 0..MAX_TRIES {
+        match apply_once(client, migration).await {
             Err(ConnectError::Server(error)) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
                 return Err(ConnectError::NotAllowed {
                     step: migration.name.to_owned(),
                     what: chain(&error),
                 });
             }
-            Err(ConnectError::Server(error)) if is_occupied(&error) => {
-                tracing::warn!(step = migration.name, "somebody uses the tables, so the step is tried again");
+            Err(ConnectError::Server(error)) if are_tables_in_use(&error) => {
+                tracing::warn!(step = migration.name, "the tables are in use, so the step is tried again");
                 tokio::time::sleep(PAUSE).await;
             }
             done => return done,
@@ -125,30 +125,29 @@ async fn take(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
     Err(ConnectError::Occupied { step: migration.name.to_owned() })
 }
 
-/// Whether somebody uses the tables: the step waited too long, or each waited for the other.
-fn is_occupied(error: &tokio_postgres::Error) -> bool {
+/// Whether other transactions use the tables: a lock timeout or a deadlock.
+fn are_tables_in_use(error: &tokio_postgres::Error) -> bool {
     error
         .code()
         .is_some_and(|code| *code == SqlState::LOCK_NOT_AVAILABLE || *code == SqlState::T_R_DEADLOCK_DETECTED)
 }
 
-/// The same without another try.
-async fn take_once(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
+async fn apply_once(client: &Object, migration: &Migration) -> Result<bool, ConnectError> {
     begin(client).await?;
     let done = step(client, migration).await;
-    // What failed has left nothing behind.
+    // A failed step leaves no changes behind.
     client.batch_execute(if done.is_ok() { "commit" } else { "rollback" }).await?;
     done
 }
 
-/// Begins the transaction of a step. It waits for those who take steps as long as it takes, and the step may be long itself,
-/// but it waits only shortly for a table: whoever comes after it to that table waits behind it.
+/// Begins the transaction of a step. It waits for other steps without a limit, and the step itself may take
+/// long. It waits only briefly for a table, because other transactions on that table queue behind it.
 async fn begin(client: &Object) -> Result<(), ConnectError> {
     let begin = format!(
         "begin isolation level read committed read write;
          set local statement_timeout = 0;
-         set local lock_timeout = '{TABLE_WITHIN}';
-         set local idle_in_transaction_session_timeout = '{SILENT_WITHIN}'"
+         set local lock_timeout = '{TABLE_TIMEOUT}';
+         set local idle_in_transaction_session_timeout = '{IDLE_TIMEOUT}'"
     );
     let lock = format!("select pg_try_advisory_xact_lock({LOCK})");
     for tries in 0_u64.. {
@@ -158,10 +157,10 @@ async fn begin(client: &Object) -> Result<(), ConnectError> {
             break;
         }
         client.batch_execute("rollback").await?;
-        if tries % TOLD_EVERY == 0 {
-            tracing::info!("another node is changing the schema, and this one waits for it");
+        if tries % CHECKS_PER_LOG_LINE == 0 {
+            tracing::info!("another node is changing the schema; this node waits");
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
     Ok(())
 }
@@ -196,19 +195,18 @@ async fn step(client: &Object, migration: &Migration) -> Result<bool, ConnectErr
     Ok(true)
 }
 
-/// What the database says of itself.
-struct Found {
-    /// Whether it has a list of steps.
+/// The schema that was found in a database.
+struct FoundSchema {
+    /// Whether the table of steps exists.
     versioned: bool,
-    /// The tables whose names are ours.
+    /// Existing tables with names of Posthaste.
     tables: String,
-    /// The steps on the list, and whether each is what is known here.
+    /// Applied steps, and whether each is identical to the known one.
     taken: Vec<(Step, bool)>,
-    /// The tables of ours that are not there.
+    /// Missing tables.
     missing: String,
 }
 
-/// The schema of the database.
 pub(super) async fn read(client: &Object) -> Result<Schema<ConnectError>, ConnectError> {
     let found = find(client).await?;
     let refused = found.refused();
@@ -223,8 +221,9 @@ pub(super) async fn read(client: &Object) -> Result<Schema<ConnectError>, Connec
     Ok(Schema { steps, refused })
 }
 
-async fn find(client: &Object) -> Result<Found, ConnectError> {
-    // The list is looked for last, so that a step that ends in between is not taken for tables of somebody else.
+async fn find(client: &Object) -> Result<FoundSchema, ConnectError> {
+    // The table of steps is checked last, so that a step that ends in between is not mistaken for tables of
+    // another program.
     let look = "
         select coalesce((
             select string_agg(name, ', ' order by name)
@@ -235,7 +234,7 @@ async fn find(client: &Object) -> Result<Found, ConnectError> {
         Some(row) => (row.try_get(0)?, row.try_get(1)?),
         None => (String::new(), false),
     };
-    let mut found = Found { versioned, tables, taken: vec![], missing: String::new() };
+    let mut found = FoundSchema { versioned, tables, taken: vec![], missing: String::new() };
     if !versioned {
         return Ok(found);
     }
@@ -256,8 +255,8 @@ async fn find(client: &Object) -> Result<Found, ConnectError> {
         let version = u32::try_from(version).unwrap_or(0);
         found.taken.push((Step { version, name, applied: true, applied_at }, row.try_get(2)?));
     }
-    // After the list, so that what a step makes is there if the step is on the list; and as of this moment, which
-    // `to_regclass` need not be.
+    // After the table of steps, so that the tables of an applied step exist; and by the current catalog,
+    // which `to_regclass` may not use.
     let look = "
         select coalesce(string_agg(name, ', ' order by name), '')
         from unnest($1::text[]) as name
@@ -267,8 +266,8 @@ async fn find(client: &Object) -> Result<Found, ConnectError> {
     Ok(found)
 }
 
-impl Found {
-    /// Why this program cannot run on it, if it cannot.
+impl FoundSchema {
+    /// Why this program cannot run on the database; `None` if it can.
     fn refused(&self) -> Option<ConnectError> {
         let tables = self.tables.clone();
         if !self.versioned && !tables.is_empty() {
@@ -282,16 +281,16 @@ impl Found {
         }
         for (due, (step, same)) in (1..).zip(&self.taken) {
             if step.version != due || !same {
-                let what = format!("{} is not as this Posthaste knows it", step.name);
+                let what = format!("{} differs from the step that this Posthaste knows", step.name);
                 return Some(ConnectError::HalfMigrated { what });
             }
         }
         if self.taken.is_empty() && !tables.is_empty() {
-            let what = format!("no step is on its list, and there are the tables {tables}");
+            let what = format!("no step was applied, but there are the tables {tables}");
             return Some(ConnectError::HalfMigrated { what });
         }
         if !self.taken.is_empty() && !self.missing.is_empty() {
-            let what = format!("its steps are on the list, and these tables are missing: {}", self.missing);
+            let what = format!("its steps were applied, but these tables are missing: {}", self.missing);
             return Some(ConnectError::HalfMigrated { what });
         }
         let missing = MIGRATIONS.get(self.taken.len())?;

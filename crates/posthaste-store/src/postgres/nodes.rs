@@ -1,8 +1,9 @@
-//! Nodes: who is alive, and what the dead leave behind.
+//! Nodes: heartbeats, and the leases of dead nodes.
 //!
-//! Invariant: whoever grants a lease holds the node's row `for key share` until its commit, whoever declares the node dead
-//! or gone holds it `for update`. So one of the two comes first: either the lease is seen and taken back, or it is not
-//! granted. A heartbeat changes no key and waits for neither of the first kind.
+//! Invariant: a transaction that grants a lease locks the row of the node `for key share` until its commit;
+//! one that declares the node dead or removes it locks the row `for update`. So one of the two comes first:
+//! either the lease is seen and reclaimed, or it is not granted. A heartbeat changes no key and does not wait
+//! for transactions that grant leases.
 
 use async_trait::async_trait;
 use posthaste_core::flow::Bucket;
@@ -14,9 +15,9 @@ use posthaste_engine::store::{self, Joined, LEVEL, NodeView, Nodes, Pulse};
 use tokio_postgres::Row;
 
 use super::fault::Result;
-use super::rows::{Columns, number, whole};
-use super::tx::{Mode, Then, Tx, bind, only, step};
-use super::{PostgresStore, list, news, prompt, transact};
+use super::rows::{Columns, bigint, number};
+use super::tx::{Mode, Then, Tx, bind, single_row, statement};
+use super::{PostgresStore, list, notices, transact, transact_quickly};
 
 #[async_trait]
 impl Nodes for PostgresStore {
@@ -25,7 +26,7 @@ impl Nodes for PostgresStore {
     }
 
     async fn heartbeat(&self, node: NodeId, hold: Duration, now: Timestamp) -> store::Result<Pulse> {
-        Ok(prompt!(self, pulse_tx, tx => heartbeat(&tx, node, hold, self.time(now)))?)
+        Ok(transact_quickly!(self, heartbeat_tx, tx => heartbeat(&tx, node, hold, self.time(now)))?)
     }
 
     async fn leave(&self, node: NodeId) -> store::Result<()> {
@@ -33,7 +34,7 @@ impl Nodes for PostgresStore {
     }
 
     async fn reclaim(&self, node: NodeId, limit: usize, now: Timestamp) -> store::Result<usize> {
-        Ok(prompt!(self, tx, tx => reclaim(&tx, node, limit, self.time(now)))?)
+        Ok(transact_quickly!(self, tx, tx => reclaim(&tx, node, limit, self.time(now)))?)
     }
 
     async fn nodes(&self, now: Timestamp) -> store::Result<Vec<NodeView>> {
@@ -41,24 +42,24 @@ impl Nodes for PostgresStore {
     }
 
     async fn tell(&self, from: NodeId, due: Vec<Bucket>) -> store::Result<()> {
-        Ok(transact!(self, tx => news::tell(&tx, &self.way.channel, from, &due))?)
+        Ok(transact!(self, tx => notices::tell(&tx, &self.notify.channel, from, &due))?)
     }
 }
 
-/// The time that is asked for: the caller's where one is given, else the server's own, which is the one clock of a cluster.
-/// Where a statement says `now()` it is here alone, and by the clock, not by the start of the transaction.
+/// The time of the caller if one is given, otherwise the clock of the server, which is the clock of the
+/// cluster. This is the only use of the server's clock. It is the current time, not the start of the
+/// transaction.
 macro_rules! clock {
     ($given:literal) => {
         concat!("coalesce(", $given, "::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint)")
     };
 }
 
-/// A hold that is held within the calendar.
+/// Limits the hold so that its end is a valid time.
 fn held(hold: Duration) -> i64 {
     micros(hold).min(Timestamp::MAX.as_micros() / 2)
 }
 
-/// A new node, and the store's time.
 async fn join(tx: &Tx, name: &str, hold: Duration, now: Option<Timestamp>) -> Result<Joined> {
     let sql = concat!(
         "with clock as materialized (select ",
@@ -71,12 +72,12 @@ async fn join(tx: &Tx, name: &str, hold: Duration, now: Option<Timestamp>) -> Re
     );
     let bound =
         bind![name => TEXT, held(hold) => INT8, now.map(Timestamp::as_micros) => INT8, number(LEVEL) => INT4];
-    let row = only(tx.alone(Mode::Write, sql, bound).await?)?;
+    let row = single_row(tx.alone(Mode::Write, sql, bound).await?)?;
     let mut columns = Columns::of(&row);
     Ok(Joined { node: NodeId(columns.take()?), now: columns.time()? })
 }
 
-/// Keeps a node alive, unless it was declared dead. Who else is dead is what the others last said of themselves.
+/// Extends the life of a node, unless it was declared dead. Other nodes are dead by their own last heartbeat.
 async fn heartbeat(tx: &Tx, node: NodeId, hold: Duration, now: Option<Timestamp>) -> Result<Pulse> {
     let sql = concat!(
         "with clock as materialized (select ",
@@ -109,7 +110,7 @@ async fn heartbeat(tx: &Tx, node: NodeId, hold: Duration, now: Option<Timestamp>
     Ok(Pulse::Alive { now, dead: dead.into_iter().map(NodeId).collect(), level: columns.small()? })
 }
 
-/// Every node, with what each holds.
+/// All nodes, each with the number of its leases.
 async fn nodes(tx: &Tx, now: Option<Timestamp>) -> Result<Vec<NodeView>> {
     let sql = concat!(
         "select id, name, joined, beat, expires, not dead and expires > ",
@@ -138,7 +139,7 @@ async fn nodes(tx: &Tx, now: Option<Timestamp>) -> Result<Vec<NodeView>> {
     rows.iter().map(view).collect()
 }
 
-/// Keeps out whoever would grant this node a lease.
+/// Blocks transactions that would grant this node a lease.
 const LOCK: &str = concat!(
     "select dead, expires, ",
     clock!("$2"),
@@ -148,7 +149,7 @@ const LOCK: &str = concat!(
      for update"
 );
 
-/// The rows that a node holds, in the order of ids, as everybody takes rows for whom somebody else may wait.
+/// The rows that a node holds. Locks in id order, so that two transactions cannot deadlock.
 macro_rules! held_rows {
     ($limit:literal) => {
         concat!(
@@ -165,7 +166,7 @@ macro_rules! held_rows {
     };
 }
 
-/// The node stops, and what it holds waits again.
+/// Removes the node and releases its leases.
 async fn leave(tx: &Tx, node: NodeId) -> Result<()> {
     let give_back = concat!(
         held_rows!("null"),
@@ -175,18 +176,18 @@ async fn leave(tx: &Tx, node: NodeId) -> Result<()> {
           where q.id = any(array[held.id])"
     );
     let steps = [
-        step!(LOCK, bind![node.0 => INT8, None::<i64> => INT8]),
-        step!(give_back, bind![node.0 => INT8]),
-        step!("delete from node where id = $1", bind![node.0 => INT8]),
+        statement!(LOCK, bind![node.0 => INT8, None::<i64> => INT8]),
+        statement!(give_back, bind![node.0 => INT8]),
+        statement!("delete from node where id = $1", bind![node.0 => INT8]),
     ];
     tx.send(Some(Mode::Write), &steps, Then::Commit).await?;
     Ok(())
 }
 
-/// Takes back up to `limit` leases of a dead node. Each row counts one interruption more and has an event that says so.
+/// Reclaims up to `limit` leases of a dead node. Each row counts one more interruption and gets an event.
 async fn reclaim(tx: &Tx, node: NodeId, limit: usize, now: Option<Timestamp>) -> Result<usize> {
     let bound = bind![node.0 => INT8, now.map(Timestamp::as_micros) => INT8];
-    let mut answers = tx.send(Some(Mode::Write), &[step!(LOCK, bound)], Then::GoOn).await?;
+    let mut answers = tx.send(Some(Mode::Write), &[statement!(LOCK, bound)], Then::Continue).await?;
     let found = answers.pop().unwrap_or_default();
     let Some(row) = found.first() else { return nothing(tx).await };
     let mut columns = Columns::of(row);
@@ -209,11 +210,11 @@ async fn reclaim(tx: &Tx, node: NodeId, limit: usize, now: Option<Timestamp>) ->
          returning 1"
     );
     let steps = [
-        step!("update node set dead = true where id = $1 and not dead", bind![node.0 => INT8]),
-        step!(interrupt, bind![node.0 => INT8, whole(limit) => INT8, now => INT8]),
+        statement!("update node set dead = true where id = $1 and not dead", bind![node.0 => INT8]),
+        statement!(interrupt, bind![node.0 => INT8, bigint(limit) => INT8, now => INT8]),
     ];
-    let taken = tx.send(None, &steps, Then::GoOn).await?.pop().map_or(0, |rows| rows.len());
-    let forget = step!("delete from node where id = $1", bind![node.0 => INT8]);
+    let taken = tx.send(None, &steps, Then::Continue).await?.pop().map_or(0, |rows| rows.len());
+    let forget = statement!("delete from node where id = $1", bind![node.0 => INT8]);
     let last = if taken < limit { vec![forget] } else { vec![] };
     tx.send(None, &last, Then::Commit).await?;
     Ok(taken)

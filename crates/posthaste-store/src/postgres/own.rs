@@ -1,23 +1,24 @@
-//! A PostgreSQL server of one's own, for the bench and for tests: made in a directory of its own with the programs that are
-//! installed, and stopped and removed with it, however the process ends that started it.
+//! A temporary PostgreSQL server for the bench and for tests. It is created in its own directory with the
+//! installed programs, and is stopped and removed when the process that started it ends, even by a crash.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-/// A running server. Its calls wait: they are not for a thread that serves others.
+/// A running server. Its methods block, so they must not run on a thread of an async runtime.
 #[derive(Debug)]
 pub struct OwnServer {
     bin: PathBuf,
     directory: PathBuf,
     port: u16,
-    /// The shell that stops the server when this end of its input is closed.
+    /// The shell that stops the server when its standard input is closed.
     watch: Option<(Child, ChildStdin)>,
 }
 
-/// Makes the server in a directory that nobody could have put there before, tells when and where it is up, and waits for the
-/// end of its input, which is the end of whoever started it. Root opens no file in that directory: it belongs to somebody else.
+/// Creates the server in a new private directory, reports its port, and waits for the end of its input, which
+/// is the end of the process that started it. The root user opens no file in that directory, because it
+/// belongs to another user.
 const WATCH: &str = r#"
     trap '' INT TERM HUP
     as() { "$@"; }
@@ -65,12 +66,12 @@ TEXT
 "#;
 
 impl OwnServer {
-    /// A new server below this directory, with these lines in its `postgresql.conf` beside those that it needs.
+    /// Starts a new server in a directory below `below`. `settings` are added to its `postgresql.conf`.
     pub fn start(below: &Path, settings: &str) -> io::Result<Self> {
         Self::begin(below, settings, None)
     }
 
-    /// A standby of another server: it follows what that one does, and only reads until it is told to `promote`.
+    /// Starts a standby of another server: it replicates that one and is read-only until `promote`.
     pub fn standby_of(first: &Self, below: &Path) -> io::Result<Self> {
         Self::begin(below, "", Some(first.port))
     }
@@ -92,11 +93,11 @@ impl OwnServer {
         Ok(server)
     }
 
-    /// What the shell says after this word.
+    /// Waits for a line that starts with `word`, and returns the rest of it.
     fn answered(&mut self, word: &str) -> io::Result<String> {
         let (watch, _) = self.watch.as_mut().expect("the shell is there until the drop");
         let mut line = String::new();
-        // One line at a time is all that the shell says, so nothing is left in the buffer.
+        // The shell writes one line at a time, so nothing remains in the buffer.
         let output = watch.stdout.as_mut().expect("the output was asked for");
         BufReader::new(output).read_line(&mut line)?;
         let more = line.trim_end().strip_prefix(word).map(str::to_owned);
@@ -105,14 +106,14 @@ impl OwnServer {
         })
     }
 
-    /// Tells the server to `restart`, `stop`, `start` or `promote`, without giving it time to end what is under way.
+    /// Runs `restart`, `stop`, `start` or `promote`. Running transactions are aborted.
     pub fn order(&mut self, order: &str) -> io::Result<()> {
         let (_, input) = self.watch.as_mut().expect("the shell is there until the drop");
         writeln!(input, "{order}")?;
         self.answered("done").map(drop)
     }
 
-    /// Runs statements with `psql` and answers with their rows, a line each.
+    /// Runs statements with `psql` and returns their rows, one per line.
     pub fn sql(&self, database: &str, sql: &str) -> io::Result<String> {
         let mut psql = Command::new(self.bin.join("psql"));
         psql.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres"]);
@@ -125,17 +126,14 @@ impl OwnServer {
         Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 
-    /// The URL of a database.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// The port it listens on.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The directory that everything is in.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -150,7 +148,7 @@ impl Drop for OwnServer {
     }
 }
 
-/// Where the programs of PostgreSQL are: on the PATH, or where Debian puts them, the newest version first.
+/// Finds the programs of PostgreSQL: on the PATH, or in the directories of Debian, newest version first.
 fn installed() -> io::Result<PathBuf> {
     let on_path = std::env::var_os("PATH").unwrap_or_default();
     let mut places: Vec<PathBuf> = std::env::split_paths(&on_path).collect();
@@ -162,7 +160,7 @@ fn installed() -> io::Result<PathBuf> {
         std::cmp::Reverse(version.and_then(|name| name.parse::<u32>().ok()))
     });
     places.extend(versions);
-    // A link on the PATH leads to the place where all of them are.
+    // A link on the PATH leads to the directory of all programs.
     let real = |place: PathBuf| Some(place.join("pg_ctl").canonicalize().ok()?.parent()?.to_owned());
     let complete = |bin: &PathBuf| ["initdb", "pg_ctl", "psql"].iter().all(|name| bin.join(name).is_file());
     let found = places.into_iter().filter_map(real).find(complete);

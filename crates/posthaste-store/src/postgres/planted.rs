@@ -1,24 +1,23 @@
-//! Known bugs that a test switches on to see that the conformance suite catches them.
+//! Bugs that tests switch on to check that the conformance suite detects them.
 
-/// A bug by its name. Without the feature `planted` nothing can switch one on.
+/// Without the feature `planted` no bug can be switched on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// A settlement is taken from anybody while some node holds the row.
+    /// A settlement under any fence is applied while some node holds the row.
     SettleWithoutFence,
-    /// A claim hands out rows that somebody holds.
+    /// A claim returns rows that are leased.
     ClaimIgnoresLease,
-    /// The row leaves the queue as a dead letter, and no dead letter appears.
+    /// The row leaves the queue as a dead letter, but no dead letter is created.
     LostDeadLetter,
-    /// The kept counters forget that a delivered notification left the queue.
+    /// The counters are not reduced when a delivered notification leaves the queue.
     CounterDrift,
     /// A repeated request is stored a second time.
     TwinStoredTwice,
-    /// A lease is granted to a node that is dead or gone.
+    /// A lease is granted to a dead or departed node.
     GrantsToTheDead,
 }
 
 impl Planted {
-    /// Every planted bug.
     pub const ALL: [Self; 6] = [
         Self::SettleWithoutFence,
         Self::ClaimIgnoresLease,
@@ -29,7 +28,7 @@ impl Planted {
     ];
 }
 
-/// The statement with a bug in it. A text that is not there would be a bug that no test switches on.
+/// Returns `sql` with a bug. Panics if `right` does not occur, because the bug would then have no effect.
 pub(super) fn spoiled(sql: &str, right: &str, wrong: &str) -> String {
     assert!(sql.contains(right), "no planted bug finds `{right}` in:\n{sql}");
     sql.replace(right, wrong)

@@ -1,4 +1,4 @@
-//! Plain questions to a database, beside the store: for the bench, which weighs what the store has written.
+//! Plain queries on a database, for the bench, which measures what the store has written.
 
 use std::time::Duration;
 
@@ -8,14 +8,13 @@ use tokio_postgres::SimpleQueryMessage;
 use super::connect::{self, PostgresOptions};
 use super::refusal::ConnectError;
 
-/// How long a question may take; some make a database or vacuum one.
+/// Timeout of a query; some create or vacuum a database.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// A connection of its own.
 pub struct Probe(Box<Object>);
 
 impl Probe {
-    /// Connects to the database that the URL names. Its schema is left as it is.
+    /// Connects to the database. Its schema is not changed.
     pub async fn connect(url: &str) -> Result<Self, ConnectError> {
         let options = PostgresOptions {
             connections: 1,
@@ -24,11 +23,11 @@ impl Probe {
             unsafe_durability: true,
             ..PostgresOptions::default()
         };
-        let (_, client) = connect::reach(url, &options).await?;
+        let (_, client) = connect::connect(url, &options).await?;
         Ok(Self(Box::new(client)))
     }
 
-    /// Runs statements outside of any transaction and answers with their rows, as text; null is an empty one.
+    /// Runs statements outside of a transaction and returns their rows as text; null is an empty text.
     pub async fn rows(&self, sql: &str) -> Result<Vec<Vec<String>>, ConnectError> {
         let mut rows = vec![];
         for message in self.0.simple_query(sql).await? {

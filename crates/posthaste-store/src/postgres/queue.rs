@@ -1,4 +1,4 @@
-//! The hot path, in the files of its verbs.
+//! The hot path. Each verb has its own file.
 
 use async_trait::async_trait;
 use posthaste_core::flow::{FlowId, FlowKey, Quota};
@@ -42,8 +42,8 @@ impl Queue for PostgresStore {
 
     async fn claim(&self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<ClaimResult> {
         let (mut all, mut quotas) = (ClaimResult::default(), quotas);
-        // Places that went to damaged rows are filled again: a short answer would mean that nothing else is due. Those
-        // rows are leased by then, so each turn has fewer of them.
+        // Other rows are claimed in place of damaged ones: a short result would mean that nothing else is
+        // due. Damaged rows are leased by then, so each turn meets fewer of them.
         while !quotas.is_empty() {
             let (claimed, lost) = transact!(self, tx => claim::claim(&tx, &self.flows, &quotas, lease, now))?;
             all.claimed.extend(claimed.claimed);

@@ -1,4 +1,4 @@
-//! One notification: as it stands, what an act has to know of it, and its past.
+//! Reads of single notifications: current view, and history.
 
 use async_trait::async_trait;
 use posthaste_core::filter::Filter;
@@ -14,7 +14,7 @@ use super::ends::ENDED_COLUMNS;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
 use super::rows::{Columns, QUEUE_COLUMNS, attempt, uuid, wide, wide_columns};
-use super::tx::{Mode, Then, Tx, bind, step};
+use super::tx::{Mode, Then, Tx, bind, statement};
 use super::{PostgresStore, list, lists, look, stats};
 use crate::kept::places::Place;
 
@@ -73,7 +73,8 @@ impl Reads for PostgresStore {
     }
 }
 
-/// Where a notification is, of a queue row `q` and an ended row `e` that may both be absent.
+/// The current row of a notification: the columns of a queue row `q` and an ended row `e`, of which one is
+/// absent.
 macro_rules! place_columns {
     () => {
         concat!(
@@ -87,7 +88,7 @@ macro_rules! place_columns {
 pub(super) use place_columns;
 
 impl Columns<'_> {
-    /// Where that notification is, in the columns of `place_columns`.
+    /// Reads `place_columns`.
     pub(super) fn place(&mut self, id: NotificationId) -> Result<Place> {
         let (live, over): (bool, bool) = (self.take()?, self.take()?);
         if live {
@@ -103,7 +104,6 @@ impl Columns<'_> {
     }
 }
 
-/// A notification as it stands.
 pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Option<View>> {
     let sql = concat!(
         "select ",
@@ -125,7 +125,6 @@ pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Op
     view.map(Some).map_err(|fault| fault.of(id))
 }
 
-/// The attempts and events of a notification, oldest first.
 pub(super) async fn history(tx: &Tx, id: NotificationId) -> Result<History> {
     let attempts = "
         select generation, number, started_at, duration, failure, status_code, error, quick_tries, provider, message_id,
@@ -138,7 +137,7 @@ pub(super) async fn history(tx: &Tx, id: NotificationId) -> Result<History> {
         from event
         where notification = $1
         order by number";
-    let steps = [step!(attempts, bind![uuid(id) => UUID]), step!(events, bind![uuid(id) => UUID])];
+    let steps = [statement!(attempts, bind![uuid(id) => UUID]), statement!(events, bind![uuid(id) => UUID])];
     let answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?;
     let mut history = History::default();
     for row in answers.first().into_iter().flatten() {

@@ -1,4 +1,5 @@
-//! Records and their versions. The row of `record_version` is locked by each change, so that versions are seen in their order.
+//! Records and their versions. Each change locks the row of `record_version`, so that versions become visible
+//! in order.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +10,10 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{self, Audit, Page, Records};
 use tokio_postgres::Row;
 
-use super::acts::record as write_audit;
+use super::acts::write_audit;
 use super::fault::{Result, unless_damaged};
-use super::rows::{Columns, whole};
-use super::tx::{Bound, Mode, Then, Tx, bind, only, step};
+use super::rows::{Columns, bigint};
+use super::tx::{Bound, Mode, Then, Tx, bind, single_row, statement};
 use super::{PostgresStore, list, look, transact};
 use crate::kept::records::{key_from, page_of, tenant_text};
 
@@ -70,18 +71,18 @@ async fn put(
     audit: Option<&Audit>,
     now: Timestamp,
 ) -> Result<Vec<Option<i64>>> {
-    let keys = Keys::of(changes.iter().map(|change| &change.key));
-    let locked = step!("select version from record_version for update", &[]);
+    let keys = KeyColumns::of(changes.iter().map(|change| &change.key));
+    let locked = statement!("select version from record_version for update", &[]);
     let bound = keys.bound();
-    // A statement of its own: it sees what was committed while the one before it waited.
-    let steps = [locked, step!(FIND, &bound)];
-    let mut answers = tx.send(Some(Mode::Write), &steps, Then::GoOn).await?;
+    // A separate statement, so that it sees what was committed while the one before it waited.
+    let steps = [locked, statement!(FIND, &bound)];
+    let mut answers = tx.send(Some(Mode::Write), &steps, Then::Continue).await?;
     let mut records = by_key(&answers.pop().unwrap_or_default())?;
-    let before: i64 = Columns::of(&only(answers.pop().unwrap_or_default())?).take()?;
+    let before: i64 = Columns::of(&single_row(answers.pop().unwrap_or_default())?).take()?;
     let mut version = before;
     let made = change_records(&mut records, &mut version, changes.to_vec(), now);
     records.retain(|_, record| record.version > before);
-    let keys = Keys::of(records.keys());
+    let keys = KeyColumns::of(records.keys());
     let numbers: Vec<i64> = records.values().map(|record| record.number).collect();
     let values: Vec<Option<&str>> = records.values().map(|record| record.value.as_deref()).collect();
     let versions: Vec<i64> = records.values().map(|record| record.version).collect();
@@ -96,7 +97,7 @@ async fn put(
         changed => INT8_ARRAY,
     ];
     let grown = bind![version => INT8];
-    let steps = vec![step!(UPSERT, put), step!("update record_version set version = $1", grown)];
+    let steps = vec![statement!(UPSERT, put), statement!("update record_version set version = $1", grown)];
     let count = made.iter().flatten().count();
     match audit.filter(|_| count > 0) {
         Some(audit) => write_audit(tx, None, audit, made.len(), count, steps).await?,
@@ -106,7 +107,7 @@ async fn put(
 }
 
 async fn find(tx: &Tx, keys: &[RecordKey]) -> Result<BTreeMap<RecordKey, Record>> {
-    let keys = Keys::of(keys.iter());
+    let keys = KeyColumns::of(keys.iter());
     by_key(&tx.alone(Mode::Read, FIND, &keys.bound()).await?)
 }
 
@@ -118,7 +119,7 @@ async fn page(
     limit: usize,
 ) -> Result<Page<Record, RecordKey>> {
     let name = after.map_or("", RecordKey::name);
-    let (code, limit_bound) = (i16::from(kind.code()), whole(limit));
+    let (code, limit_bound) = (i16::from(kind.code()), bigint(limit));
     let rows = match tenant {
         Some(tenant) => {
             let bound = bind![code => INT2, name => TEXT, limit_bound => INT8, tenant.as_str() => TEXT];
@@ -133,7 +134,7 @@ async fn page(
     Ok(page_of(all(&rows)?, rows.len(), limit))
 }
 
-/// Behind the tenant `$4` and the name `$2`.
+/// After the tenant `$4` and the name `$2`.
 const PAGE: &str = "
     select kind, tenant, name, number, value, version, changed
     from record
@@ -163,10 +164,10 @@ async fn since(tx: &Tx, kind: RecordKind, version: i64, limit: usize) -> Result<
     let (mut found, mut after) = (vec![], version);
     loop {
         let asked = limit - found.len();
-        let bound = bind![i16::from(kind.code()) => INT2, after => INT8, whole(asked) => INT8];
+        let bound = bind![i16::from(kind.code()) => INT2, after => INT8, bigint(asked) => INT8];
         let rows = tx.alone(Mode::Read, sql, bound).await?;
         found.extend(all(&rows)?);
-        // Places of damaged rows are filled again: a short answer means that there are no more.
+        // Rows are read in place of damaged ones: a short result means that there are no more.
         match rows.last() {
             Some(last) if rows.len() == asked && found.len() < limit => after = last.try_get(5)?,
             Some(_) | None => return Ok(found),
@@ -174,14 +175,13 @@ async fn since(tx: &Tx, kind: RecordKind, version: i64, limit: usize) -> Result<
     }
 }
 
-/// Keys in columns.
-struct Keys<'k> {
+struct KeyColumns<'k> {
     kinds: Vec<i16>,
     tenants: Vec<&'k str>,
     names: Vec<&'k str>,
 }
 
-impl<'k> Keys<'k> {
+impl<'k> KeyColumns<'k> {
     fn of(keys: impl Iterator<Item = &'k RecordKey>) -> Self {
         let mut columns = Self { kinds: vec![], tenants: vec![], names: vec![] };
         for key in keys {
@@ -203,7 +203,7 @@ fn by_key(rows: &[Row]) -> Result<BTreeMap<RecordKey, Record>> {
     Ok(all(rows)?.into_iter().map(|record| (record.key.clone(), record)).collect())
 }
 
-/// Every row but those that are damaged.
+/// Damaged rows are left out.
 fn all(rows: &[Row]) -> Result<Vec<Record>> {
     let mut found = vec![];
     for row in rows {

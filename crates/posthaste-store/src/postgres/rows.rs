@@ -1,4 +1,4 @@
-//! How values are written into columns and read back.
+//! Reads values from columns and converts parameters.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -24,14 +24,15 @@ use crate::kept::attempts::quick_from;
 use crate::kept::places::Queued;
 use crate::kept::{replies, values};
 
-/// The columns of a queue row `q`, in the order that `Columns::queued` takes them.
+/// The columns of a queue row `q`, in the order in which `Columns::queued` reads them.
 macro_rules! queue_columns {
     () => {
         "q.flow, q.lane, q.priority, q.due, q.first_due, q.delay, q.node, q.fence, q.attempt, q.base, q.generation,
          q.interruptions, q.cancel"
     };
 }
-/// The columns of a wide row `n`, in the order that `Wide::read` takes them. A dead letter's snapshot has them too.
+/// The columns of a wide row `n`, in the order in which `wide` reads them. The snapshot of a dead letter has
+/// them too.
 macro_rules! wide_columns {
     () => {
         "n.flow, n.recipient, n.priority, n.template, n.subject, n.event_key, n.correlation_id, n.not_before,
@@ -40,76 +41,70 @@ macro_rules! wide_columns {
 }
 pub(super) use {queue_columns, wide_columns};
 
-/// How many columns `queue_columns` has.
+/// Number of columns in `queue_columns`.
 pub(super) const QUEUE_COLUMNS: usize = 13;
 
-/// Flows by their numbers, as many as the rows at hand name.
+/// The flows of a result, by number.
 pub(super) type Keys = HashMap<FlowId, Arc<FlowKey>>;
 
-/// The columns of a row, taken one after the other.
+/// Reads the columns of a row one after the other.
 pub(super) struct Columns<'r> {
     row: &'r Row,
     next: usize,
 }
 
 impl<'r> Columns<'r> {
-    /// From the first column on.
+    /// Starts at the first column.
     pub(super) const fn of(row: &'r Row) -> Self {
         Self { row, next: 0 }
     }
 
-    /// The next column.
+    /// Reads the next column.
     pub(super) fn take<T: FromSql<'r>>(&mut self) -> Result<T> {
         let at = self.next;
         self.next += 1;
         self.row.try_get(at).map_err(|error| Fault::nonsense(format!("column {at}: {error}")))
     }
 
-    /// Passes over so many columns.
     pub(super) const fn skip(&mut self, count: usize) {
         self.next += count;
     }
 
-    /// A number that counts something, or a code.
+    /// Reads an integer column as a smaller type.
     pub(super) fn small<N: TryFrom<i64>>(&mut self) -> Result<N> {
         let number = i64::from(self.take::<i32>()?);
         N::try_from(number).map_err(|_| Fault::nonsense(format!("the number {number}")))
     }
 
-    /// A code of a closed set.
+    /// Reads the code of an enum.
     pub(super) fn code(&mut self) -> Result<u8> {
         let code: i16 = self.take()?;
         u8::try_from(code).map_err(|_| Fault::nonsense(format!("the code {code}")))
     }
 
-    /// A code of a closed set, or none.
     pub(super) fn maybe_code(&mut self) -> Result<Option<u8>> {
         let code: Option<i16> = self.take()?;
         code.map(|code| u8::try_from(code).map_err(|_| Fault::nonsense(format!("the code {code}"))))
             .transpose()
     }
 
-    /// A point in time.
     pub(super) fn time(&mut self) -> Result<Timestamp> {
         Ok(Timestamp::from_micros(self.take()?))
     }
 
-    /// A point in time, or none.
     pub(super) fn maybe_time(&mut self) -> Result<Option<Timestamp>> {
         Ok(self.take::<Option<i64>>()?.map(Timestamp::from_micros))
     }
 
-    /// The name of a notification.
     pub(super) fn notification_id(&mut self) -> Result<NotificationId> {
         Ok(NotificationId::from_bytes(self.take::<Uuid>()?.into_bytes()))
     }
 
-    /// The name of a dead letter.
     pub(super) fn dead_letter_id(&mut self) -> Result<DeadLetterId> {
         Ok(DeadLetterId::from_bytes(self.take::<Uuid>()?.into_bytes()))
     }
 
-    /// Flow, lane and priority in three columns.
+    /// Reads flow, lane and priority from three columns.
     pub(super) fn bucket(&mut self) -> Result<Bucket> {
         let (flow, lane) = (FlowId(self.take()?), values::lane(self.code()?)?);
         Ok(Bucket { flow, lane, priority: self.priority()? })
@@ -131,22 +126,20 @@ impl<'r> Columns<'r> {
         Ok(self.take::<Option<&str>>()?.map(values::reason).transpose()?)
     }
 
-    /// How an attempt failed, or none.
     pub(super) fn maybe_failure(&mut self) -> Result<Option<FailureType>> {
         Ok(self.maybe_code()?.map(values::failure).transpose()?)
     }
 
-    /// A status code, or none.
     pub(super) fn maybe_status_code(&mut self) -> Result<Option<u16>> {
         Ok(self.take::<Option<i32>>()?.and_then(|code| u16::try_from(code).ok()))
     }
 
-    /// The status of a dead letter, or none.
+    /// The status of a dead letter.
     pub(super) fn maybe_status(&mut self) -> Result<Option<DeadLetterStatus>> {
         Ok(self.maybe_code()?.map(values::status).transpose()?)
     }
 
-    /// A row of the queue in the columns of `queue_columns`.
+    /// Reads `queue_columns`.
     pub(super) fn queued(&mut self) -> Result<Queued> {
         let (bucket, due, first_due) = (self.bucket()?, self.time()?, self.time()?);
         let delay = values::duration(self.take()?);
@@ -163,15 +156,15 @@ impl<'r> Columns<'r> {
     }
 }
 
-/// Takes the columns of `wide_columns`: the notification as it was accepted.
+/// Reads `wide_columns`.
 pub(super) fn wide(id: NotificationId, keys: &Keys, columns: &mut Columns<'_>) -> Result<Arc<Notification>> {
     let flow: Option<i64> = columns.take()?;
     let flow = flow.map(FlowId).ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
     wide_in(id, known(keys, flow)?, columns)
 }
 
-/// Takes the columns of `wide_columns`: the notification as it is sent in that flow, which a claim knows from the queue.
-pub(super) fn wide_of(
+/// Reads `wide_columns` for a claim, which knows the flow from the queue row.
+pub(super) fn wide_in_flow(
     id: NotificationId,
     keys: &Keys,
     flow: FlowId,
@@ -182,7 +175,6 @@ pub(super) fn wide_of(
     wide_in(id, known(keys, flow)?, columns)
 }
 
-/// A flow that rows at hand name.
 pub(super) fn known(keys: &Keys, flow: FlowId) -> Result<&FlowKey> {
     let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
     Ok(key)
@@ -206,39 +198,35 @@ fn wide_in(id: NotificationId, key: &FlowKey, columns: &mut Columns<'_>) -> Resu
     }))
 }
 
-/// The name of a notification as it is kept.
 pub(super) const fn uuid(id: NotificationId) -> Uuid {
     Uuid::from_bytes(id.to_bytes())
 }
 
-/// The name of a dead letter as it is kept.
 pub(super) const fn letter_uuid(id: DeadLetterId) -> Uuid {
     Uuid::from_bytes(id.to_bytes())
 }
 
-/// A count as PostgreSQL takes it.
-pub(super) fn whole(count: usize) -> i64 {
+pub(super) fn bigint(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// A counter of attempts, generations or interruptions as it is kept.
+/// For counters of attempts, generations and interruptions.
 pub(super) fn number(count: u32) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-/// A text that PostgreSQL can keep: it knows no character 0, which people put nowhere and a broken server may send.
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+/// PostgreSQL cannot store NUL in a text. No sender needs it, but a broken server may send it.
+pub(super) fn without_nul(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{fffd}")) } else { Cow::Borrowed(text) }
 }
 
-/// The same for what may be absent.
-pub(super) fn maybe_clean(text: Option<&String>) -> Option<Cow<'_, str>> {
-    text.map(|text| clean(text))
+pub(super) fn maybe_without_nul(text: Option<&String>) -> Option<Cow<'_, str>> {
+    text.map(|text| without_nul(text))
 }
 
-/// What an attempt says of its provider and its answer, as `attempt` and `dead_letter` take it; none if it says nothing.
+/// The reply as stored in `attempt` and `dead_letter`; see `replies`.
 pub(super) fn reply_text(attempt: &Attempt) -> Result<Option<String>> {
-    let cleaned = |text: &String| clean(text).into_owned();
+    let cleaned = |text: &String| without_nul(text).into_owned();
     let response = attempt.response.as_ref().map(|response| Response {
         content_type: response.content_type.as_ref().map(cleaned),
         excerpt: cleaned(&response.excerpt),
@@ -248,8 +236,8 @@ pub(super) fn reply_text(attempt: &Attempt) -> Result<Option<String>> {
     Ok(replies::one(provider, message_id, response)?)
 }
 
-/// Takes generation, number, start, duration, failure, status code, error, quick tries, provider, message id, content type and
-/// excerpt.
+/// Reads generation, number, start, duration, failure, status code, error, quick tries, provider, message id,
+/// content type and excerpt.
 pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
     Ok(Attempt {
         generation: columns.small()?,

@@ -1,7 +1,7 @@
-//! The servers that a URL names, tried in turn: one of them takes writes and keeps what it acknowledges.
+//! The servers of a URL, tried in turn until one is writable and durable.
 //!
-//! Each gets its share of the time that a connection may take, with all that is said until it can be used. A machine that is
-//! gone, or that takes connections and says nothing, does not keep the others from being tried.
+//! Each server gets its share of the connect timeout, for the connection and all checks. So a machine
+//! that is gone, or that accepts connections and does not respond, does not keep the others from being tried.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,51 +19,51 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::durability::{self, Scope};
 
-/// A connection that nobody runs yet.
+/// A connection that is not polled yet.
 type Open = (Client, Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>);
 
-/// The servers, and how they are spoken to.
 #[derive(Clone)]
 pub(super) struct Servers(Arc<Each>);
 
 struct Each {
     configs: Vec<Config>,
     tls: MakeRustlsConnect,
-    /// How long one of them may take while there are others.
-    share: Duration,
-    /// The one that was good the last time, which is tried first.
-    good: AtomicUsize,
-    /// What is asked of a server before it is used; nothing if any is good enough.
+    /// Timeout of one server while there are others.
+    timeout_each: Duration,
+    /// The last server that was usable. It is tried first.
+    last_good: AtomicUsize,
+    /// The durability check before a server is used; `None` if any durability is accepted.
     demand: Option<Scope>,
     durability: Durability,
 }
 
 impl Servers {
-    /// Those of a configuration, which together may take so long.
+    /// `within` is the timeout for all of them together.
     pub(super) fn of(
         config: &Config,
         tls: MakeRustlsConnect,
-        patience: Duration,
+        within: Duration,
         demand: Option<Scope>,
     ) -> Self {
         let configs: Vec<Config> = match config.get_hosts() {
             [_] => vec![config.clone()],
-            hosts => (0..hosts.len()).map(|index| alone(config, index)).collect(),
+            hosts => (0..hosts.len()).map(|index| of_one_host(config, index)).collect(),
         };
-        let share = patience / u32::try_from(configs.len().max(1)).unwrap_or(u32::MAX);
-        let (good, durability) = (AtomicUsize::new(0), Durability::new(Level::Full));
-        Self(Arc::new(Each { configs, tls, share, good, demand, durability }))
+        let timeout_each = within / u32::try_from(configs.len().max(1)).unwrap_or(u32::MAX);
+        let (last_good, durability) = (AtomicUsize::new(0), Durability::new(Level::Full));
+        Self(Arc::new(Each { configs, tls, timeout_each, last_good, demand, durability }))
     }
 
-    /// Whether what is acknowledged survives a crash, on the server that was reached last.
+    /// Of the server that was connected last.
     pub(super) fn durability(&self) -> &Durability {
         &self.0.durability
     }
 
-    /// Connects to the first that can be used. Whoever calls has a limit of their own; the last server is given until then.
+    /// Connects to the first usable server. The caller has its own timeout; the last server may use all that
+    /// is left of it.
     pub(super) async fn open(&self) -> Result<Open, Error> {
-        let Each { configs, share, good, durability, .. } = &*self.0;
-        let first = good.load(Ordering::Relaxed);
+        let Each { configs, timeout_each, last_good, durability, .. } = &*self.0;
+        let first = last_good.load(Ordering::Relaxed);
         let mut told = None;
         for turn in 1..=configs.len() {
             let index = (first + turn - 1) % configs.len();
@@ -71,16 +71,16 @@ impl Servers {
             let opened = if turn == configs.len() {
                 opening.await
             } else {
-                let Ok(opened) = tokio::time::timeout(*share, opening).await else { continue };
+                let Ok(opened) = tokio::time::timeout(*timeout_each, opening).await else { continue };
                 opened
             };
             match opened {
                 Ok((open, level)) => {
-                    good.store(index, Ordering::Relaxed);
+                    last_good.store(index, Ordering::Relaxed);
                     durability.note(level);
                     return Ok(open);
                 }
-                // What a server says about itself helps more than that another one is not there.
+                // The error of a server that responded is more helpful than that of an unreachable one.
                 Err(error) if error.code().is_some() || told.is_none() => told = Some(error),
                 Err(_) => {}
             }
@@ -92,7 +92,7 @@ impl Servers {
         Err(told)
     }
 
-    /// Connects to one of them, and has it show or set that it keeps what it acknowledges.
+    /// Connects to one server and checks its durability.
     async fn open_one(&self, config: &Config) -> Result<(Open, Level), Error> {
         let Each { tls, demand, .. } = &*self.0;
         let (client, mut connection) = config.connect(tls.clone()).await?;
@@ -105,7 +105,7 @@ impl Servers {
                 }
             }
         };
-        // Nobody else runs the connection yet. If it ends, what was asked fails as well, and says why.
+        // The connection has to be polled here. If it ends, the query fails as well, with the reason.
         let level = {
             let (mut asked, mut running) = (pin!(asked), pin!(&mut connection));
             tokio::select! {
@@ -121,8 +121,8 @@ impl Servers {
     }
 }
 
-/// The same configuration for one of its servers.
-fn alone(config: &Config, index: usize) -> Config {
+/// The configuration of one server.
+fn of_one_host(config: &Config, index: usize) -> Config {
     let mut one = Config::new();
     match &config.get_hosts()[index] {
         Host::Tcp(name) => one.host(name),
@@ -199,12 +199,12 @@ mod tests {
         let config: Config = url.parse().unwrap();
         for (index, name) in ["one", "two", "three"].into_iter().enumerate() {
             let only = url.replace("one:1,two:2,three:3", &format!("{name}:{}", index + 1));
-            assert_eq!(alone(&config, index), only.parse().unwrap(), "{name}");
+            assert_eq!(of_one_host(&config, index), only.parse().unwrap(), "{name}");
         }
         let config: Config = "postgres://one,two:5433/d".parse().unwrap();
-        assert_eq!(alone(&config, 0).get_ports(), [5432]);
-        assert_eq!(alone(&config, 1).get_ports(), [5433]);
+        assert_eq!(of_one_host(&config, 0).get_ports(), [5432]);
+        assert_eq!(of_one_host(&config, 1).get_ports(), [5433]);
         let config: Config = "host=one,two port=7 dbname=d".parse().unwrap();
-        assert_eq!(alone(&config, 1).get_ports(), [7]);
+        assert_eq!(of_one_host(&config, 1).get_ports(), [7]);
     }
 }

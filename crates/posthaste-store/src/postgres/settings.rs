@@ -3,25 +3,25 @@
 use async_trait::async_trait;
 use posthaste_engine::store::{self, Audit, Settings, StoredSettings};
 
-use super::acts::record;
+use super::acts::write_audit;
 use super::fault::Result;
-use super::news;
+use super::notices;
 use super::rows::Columns;
-use super::tx::{Mode, Then, Tx, bind, only, step};
-use super::{PostgresStore, prompt, transact};
+use super::tx::{Mode, Then, Tx, bind, single_row, statement};
+use super::{PostgresStore, transact, transact_quickly};
 
 #[async_trait]
 impl StoredSettings for PostgresStore {
     async fn settings(&self, known: Option<i64>) -> store::Result<Option<Settings>> {
-        Ok(prompt!(self, tx, tx => settings(&tx, known))?)
+        Ok(transact_quickly!(self, tx, tx => settings(&tx, known))?)
     }
 
     async fn put_setting(&self, name: String, value: Option<String>, audit: Audit) -> store::Result<i64> {
-        Ok(transact!(self, tx => put(&tx, &self.way.channel, &name, value.as_deref(), &audit))?)
+        Ok(transact!(self, tx => put(&tx, &self.notify.channel, &name, value.as_deref(), &audit))?)
     }
 }
 
-/// Every setting, unless the version is still the known one.
+/// Returns all settings, or `None` if `known` is the current version.
 async fn settings(tx: &Tx, known: Option<i64>) -> Result<Option<Settings>> {
     let sql = "
         select version, name, value
@@ -38,11 +38,11 @@ async fn settings(tx: &Tx, known: Option<i64>) -> Result<Option<Settings>> {
     Ok((known != Some(found.version)).then_some(found))
 }
 
-/// Sets or removes a setting and returns the new version. The row of the version lets one come after the other.
+/// Returns the new version. The lock on the row of the version serializes changes.
 async fn put(tx: &Tx, channel: &str, name: &str, value: Option<&str>, audit: &Audit) -> Result<i64> {
-    let grow = step!("update setting_version set version = version + 1 returning version", &[]);
-    let mut answers = tx.send(Some(Mode::Write), &[grow], Then::GoOn).await?;
-    let version = Columns::of(&only(answers.pop().unwrap_or_default())?).take()?;
+    let grow = statement!("update setting_version set version = version + 1 returning version", &[]);
+    let mut answers = tx.send(Some(Mode::Write), &[grow], Then::Continue).await?;
+    let version = Columns::of(&single_row(answers.pop().unwrap_or_default())?).take()?;
     let set = "
         insert into setting (name, value)
         values ($1, $2)
@@ -50,10 +50,10 @@ async fn put(tx: &Tx, channel: &str, name: &str, value: Option<&str>, audit: &Au
         set value = excluded.value";
     let bound = bind![name => TEXT, value => TEXT];
     let change = match value {
-        Some(_) => step!(set, bound),
-        None => step!("delete from setting where name = $1", &bound[..1]),
+        Some(_) => statement!(set, bound),
+        None => statement!("delete from setting where name = $1", &bound[..1]),
     };
-    let told = bind![channel => TEXT, news::SETTING => TEXT];
-    record(tx, None, audit, 1, 1, vec![change, step!(news::NOTIFY, told)]).await?;
+    let told = bind![channel => TEXT, notices::SETTING => TEXT];
+    write_audit(tx, None, audit, 1, 1, vec![change, statement!(notices::NOTIFY, told)]).await?;
     Ok(version)
 }

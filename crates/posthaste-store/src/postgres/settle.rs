@@ -1,4 +1,4 @@
-//! Recording outcomes, each where its lease still stands.
+//! Applies settlements whose leases are still valid.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -13,18 +13,18 @@ use uuid::Uuid;
 use super::ends::{Ends, Letters, bind_letters};
 use super::fault::Result;
 use super::planted::{Planted, spoiled};
-use super::rows::{Columns, clean, letter_uuid, number, reply_text, uuid};
-use super::tx::{Bound, Mode, Then, Tx, bind, step};
+use super::rows::{Columns, letter_uuid, number, reply_text, uuid, without_nul};
+use super::tx::{Bound, Mode, Then, Tx, bind, statement};
 use crate::kept::attempts::quick_text;
 
-/// Records each outcome whose lease is still held: one statement, and one more where there are dead letters. Each answer by
-/// itself costs, and with small batches those are a good part of the whole.
+/// One statement, and one more if there are dead letters. Each statement costs a round trip, which matters
+/// with small batches.
 pub(super) async fn settle(tx: &Tx, batch: &[Settlement], now: Timestamp) -> Result<Vec<Settled>> {
     let mut answers = vec![Settled::LeaseLost; batch.len()];
     let mut begin = Some(Mode::Write);
     let mut rounds = rounds(batch).into_iter().peekable();
     while let Some(round) = rounds.next() {
-        let then = if rounds.peek().is_some() { Then::GoOn } else { Then::Commit };
+        let then = if rounds.peek().is_some() { Then::Continue } else { Then::Commit };
         let applied = record(tx, begin.take(), &round, then, now).await?;
         let left = round.iter().map(|(_, item)| *item).filter(|item| !applied.contains(&uuid(item.id)));
         let told = cancelled(tx, then, left.filter(|item| !item.cancel_seen)).await?;
@@ -39,8 +39,8 @@ pub(super) async fn settle(tx: &Tx, batch: &[Settlement], now: Timestamp) -> Res
     Ok(answers)
 }
 
-/// The outcomes with their places. Those about one notification come after each other, which is seldom more than one
-/// round; those of a round are in the order of their ids.
+/// The settlements with their positions in the batch. Settlements of the same notification are put into
+/// different rounds; more than one round is rare. A round is in id order.
 fn rounds(batch: &[Settlement]) -> Vec<Vec<(usize, &Settlement)>> {
     let mut rounds: Vec<BTreeMap<NotificationId, (usize, &Settlement)>> = vec![];
     for (place, item) in batch.iter().enumerate() {
@@ -52,8 +52,7 @@ fn rounds(batch: &[Settlement]) -> Vec<Vec<(usize, &Settlement)>> {
     rounds.into_iter().map(|round| round.into_values().collect()).collect()
 }
 
-/// Takes the rows from their holder where the lease stands and no request to cancel was overlooked, and writes what became
-/// of them. Answers which they were.
+/// Writes the outcomes whose lease is valid and for which no request to cancel was missed. Returns their ids.
 async fn record(
     tx: &Tx,
     begin: Option<Mode>,
@@ -90,9 +89,9 @@ async fn record(
         bound.extend_from_slice(bind![retries.due => INT8_ARRAY, retries.delays => INT8_ARRAY]);
     }
     let letters = bind_letters!(ends.buried);
-    let mut steps = vec![step!(planted(tx, sql), &bound)];
+    let mut steps = vec![statement!(planted(tx, sql), &bound)];
     if !ends.buried.ids.is_empty() && !tx.bug(Planted::LostDeadLetter) {
-        steps.push(step!(Ends::BURY, letters));
+        steps.push(statement!(Ends::BURY, letters));
     }
     let answers = match (begin, steps.as_slice(), then) {
         (Some(mode), [only], Then::Commit) => vec![tx.alone(mode, &only.sql, only.bound).await?],
@@ -101,10 +100,10 @@ async fn record(
     answers.iter().flatten().map(|row| Columns::of(row).take()).collect()
 }
 
-/// Every outcome is an end.
+/// For a round in which all settlements are ends.
 const END: &str = include_str!("settle_ends.sql");
 
-/// Some are tried again.
+/// For a round with retries.
 const SETTLE: &str = include_str!("settle.sql");
 
 fn planted(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
@@ -120,8 +119,8 @@ fn planted(tx: &Tx, sql: &'static str) -> Cow<'static, str> {
     sql.into()
 }
 
-/// Which of the outcomes that were not recorded overlooked a request to cancel; the others have lost their lease. After the
-/// commit it is as good a question as before: a lease that is lost stays lost, and so does a request.
+/// Returns which of the settlements that were not applied missed a request to cancel; the others have lost
+/// their lease. It may run after the commit: a lost lease stays lost, and a request stays too.
 async fn cancelled<'s>(
     tx: &Tx,
     then: Then,
@@ -145,13 +144,13 @@ async fn cancelled<'s>(
         and q.cancel";
     let bound = bind![ids => UUID_ARRAY, nodes => INT8_ARRAY, fences => INT8_ARRAY];
     let rows = match then {
-        Then::GoOn => tx.rows(sql, bound).await?,
+        Then::Continue => tx.rows(sql, bound).await?,
         Then::Commit => tx.alone(Mode::Read, sql, bound).await?,
     };
     rows.iter().map(|row| Columns::of(row).take()).collect()
 }
 
-/// Outcomes in columns: the lease and the attempt.
+/// Leases and attempts of settlements, in columns.
 #[derive(Default)]
 struct Outcomes {
     ids: Vec<Uuid>,
@@ -183,13 +182,13 @@ impl Outcomes {
         self.failures.push(attempt.and_then(|made| made.outcome.code()).map(i16::from));
         self.status_codes.push(attempt.and_then(|made| made.status_code).map(i32::from));
         let error = attempt.and_then(|made| made.error.as_ref());
-        self.errors.push(error.map(|text| clean(text).into_owned()));
+        self.errors.push(error.map(|text| without_nul(text).into_owned()));
         self.quick_tries.push(attempt.map_or(Ok(None), |made: &Attempt| quick_text(&made.quick_tries))?);
         self.replies.push(attempt.map_or(Ok(None), reply_text)?);
         Ok(())
     }
 
-    /// The values of $1 to $13 in settle_ends.sql.
+    /// The parameters $1 to $13 of settle_ends.sql.
     fn bound(&self) -> Vec<Bound<'_>> {
         let bound: &[Bound<'_>] = bind![
             self.ids => UUID_ARRAY,
@@ -210,7 +209,7 @@ impl Outcomes {
     }
 }
 
-/// Outcomes that end a notification.
+/// Settlements that end a notification, in columns.
 #[derive(Default)]
 struct NewEnds {
     of: Outcomes,
@@ -227,7 +226,7 @@ impl NewEnds {
         let (reason, text, name) = ending.parts();
         self.states.push(i16::from(ending.state().code()));
         self.reasons.push(reason.map(Reason::code));
-        self.texts.push(text.map(|text| clean(text).into_owned()));
+        self.texts.push(text.map(|text| without_nul(text).into_owned()));
         self.names.push(name.map(letter_uuid));
         if let Some(name) = name {
             self.buried.push(item.id, name);
@@ -236,7 +235,7 @@ impl NewEnds {
     }
 }
 
-/// Outcomes after which it is tried again.
+/// Settlements with a retry, in columns.
 #[derive(Default)]
 struct Retries {
     of: Outcomes,

@@ -1,8 +1,9 @@
--- Records outcomes, some of which are tried again, where the lease stands and no request to cancel was overlooked. Returns the
--- ids that were recorded. One statement for both, so that every transaction locks the counter rows in the same order.
+-- Applies settlements, some of which are retries, where the lease is valid and no request to cancel was
+-- missed. Returns the ids that were applied. One statement for both, so that every transaction locks the
+-- counter rows in the same order.
 --
--- $1 .. $20 are those of settle_ends.sql. $21 .. $33 are the outcomes that are tried again, in the columns of $1 .. $13.
--- $34: when each is due. $35: how long that was put off.
+-- $1 .. $20 are those of settle_ends.sql. $21 .. $33 are the retries, in the columns of $1 .. $13. $34: when
+-- each is due. $35: the delay.
 with gone as (
     delete from queue q
     using unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::integer[], $6::integer[], $7::bigint[],
@@ -16,7 +17,7 @@ with gone as (
     and (not q.cancel or u.cancel_seen)
     returning q.id, q.flow, q.lane, q.attempt, q.base, q.generation, u.made_in, u.number, u.started_at, u.duration,
         u.failure, u.status_code, u.error, u.quick_tries, u.reply, u.state, u.reason, u.text, u.letter),
--- `old` is the row as it was: what is counted changes with its lane.
+-- `old` is the row before the update: the counters depend on its lane.
 put_off as (
     update queue q
     set lane = 1, due = u.due, delay = u.delay, node = null, fence = null, attempt = q.attempt + 1, interruptions = 0,
@@ -45,7 +46,7 @@ made as (
         select id, made_in, number, started_at, duration, failure, status_code, error, quick_tries, reply
         from put_off) as u
     where number is not null),
--- Where no attempt was made now, the end names the last one that was made before. The tenant is left out of deliveries (2).
+-- Without a new attempt, the end has the values of the last stored one. Deliveries (2) have no tenant.
 over as (
     insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code, tenant)
     select id, state, $18::bigint, generation, base, coalesce(number, attempt - 1), reason, text, letter,
@@ -63,8 +64,8 @@ over as (
             limit 1) else status_code end,
         case when state <> 2 then (select f.tenant from flow f where f.id = gone.flow) end
     from gone),
--- Of each flow `n` have left that lane for that state, or for the retry lane where there is none.
--- The kinds are those of `counters::Kind`: out of the lane, into the retry lane, dead letters, delivered, ended.
+-- `n` rows of each flow have left that lane for that state, or for the retry lane if the state is null. The
+-- kinds are those of `CounterKind`: out of the lane, into the retry lane, dead letters, delivered, ended.
 counted as (
     insert into counter (tenant, hour, kind, channel, writer, n)
     select whose.tenant, what.hour, what.kind, f.channel, $20::smallint, sum(what.n)

@@ -1,10 +1,10 @@
--- Records outcomes that all end their notification, where the lease stands and no request to cancel was overlooked. Returns
--- the ids that were recorded.
+-- Applies settlements that all end their notification, where the lease is valid and no request to cancel was
+-- missed. Returns the ids that were applied.
 --
--- $1 .. $13 are the outcomes in columns: id, lease (node, fence), whether a request to cancel was seen, and the attempt, which
--- is null where none was made. `reply` is JSON: provider, message id, content type and excerpt of the response.
--- $14 .. $17 are their ends: state, reason, text, dead letter.
--- $18: now. $19: the hour of now. $20: the writer whose counter rows are used.
+-- $1 .. $13 are the settlements in columns: id, lease (node, fence), whether a request to cancel was seen,
+-- and the attempt, which is null if there is none. `reply` is JSON: provider, message id, content type and
+-- excerpt of the response. $14 .. $17 are their ends: state, reason, text, dead letter. $18: now. $19: the
+-- hour of now. $20: the writer whose counter rows are used.
 with gone as (
     delete from queue q
     using unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::boolean[], $5::integer[], $6::integer[], $7::bigint[],
@@ -25,7 +25,7 @@ made as (
         reply::json ->> 0, reply::json ->> 1, reply::json ->> 2, reply::json ->> 3
     from gone
     where number is not null),
--- Where no attempt was made now, the end names the last one that was made before. The tenant is left out of deliveries (2).
+-- Without a new attempt, the end has the values of the last stored one. Deliveries (2) have no tenant.
 over as (
     insert into ended (id, state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code, tenant)
     select id, state, $18::bigint, generation, base, coalesce(number, attempt - 1), reason, text, letter,
@@ -43,8 +43,8 @@ over as (
             limit 1) else status_code end,
         case when state <> 2 then (select f.tenant from flow f where f.id = gone.flow) end
     from gone),
--- Of each flow `n` have left that lane for that state.
--- The kinds are those of `counters::Kind`: out of the lane, dead letters, delivered, ended.
+-- `n` rows of each flow have left that lane for that state. The kinds are those of `CounterKind`: out of the
+-- lane, dead letters, delivered, ended.
 counted as (
     insert into counter (tenant, hour, kind, channel, writer, n)
     select whose.tenant, what.hour, what.kind, f.channel, $20::smallint, sum(what.n)

@@ -1,4 +1,4 @@
-//! Figures: the kept counters, and a bounded look at what nodes hold and at what is due.
+//! Stats: the kept counters, and a bounded number of held and due rows.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use posthaste_engine::store::{ChannelStats, Stats};
 
 use super::fault::Result;
 use super::rows::Columns;
-use super::tx::{Mode, Then, Tx, bind, only, step};
-use crate::figures::{MOST_DUE, MOST_FLOWS, MOST_HELD};
+use super::tx::{Mode, Then, Tx, bind, single_row, statement};
 use crate::kept::counters::{self, ALL};
+use crate::stats_limits::{MAX_DUE, MAX_FLOWS, MAX_HELD};
 
-/// The figures of one tenant or of all, at one moment.
+/// For one tenant, or for all, in one snapshot.
 pub(super) async fn stats(tx: &Tx, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {
     let (name, hour) = (tenant.map_or(ALL, Tenant::as_str), now.as_hours());
     let oldest = if tenant.is_some() { oldest_due_of_tenant() } else { OLDEST.to_owned() };
     let steps = [
-        step!(KEPT, bind![name => TEXT, hour - 24 => INT8, hour => INT8]),
-        step!(held(), bind![name => TEXT]),
-        step!(oldest, bind![now.as_micros() => INT8, name => TEXT]),
+        statement!(KEPT, bind![name => TEXT, hour - 24 => INT8, hour => INT8]),
+        statement!(held(), bind![name => TEXT]),
+        statement!(oldest, bind![now.as_micros() => INT8, name => TEXT]),
     ];
     let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?.into_iter();
     let mut answer = || answers.next().unwrap_or_default();
@@ -36,17 +36,18 @@ pub(super) async fn stats(tx: &Tx, tenant: Option<&Tenant>, now: Timestamp) -> R
         let stats = channels.entry(columns.channel()?).or_default();
         let (lane, n) = (columns.code()?, columns.take::<i64>()?.unsigned_abs());
         stats.sending += n;
-        // What is held in the main lane is not queued.
+        // Held rows of the main lane are not counted as queued.
         if lane == Lane::Main.code() {
             stats.queued = stats.queued.saturating_sub(n);
         }
     }
     channels.retain(|_, stats| *stats != ChannelStats::default());
-    let oldest_due = Columns::of(&only(answer())?).maybe_time()?;
+    let oldest_due = Columns::of(&single_row(answer())?).maybe_time()?;
     Ok(Stats { channels: channels.into_iter().collect(), oldest_due })
 }
 
-/// Where notifications stand now (hour 0), and how many ended in a stretch of hours.
+/// The counters without an hour (hour 0: current numbers by lane, and dead letters), and the ends between two
+/// hours.
 const KEPT: &str = "
     select channel, kind, sum(n)::bigint
     from (
@@ -63,8 +64,8 @@ const KEPT: &str = "
         and hour <> 0) as counted
     group by channel, kind";
 
-/// What nodes hold, of the first rows that are held. The empty tenant stands for all. Bounds are part of the text: a plan
-/// for a limit that is not known yet may sort the whole table.
+/// Held rows by channel and lane, among the first held rows. The empty tenant means all. The limits are part
+/// of the text: a plan for an unknown limit may sort the whole table.
 fn held() -> String {
     format!(
         "select f.channel, held.lane, sum(held.n)::bigint
@@ -74,7 +75,7 @@ fn held() -> String {
                  select flow, lane
                  from queue
                  where node is not null
-                 limit {MOST_HELD}) as some_rows
+                 limit {MAX_HELD}) as some_rows
              group by flow, lane) as held
          join flow f on f.id = any(array[held.flow])
          where $1 = ''
@@ -91,10 +92,11 @@ const OLDEST: &str = "
     and due <= $1
     and $2 = ''";
 
-/// Exact if the tenant's oldest row is among the `MOST_DUE` longest due ones of all tenants, or if the tenant has at most
-/// `MOST_FLOWS` flows; else the oldest row of that many flows. Those cost one look at the index of claims for each bucket,
-/// and one for a flow without rows; they are looked at only if the first part did not answer. The tenant is no condition of
-/// the join: a plan from a time when it had few flows would look at all of them for each row.
+/// Exact if the tenant's oldest row is among the `MAX_DUE` longest due rows of all tenants, or if the tenant
+/// has at most `MAX_FLOWS` flows; otherwise the oldest row of that many flows. Those cost one seek in the
+/// index of claims per bucket, and one for a flow without rows; they are read only if the first part finds
+/// nothing. The tenant is not a condition of the join: a plan from a time when it had few flows would read
+/// all of them for each row.
 fn oldest_due_of_tenant() -> String {
     format!(
         "with waiting as materialized (
@@ -103,20 +105,20 @@ fn oldest_due_of_tenant() -> String {
              where node is null
              and due <= $1
              order by due, id
-             limit {MOST_DUE}),
+             limit {MAX_DUE}),
          theirs as materialized (
              select min(waiting.due) filter (where f.tenant = $2) as due
              from waiting
              join flow f on f.id = any(array[waiting.flow]))
          select case
-             when theirs.due is not null or (select count(*) from waiting) < {MOST_DUE} then theirs.due
+             when theirs.due is not null or (select count(*) from waiting) < {MAX_DUE} then theirs.due
              else (
                  select min(oldest.due)
                  from (
                      select id
                      from flow
                      where tenant = $2
-                     limit {MOST_FLOWS}) as f
+                     limit {MAX_FLOWS}) as f
                  cross join lateral (
                      select
                      from queue

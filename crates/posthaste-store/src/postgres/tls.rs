@@ -1,7 +1,7 @@
-//! TLS to the server, by the words of `sslmode`.
+//! TLS to the server, as `sslmode` asks.
 //!
-//! `prefer` keeps listeners out and trusts whoever answers, as PostgreSQL itself does: most servers come with a certificate
-//! that they signed themselves. `require` demands a certificate that was signed for this name by somebody we trust.
+//! `prefer` encrypts but accepts any certificate, as PostgreSQL itself does: most servers have a self-signed
+//! certificate. `require` demands a certificate for this name from a trusted authority.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,6 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::refusal::ConnectError;
 
-/// How connections are encrypted in that mode.
 pub(super) fn connector(mode: SslMode, roots: Option<&Path>) -> Result<MakeRustlsConnect, ConnectError> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider.clone())
@@ -28,7 +27,7 @@ pub(super) fn connector(mode: SslMode, roots: Option<&Path>) -> Result<MakeRustl
             config.with_root_certificates(trusted)
         }
         (_, Some(path)) => config.with_root_certificates(read(path)?),
-        _ => config.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
+        _ => config.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))),
     };
     Ok(MakeRustlsConnect::new(config.with_no_client_auth()))
 }
@@ -48,11 +47,11 @@ fn read(path: &Path) -> Result<RootCertStore, ConnectError> {
     if roots.is_empty() { Err(bad("it holds no certificate".to_owned())) } else { Ok(roots) }
 }
 
-/// Takes any certificate, but checks that the server holds its key.
+/// Accepts any certificate, but checks that the server has its private key.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! What becomes due, what expires, and what has waited for long.
+//! Rows that become due, that expire, and that are overdue.
 
 use async_trait::async_trait;
 use posthaste_core::flow::{Bucket, FlowId};
@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
-use super::rows::{Columns, Keys, known, queue_columns, uuid, whole, wide, wide_columns};
-use super::tx::{Mode, Then, Tx, bind, only, step};
+use super::rows::{Columns, Keys, bigint, known, queue_columns, uuid, wide, wide_columns};
+use super::tx::{Mode, Then, Tx, bind, single_row, statement};
 use super::{PostgresStore, transact};
 
 #[async_trait]
@@ -45,16 +45,16 @@ impl Waking for PostgresStore {
     }
 }
 
-/// Where rows become due in a stretch of time, and when the next one does. Everything that it reads of the rows is in the
-/// index. The tenants come from the table and not from the memory of flows: a look at everything that waits would push out
-/// of it what is used.
+/// The buckets with rows that become due up to `until`, and the next due time. All columns that it reads are
+/// in the index. Tenants are read from the table instead of the cache of flows: a sweep over all buckets
+/// would evict the flows that are in use.
 async fn wakes(tx: &Tx, after: DueCursor, until: Timestamp, limit: usize) -> Result<Wakes> {
     let beyond = after.max(DueCursor::after_all_at(until));
     let bound = bind![
         after.due.as_micros() => INT8,
         uuid(after.id) => UUID,
         until.as_micros() => INT8,
-        whole(limit.max(1)) => INT8,
+        bigint(limit.max(1)) => INT8,
         beyond.due.as_micros() => INT8,
         uuid(beyond.id) => UUID,
     ];
@@ -110,7 +110,7 @@ fn tenant(columns: &mut Columns<'_>) -> Result<Tenant> {
     columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("its flow is not known"))
 }
 
-/// Rows whose time runs out up to `until`.
+/// Rows that expire up to `until`.
 async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<Expiring> {
     let expired = concat!(
         "select q.id, q.expires, ",
@@ -129,14 +129,14 @@ async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<Expiring> {
         where node is null
         and expires > $1";
     let (mut found, mut at) = (Expiring::default(), (i64::MIN, Uuid::nil()));
-    // A damaged row takes no place: a short answer would mean that there are no more.
+    // Damaged rows are not counted: a short result would mean that there are no more.
     loop {
-        // One more than is told: where there is one, it is `next`.
+        // One row more than the limit: if there is one, its time is `next`.
         let wanted = (limit - found.rows.len()).saturating_add(1);
-        let bound = bind![until.as_micros() => INT8, at.0 => INT8, at.1 => UUID, whole(wanted) => INT8];
-        let steps = [step!(expired, bound), step!(later, bind![until.as_micros() => INT8])];
+        let bound = bind![until.as_micros() => INT8, at.0 => INT8, at.1 => UUID, bigint(wanted) => INT8];
+        let steps = [statement!(expired, bound), statement!(later, bind![until.as_micros() => INT8])];
         let mut answers = tx.send(Some(Mode::Read), &steps, Then::Commit).await?;
-        found.next = Columns::of(&only(answers.pop().unwrap_or_default())?).maybe_time()?;
+        found.next = Columns::of(&single_row(answers.pop().unwrap_or_default())?).maybe_time()?;
         let rows = answers.pop().unwrap_or_default();
         for row in &rows {
             let mut columns = Columns::of(row);
@@ -155,16 +155,16 @@ async fn expiring(tx: &Tx, until: Timestamp, limit: usize) -> Result<Expiring> {
     }
 }
 
-/// The buckets with rows that nobody holds: one look at the index for each, however many rows it has.
+/// The buckets with rows that are not leased: one index seek per bucket, independent of its size.
 async fn buckets(tx: &Tx, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
     let code =
         |bucket: Bucket| (bucket.flow.0, i16::from(bucket.lane.code()), i16::from(bucket.priority.code()));
     let mut at = after.map_or((i64::MIN, 0, 0), code);
     let mut found = vec![];
-    // What is damaged takes no place: a short answer would mean that there are no more.
+    // Damaged rows are not counted: a short result would mean that there are no more.
     while found.len() < limit {
         let wanted = limit - found.len();
-        let bound = bind![at.0 => INT8, at.1 => INT2, at.2 => INT2, whole(wanted) => INT8];
+        let bound = bind![at.0 => INT8, at.1 => INT2, at.2 => INT2, bigint(wanted) => INT8];
         let rows = tx.alone(Mode::Read, BUCKETS, bound).await?;
         for row in &rows {
             at = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
@@ -203,7 +203,7 @@ const BUCKETS: &str = "
     from skip
     limit $4";
 
-/// Rows that have been due for long, the longest due first.
+/// Longest due first.
 async fn overdue(
     tx: &Tx,
     flows: &Flows,
@@ -229,7 +229,7 @@ async fn overdue(
     );
     let mut at = after.map_or((i64::MIN, Uuid::nil()), |after| (after.due.as_micros(), uuid(after.id)));
     let mut found = vec![];
-    // A damaged row takes no place: a short answer would mean that there are no more.
+    // Damaged rows are not counted: a short result would mean that there are no more.
     while found.len() < limit {
         let wanted = limit - found.len();
         let bound = bind![
@@ -237,7 +237,7 @@ async fn overdue(
             at.1 => UUID,
             due_before.as_micros() => INT8,
             first_due_before.as_micros() => INT8,
-            whole(wanted) => INT8,
+            bigint(wanted) => INT8,
         ];
         let rows = tx.alone(Mode::Read, sql, bound).await?;
         let named = rows.iter().map(|row| Ok(FlowId(row.try_get(2)?))).collect::<Result<Vec<_>>>()?;
@@ -265,7 +265,7 @@ fn waiting(id: NotificationId, row: &Row, keys: &Keys) -> Result<Overdue> {
         id,
         tenant: key.tenant.clone(),
         channel: key.channel,
-        // Rows from before do not say whether it has a policy of its own.
+        // Rows of older versions do not have this column.
         notification: notification.filter(|found| found.has_own_policy()),
         expires_at,
         seen: queued.seen(),

@@ -1,4 +1,4 @@
-//! What people and programs do to a notification, each change only while it stands as it was seen.
+//! Acts on notifications. A change is applied only if the notification is still in the state that was seen.
 
 use async_trait::async_trait;
 use posthaste_core::act::{Effect, Seen, Standing, effect};
@@ -45,7 +45,7 @@ impl Acts for SqliteStore {
     }
 }
 
-/// What an act has to know of each id that exists.
+/// Ids that do not exist are left out.
 fn facts(reader: &mut Reader, ids: &[NotificationId]) -> Result<Vec<Facts>> {
     let mut all = Vec::with_capacity(ids.len());
     for id in ids {
@@ -56,7 +56,7 @@ fn facts(reader: &mut Reader, ids: &[NotificationId]) -> Result<Vec<Facts>> {
 
 fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
     let Reader { conn, flows } = reader;
-    let Some(wide) = Narrow::find(conn, id)? else { return Ok(None) };
+    let Some(wide) = ActColumns::find(conn, id)? else { return Ok(None) };
     let tenant = flows.need(conn, wide.flow)?.tenant.clone();
     let place = need_place(conn, id)?;
     let lane = place.lane();
@@ -64,14 +64,14 @@ fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
     Ok(Some(Facts { id, tenant, bucket, standing: standing(conn, &place, wide.expires_at)? }))
 }
 
-/// What acts ask of the wide row.
-struct Narrow {
+/// The columns of the wide row that acts need.
+struct ActColumns {
     flow: FlowId,
     priority: Priority,
     expires_at: Option<Timestamp>,
 }
 
-impl Narrow {
+impl ActColumns {
     fn find(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
         let mut select = conn.prepare_cached(
             "select flow, priority, expires
@@ -90,7 +90,6 @@ fn standing(conn: &Connection, place: &Place, expires_at: Option<Timestamp>) -> 
     Ok(place.standing(expires_at, dead_letter))
 }
 
-/// The notification of a dead letter.
 fn notification_of(conn: &Connection, letter: DeadLetterId) -> Result<Option<NotificationId>> {
     let mut select = conn.prepare_cached(
         "select notification
@@ -101,7 +100,7 @@ fn notification_of(conn: &Connection, letter: DeadLetterId) -> Result<Option<Not
     found.transpose()
 }
 
-/// Makes each change that still fits, with one audit row for all of them.
+/// Applies each change that is still possible, with one audit row for all of them.
 fn transition(
     tx: &mut Tx<'_>,
     changes: &[Change],
@@ -118,13 +117,13 @@ fn transition(
         && count > 0
     {
         let asked = i64::try_from(changes.len()).unwrap_or(i64::MAX);
-        record(tx.conn, audit, asked, count)?;
+        write_audit(tx.conn, audit, asked, count)?;
     }
     Ok(made)
 }
 
-/// Writes an audit row of so many changes asked for and made.
-pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -> Result<()> {
+/// Writes an audit row: `asked` changes were requested, `count` were applied.
+pub(super) fn write_audit(conn: &Connection, audit: &Audit, asked: i64, count: i64) -> Result<()> {
     let mut insert = conn.prepare_cached(
         "insert into audit (tenant, actor, action, target, at, asked, count, key_id, address)
          values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -146,7 +145,8 @@ pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -
 fn apply(tx: &mut Tx<'_>, change: &Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
     let id = change.id;
     let Some(place) = reads::place(tx.conn, id)? else { return Ok(false) };
-    let wide = Narrow::find(tx.conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let wide =
+        ActColumns::find(tx.conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
     let standing = standing(tx.conn, &place, wide.expires_at)?;
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
         return Ok(false);
@@ -203,7 +203,7 @@ fn write(
     }
 }
 
-/// A new generation, due at once.
+/// Starts a new generation, due now.
 fn reopen(
     tx: &mut Tx<'_>,
     id: NotificationId,
@@ -228,7 +228,7 @@ fn reopen(
     Ok(())
 }
 
-/// Another end in place of the one before, at the same time; the counters move with it.
+/// Replaces an end by another one at the same time, in the counters too.
 fn replace(tx: &mut Tx<'_>, id: NotificationId, flow: FlowId, before: &Ended, after: &Ended) -> Result<()> {
     ends::delete(tx.conn, id)?;
     ends::insert(tx, &mut tx.conn.prepare_cached(ends::INSERT)?, id, flow, after)?;

@@ -1,12 +1,12 @@
-//! A copy of a file while another process uses it.
+//! Backup of a file while another process uses it.
 //!
-//! SQLite's own backup copies every page in one step, which is one reading transaction: the copy is what was committed when
-//! it began. In WAL mode a reader stops nobody who writes; all that it holds up is that the log begins anew, so the log grows
-//! by what is written during the copy. `vacuum into` would do the same with a transaction that lasts longer, because it
-//! builds every tree again instead of copying pages.
+//! SQLite's backup function copies all pages in one read transaction: the copy is the state at its start. In
+//! WAL mode a reader does not block the writer. It only keeps the log from being reset, so the log grows by
+//! what is written during the copy. `vacuum into` would hold its transaction for longer, because it rebuilds
+//! every tree instead of copying pages.
 //!
-//! Nobody ever sees half a copy under its name: it is made under another one beside it, waited for on the disk, read whole
-//! and only then named.
+//! An incomplete copy never appears under the name of the backup: the copy is written under another name in
+//! the same directory, synced, verified and then renamed.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -18,80 +18,51 @@ use rusqlite::backup::{Backup, StepResult};
 use super::migrate;
 use super::open::{self, OpenError};
 
-/// A copy that was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Copied {
-    /// The bytes of the file.
     pub bytes: u64,
-    /// How many notifications in it have not ended.
+    /// Notifications that have not ended.
     pub waiting: u64,
-    /// How many steps of the schema it has taken.
+    /// Number of applied migration steps.
     pub schema: usize,
 }
 
-/// Why there is no copy.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
-    /// There is nothing to copy.
-    #[error("there is no file {} to copy: name the store with --store or in the configuration", path.display())]
-    NoStore {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Nobody has made a store in it.
-    #[error("{} is empty, there is no store in it yet: name the file that the server uses", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The store cannot be read.
+    #[error("the file {} does not exist: name the store with --store or in the configuration", path.display())]
+    NoStore { path: PathBuf },
+    #[error("{} is empty and holds no store: name the file that the server uses", path.display())]
+    Empty { path: PathBuf },
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The place is taken.
-    #[error("{} is there already and is not overwritten: name another file, or remove it first", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The copy cannot be written.
-    #[error("{} cannot be written: name a file in a directory that is there, can be written and has room", path.display())]
+    #[error("{} exists and is not overwritten: name another file, or remove it first", path.display())]
+    Exists { path: PathBuf },
+    #[error("{} cannot be written: name a file in a directory that exists, is writable and has free space", path.display())]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The error beneath.
         #[source]
         source: io::Error,
     },
-    /// SQLite could not copy.
     #[error("{} cannot be copied to {}", from.display(), path.display())]
     Sqlite {
-        /// The store.
         from: PathBuf,
-        /// The file.
         path: PathBuf,
-        /// The error beneath.
         #[source]
         source: rusqlite::Error,
     },
-    /// What was copied is not in order.
-    #[error("the copy of {} is not in order ({what}) and was removed: check the disk, and restore an older backup", from.display())]
-    Damaged {
-        /// The store.
-        from: PathBuf,
-        /// What SQLite says.
-        what: String,
-    },
+    #[error("the copy of {} is damaged ({what}) and was removed: check the disk, and restore an older backup", from.display())]
+    Damaged { from: PathBuf, what: String },
 }
 
-/// Copies the store in the file `from` to a new file `to`, for its owner alone.
+/// Copies the store in the file `from` to a new file `to`, readable only by its owner.
 pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Copied, BackupError> {
     let (from, to) = (from.as_ref(), to.as_ref());
     if !from.try_exists().unwrap_or(true) {
         return Err(BackupError::NoStore { path: from.to_owned() });
     }
-    let source = open::onlooker(from)?;
+    let source = open::read_only(from)?;
     migrate::ours_or_empty(&source, from)?;
-    if migrate::taken(&source, from)? == 0 {
+    if migrate::applied(&source, from)? == 0 {
         return Err(BackupError::Empty { path: from.to_owned() });
     }
     if to.symlink_metadata().is_ok() {
@@ -107,7 +78,7 @@ pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Copied, Ba
     Ok(copied)
 }
 
-/// The file that becomes the copy; removed unless it was named.
+/// The copy before it has its final name. Removed on drop unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Unfinished {
@@ -123,14 +94,14 @@ impl Unfinished {
         Ok(Self(path))
     }
 
-    /// Gives it its name, if nobody has taken that meanwhile, and waits until the directory has it.
+    /// Renames the copy, if the name is still free, and syncs the directory.
     fn name(self, to: &Path) -> Result<(), BackupError> {
         match fs::hard_link(&self.0, to) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(BackupError::Exists { path: to.to_owned() });
             }
-            // A file system without second names.
+            // The file system has no hard links.
             Err(_) => {
                 fs::rename(&self.0, to).map_err(|source| BackupError::Io { path: to.to_owned(), source })?
             }
@@ -149,21 +120,21 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // It may have been renamed.
+        // Fails if it was renamed, which is fine.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 fn copy(source: &Connection, to: &Path) -> rusqlite::Result<()> {
     let mut copy = Connection::open(to)?;
-    // Until it has its name it is nobody's file, and it is waited for once, at the end.
+    // The file is synced once, at the end: before that, nothing depends on it.
     copy.execute_batch("pragma synchronous = off; pragma journal_mode = off;")?;
     let done = Backup::new(source, &mut copy)?.step(-1)?;
     if done != StepResult::Done {
         let busy = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
         return Err(rusqlite::Error::SqliteFailure(busy, Some("the store is locked".to_owned())));
     }
-    // The copy needs no log beside it; whoever opens it as a store makes one.
+    // The copy needs no log beside it. The log is created when a store opens the copy.
     copy.pragma_update_and_check(None, "journal_mode", "delete", |row| row.get::<_, String>(0))?;
     copy.close().map_err(|(_, error)| error)
 }
@@ -172,17 +143,16 @@ fn failed(from: &Path, to: &Path, source: rusqlite::Error) -> BackupError {
     BackupError::Sqlite { from: from.to_owned(), path: to.to_owned(), source }
 }
 
-/// Reads the copy whole.
 fn verify(from: &Path, path: &Path, bytes: u64) -> Result<Copied, BackupError> {
     let damaged = |what: String| BackupError::Damaged { from: from.to_owned(), what };
     let sqlite = |error: rusqlite::Error| damaged(error.to_string());
-    let copy = open::onlooker(path)?;
+    let copy = open::read_only(path)?;
     migrate::ours_or_empty(&copy, path)?;
     let said: String = copy.query_row("pragma integrity_check(1)", [], |row| row.get(0)).map_err(sqlite)?;
     if said != "ok" {
         return Err(damaged(said));
     }
-    let schema = migrate::taken(&copy, path)?;
+    let schema = migrate::applied(&copy, path)?;
     if schema == 0 {
         return Err(damaged("it has no schema".to_owned()));
     }

@@ -1,4 +1,4 @@
-//! The write-ahead log is carried over into the file beside the writer, and its growth is bounded.
+//! Checkpoints of the write-ahead log, on a thread of their own, and the limit on the size of the log.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,74 +6,73 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use rusqlite::{Connection, Result};
 
-/// How many bytes the log grows by before it is carried over again.
+/// Growth of the log, in bytes, between two checkpoints.
 const STEP: u64 = 16 << 20;
 
-/// The writer's view of its log.
 pub(super) struct Wal {
-    /// Bytes in the log, as the last commit left it.
+    /// Size of the log in bytes after the last commit.
     size: Arc<AtomicU64>,
-    bound: u64,
-    asked_at: u64,
-    /// The size at which the writer tries again to empty the log itself.
+    limit: u64,
+    requested_at: u64,
+    /// The log size at which the writer itself tries the next checkpoint.
     stop_at: u64,
-    beside: SyncSender<()>,
+    requests: SyncSender<()>,
 }
 
 impl Wal {
-    /// Watches the log of `conn`. Whoever receives is asked to carry it over each time it has grown.
-    pub(super) fn watch(conn: &mut Connection, bound: u64) -> Result<(Self, Receiver<()>)> {
+    /// Watches the log of `conn`. The receiver gets a message each time the log has grown by `STEP`.
+    pub(super) fn watch(conn: &mut Connection, limit: u64) -> Result<(Self, Receiver<()>)> {
         let page: u32 = conn.pragma_query_value(None, "page_size", |row| row.get(0))?;
         let size = Arc::new(AtomicU64::new(0));
-        let told = size.clone();
+        let in_hook = size.clone();
         conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: std::ffi::c_int| {
-            told.store(u64::try_from(pages).unwrap_or(0) * u64::from(page), Ordering::Relaxed);
+            in_hook.store(u64::try_from(pages).unwrap_or(0) * u64::from(page), Ordering::Relaxed);
             Ok(())
         }))?;
-        let (beside, asked) = sync_channel(1);
-        Ok((Self { size, bound, asked_at: 0, stop_at: bound, beside }, asked))
+        let (requests, received) = sync_channel(1);
+        Ok((Self { size, limit, requested_at: 0, stop_at: limit, requests }, received))
     }
 
-    /// Between two transactions: has the log carried over beside the writer or, where it outgrew its bound because
-    /// there was never a pause, stops to empty it.
+    /// Called between two transactions. Asks for a checkpoint or, if the log has outgrown its limit because
+    /// it never came to a reset, runs one on the writer.
     pub(super) fn after_commit(&mut self, conn: &Connection) {
         let size = self.size.load(Ordering::Relaxed);
-        if size < self.asked_at {
-            // The log began anew.
-            self.asked_at = 0;
-            self.stop_at = self.bound;
+        if size < self.requested_at {
+            // The log was reset.
+            self.requested_at = 0;
+            self.stop_at = self.limit;
         }
         if size >= self.stop_at {
-            // A reader may be in the way; then it is tried again a step later.
+            // If a reader blocks it, the writer tries again after another `STEP`.
             let emptied = checkpoint(conn, "restart");
-            self.stop_at = if emptied { self.bound } else { size + STEP };
-        } else if size >= self.asked_at + STEP {
-            self.asked_at = size;
-            // If one is waiting already, that one will carry this over too.
-            let _ = self.beside.try_send(());
+            self.stop_at = if emptied { self.limit } else { size + STEP };
+        } else if size >= self.requested_at + STEP {
+            self.requested_at = size;
+            // A request that is already queued covers this one.
+            let _ = self.requests.try_send(());
         }
     }
 
-    /// Leaves a file that needs no log.
+    /// Empties the log before the file is closed.
     pub(super) fn at_the_end(&self, conn: &Connection) {
         checkpoint(conn, "truncate");
     }
 }
 
-/// Carries the log over each time it is asked to, until the writer is gone.
-pub(super) fn work(conn: &Connection, asked: &Receiver<()>) {
-    while asked.recv().is_ok() {
+/// Runs a checkpoint for each request, until the writer is gone.
+pub(super) fn work(conn: &Connection, received: &Receiver<()>) {
+    while received.recv().is_ok() {
         checkpoint(conn, "passive");
     }
 }
 
-/// Whether nothing stood in the way.
+/// Returns whether the checkpoint was complete.
 fn checkpoint(conn: &Connection, mode: &str) -> bool {
     let busy = conn.query_row(&format!("pragma wal_checkpoint({mode})"), [], |row| row.get::<_, i64>(0));
     match busy {
         Ok(busy) => busy == 0,
         Err(error) => {
-            tracing::warn!(%error, mode, "the log could not be carried over");
+            tracing::warn!(%error, mode, "the write-ahead log could not be checkpointed");
             false
         }
     }

@@ -1,4 +1,4 @@
-//! Leasing what is due, and giving it back.
+//! Claims and releases leases.
 
 use posthaste_core::flow::{Bucket, Quota};
 use posthaste_core::id::NotificationId;
@@ -14,17 +14,18 @@ use super::rows::{Wide, notification_id, queued};
 use super::writer::Tx;
 use crate::kept::places::Queued;
 
-/// A leased row whose content is still text. What is damaged is leased as well: so it is set aside, and nobody meets it
-/// again before the node is gone.
-pub(super) struct Leased {
+/// A leased row whose content is still text. Damaged rows are leased too: they stay out of the way until the
+/// node is gone.
+pub(super) struct LeasedRow {
     id: NotificationId,
     bucket: Bucket,
     read: Result<(Queued, Wide)>,
     lease: Lease,
 }
 
-/// Adds what was leased to what a claim hands out. Returns a quota for each place that went to a row that cannot be read.
-pub(super) fn add(leased: Vec<Leased>, result: &mut ClaimResult) -> Result<Vec<Quota>> {
+/// Adds leased rows to the result of a claim. Returns a quota for each row that was damaged, so that others
+/// can be claimed in their place.
+pub(super) fn add(leased: Vec<LeasedRow>, result: &mut ClaimResult) -> Result<Vec<Quota>> {
     let mut lost = vec![];
     for one in leased {
         let (id, bucket) = (one.id, one.bucket);
@@ -39,7 +40,7 @@ pub(super) fn add(leased: Vec<Leased>, result: &mut ClaimResult) -> Result<Vec<Q
     Ok(lost)
 }
 
-impl Leased {
+impl LeasedRow {
     fn claimed(self) -> Result<Claimed> {
         let Self { read, lease, .. } = self;
         let (row, wide) = read?;
@@ -47,14 +48,19 @@ impl Leased {
     }
 }
 
-/// Leases up to each quota's limit of rows that are due, the longest due first.
-pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timestamp) -> Result<Vec<Leased>> {
+/// Leases due rows up to the limit of each quota, longest due first.
+pub(super) fn claim(
+    tx: &mut Tx<'_>,
+    quotas: &[Quota],
+    lease: Lease,
+    now: Timestamp,
+) -> Result<Vec<LeasedRow>> {
     if !may_hold(tx, lease.node)? {
         return Ok(vec![]);
     }
     let until = if tx.bug(Planted::ClaimIgnoresDue) { Timestamp::MAX } else { now };
     let mut select = tx.conn.prepare_cached(DUE)?;
-    // Row by row: one update over a range of the index was slower where flows are many and their rows few.
+    // One update per row: an update over an index range was slower with many flows of few rows.
     let mut update = tx.conn.prepare_cached(
         "update queue
          set node = ?2, fence = ?3
@@ -69,7 +75,7 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
             let id = notification_id(row, 13)?;
             let key = tx.flows.need(tx.conn, bucket.flow);
             let read = queued(row, 0).and_then(|queued| Ok((queued, Wide::read(id, key?, row, 14)?)));
-            batch.push(Leased { id, bucket: *bucket, read, lease });
+            batch.push(LeasedRow { id, bucket: *bucket, read, lease });
         }
         for claimed in &batch[first..] {
             update.execute(params![claimed.id.to_bytes(), lease.node.0, lease.fence.0])?;
@@ -78,8 +84,8 @@ pub(super) fn claim(tx: &mut Tx<'_>, quotas: &[Quota], lease: Lease, now: Timest
     Ok(batch)
 }
 
-/// The rows of a quota that are due, with what is to be sent: first the index of claims, then the wide row of each. A row
-/// without a wide row is among them, so that it is set aside like any other that cannot be read.
+/// The due rows of a bucket, from the index of claims, each with its wide row. A row whose wide row is
+/// missing is included, so that it is set aside like other damaged rows.
 pub(super) const DUE: &str = "
     select queue.flow, lane, queue.priority, due, first_due, delay, node, fence, attempt, base, generation,
         interruptions, cancel, id, notification.flow, recipient, notification.priority, template, subject,
@@ -94,7 +100,7 @@ pub(super) const DUE: &str = "
     order by due, id
     limit ?5";
 
-/// What a node holds, in the order of ids. Everything it reads but the grant is in the index.
+/// The rows that a node holds, in id order. All columns but the fence are in the index.
 pub(super) fn held(
     conn: &Connection,
     node: NodeId,
@@ -119,7 +125,7 @@ pub(super) fn held(
     Ok(found)
 }
 
-/// Gives back what the grant holds, or only the named ids of it.
+/// Releases the rows of a grant, or only those of `only`.
 pub(super) fn release(tx: &mut Tx<'_>, lease: Lease, only: Option<&[NotificationId]>) -> Result<usize> {
     match only {
         Some(ids) => release_named(tx.conn, lease, ids),
@@ -153,7 +159,6 @@ fn release_grant(conn: &Connection, lease: Lease) -> Result<usize> {
     Ok(update.execute(params![lease.node.0, lease.fence.0])?)
 }
 
-/// Gives back everything that a node holds.
 pub(super) fn release_node(conn: &Connection, node: i64) -> Result<usize> {
     let mut update = conn.prepare_cached(
         "update queue indexed by queue_held

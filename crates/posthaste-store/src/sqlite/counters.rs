@@ -1,4 +1,4 @@
-//! Kept sums: deltas are added up in memory and written once a transaction.
+//! Kept counters: deltas are summed in memory and written once per transaction.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::fault::Result;
 use super::flows::Flows;
 use crate::kept::counters::{ALL, Delta, Deltas};
 
-/// Adds the deltas to the kept sums, in the order of their keys.
+/// Adds the deltas to the stored counters, in key order.
 pub(super) fn write(deltas: &mut Deltas, conn: &Connection, flows: &mut Flows) -> Result<()> {
     let deltas = deltas.take();
     if deltas.is_empty() {
@@ -37,17 +37,17 @@ pub(super) fn write(deltas: &mut Deltas, conn: &Connection, flows: &mut Flows) -
     Ok(())
 }
 
-/// The kept sums and the same sums counted anew over all rows: they must be equal.
+/// Counters by tenant, channel, kind and hour.
 #[cfg(feature = "planted")]
 pub(super) type Sums = BTreeMap<(String, u8, u8, i64), i64>;
 
-/// The kept sums that are not zero.
+/// The stored counters that are not zero.
 #[cfg(feature = "planted")]
 pub(super) fn kept_sums(conn: &Connection) -> Result<Sums> {
     sums(conn, "select tenant, channel, kind, hour, n from counter where n <> 0")
 }
 
-/// The same sums, counted over all rows.
+/// The same counters, computed from all rows.
 #[cfg(feature = "planted")]
 pub(super) fn counted_sums(conn: &Connection) -> Result<Sums> {
     sums(

@@ -1,4 +1,4 @@
-//! How a notification ended, and the dead letter that it may have become.
+//! Ended notifications and their dead letters.
 
 use posthaste_core::act::{Letter, Resolution};
 use posthaste_core::dead_letter::DeadLetterStatus;
@@ -20,21 +20,21 @@ use crate::kept::attempts::attempts_text;
 use crate::kept::places::Ended;
 use crate::kept::replies;
 
-/// The columns of an ended row, in the order that `ended` takes them.
+/// The columns of an ended row, in the order in which `ended` reads them.
 macro_rules! ended_columns {
     () => {
         "state, at, generation, base, attempt, reason, text, dead_letter, failure, status_code"
     };
 }
 
-/// Makes the row by what is known of the last attempt, and with the tenant.
+/// Inserts a row with the tenant of its flow.
 pub(super) const INSERT: &str = concat!(
     "insert into ended (id, ",
     ended_columns!(),
     ", tenant) values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)"
 );
 
-/// Reads the columns of `ended_columns` from `start` on.
+/// Reads `ended_columns` from column `start` on.
 fn ended(row: &Row<'_>, start: usize) -> Result<Ended> {
     Ok(Ended {
         state: state(row, start)?,
@@ -52,7 +52,6 @@ fn ended(row: &Row<'_>, start: usize) -> Result<Ended> {
     })
 }
 
-/// The row of that notification.
 pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Ended>> {
     let mut select =
         conn.prepare_cached(concat!("select ", ended_columns!(), " from ended where id = ?1"))?;
@@ -60,13 +59,14 @@ pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Ended
     found.transpose()
 }
 
-/// The same end with what the last attempt made says.
+/// Sets failure type and status code from the last attempt.
 pub(super) fn with_last_attempt(conn: &Connection, id: NotificationId, ended: Ended) -> Result<Ended> {
     let (failure_type, status_code) = last_attempt(conn, id)?;
     Ok(Ended { failure_type, status_code, ..ended })
 }
 
-/// How the last attempt made failed, and its status code; no failure if there was none or it delivered.
+/// Failure type and status code of the last attempt. Both are `None` without an attempt; a delivered one has
+/// no failure type.
 pub(super) fn last_attempt(
     conn: &Connection,
     id: NotificationId,
@@ -83,8 +83,8 @@ pub(super) fn last_attempt(
     Ok((maybe_failure(row, 0)?, row.get(1)?))
 }
 
-/// Writes the row with the statement `INSERT`. The tenant of its flow is left out of deliveries: it leads the lists of
-/// failures.
+/// Inserts a row by the statement `INSERT`. Delivered rows have no tenant: the column serves the index for
+/// lists of failures.
 pub(super) fn insert(
     tx: &mut Tx<'_>,
     statement: &mut CachedStatement<'_>,
@@ -111,14 +111,14 @@ pub(super) fn insert(
     Ok(())
 }
 
-/// Takes the row away.
 pub(super) fn delete(conn: &Connection, id: NotificationId) -> Result<()> {
     let mut delete = conn.prepare_cached("delete from ended where id = ?1")?;
     delete.execute([id.to_bytes()])?;
     Ok(())
 }
 
-/// The dead letter of an end, with its own snapshot of the notification and of the attempts of the generation.
+/// Creates the dead letter of an end, with its own snapshot of the notification and of the attempts of the
+/// generation.
 pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()> {
     if tx.bug(Planted::LostDeadLetter) {
         return Ok(());
@@ -150,7 +150,6 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
     if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row or no flow"))) }
 }
 
-/// The dead letter with that id, as acts ask of it.
 pub(super) fn letter(conn: &Connection, id: DeadLetterId) -> Result<Option<Letter>> {
     let mut select = conn.prepare_cached(
         "select status, reason, text
@@ -162,7 +161,7 @@ pub(super) fn letter(conn: &Connection, id: DeadLetterId) -> Result<Option<Lette
     Ok(Some(Letter { id, status: status(row, 0)?, reason: maybe_reason(row, 1)?, text: row.get(2)? }))
 }
 
-/// Writes the status of a dead letter. One that is pending again was resolved by nobody.
+/// Writes the status of a dead letter. A letter that is pending again has no `resolved_by`.
 pub(super) fn resolve(
     conn: &Connection,
     letter: Option<Resolution>,

@@ -1,4 +1,4 @@
-//! What can go wrong inside the store, before it is told to the caller.
+//! Errors inside the store, before they become a `StoreError`.
 
 use std::fmt;
 
@@ -8,27 +8,24 @@ use rusqlite::{Error, ErrorCode};
 pub(super) use crate::kept::damage::unless_damaged;
 use crate::kept::damage::{Damaged, MaybeDamage};
 
-/// A failure inside the store.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Fault {
-    /// SQLite says no.
     #[error(transparent)]
     Sqlite(#[from] rusqlite::Error),
-    /// What was read cannot be what was written.
+    /// A stored value that the store cannot have written.
     #[error(transparent)]
     Damaged(#[from] Damaged),
 }
 
-/// What the insides of the store answer.
 pub(super) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
-    /// What was read makes no sense.
+    /// A damaged or contradictory row.
     pub(super) fn nonsense(what: impl Into<String>) -> Self {
         Self::Damaged(Damaged(what.into()))
     }
 
-    /// The same fault; damage is told with the name of the row.
+    /// Adds the id of the row to the text of a damage.
     pub(super) fn of(self, id: impl fmt::Display) -> Self {
         if self.is_damage() { Self::nonsense(format!("{id} cannot be read: {self}")) } else { self }
     }
@@ -53,7 +50,7 @@ impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
         match fault {
             fault if fault.is_damage() => Self::Corrupt { what: fault.to_string() },
-            // What breaks a constraint is refused for good: asking again cannot help.
+            // A constraint violation is permanent: a retry cannot help.
             Fault::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => {
                 Self::Corrupt { what: error.to_string() }
             }
@@ -65,7 +62,7 @@ impl From<Fault> for StoreError {
     }
 }
 
-/// The answer where the thread that should give it is gone.
+/// The error if the thread that should answer has ended.
 pub(super) fn gone() -> StoreError {
     StoreError::Unavailable { what: "the store is shutting down".to_owned(), source: None }
 }

@@ -1,4 +1,4 @@
-//! Flows and their numbers, remembered by each thread that needs them.
+//! Cache of flows and their numbers, one per thread.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::fault::{Fault, Result, unless_damaged};
 use crate::kept::values;
 
-/// The most flows that a thread remembers.
-const MOST: usize = 50_000;
+/// Maximum number of flows in the cache of a thread.
+const MAX_CACHED: usize = 50_000;
 
-/// A bounded memory of flows. A flow never changes, so what is remembered stays true, unless the transaction that made
-/// it is rolled back.
+/// A bounded cache of flows. A flow never changes, so cached entries stay valid, unless the transaction that
+/// created the flow is rolled back.
 pub(super) struct Flows {
     keys: Recent<FlowId, Arc<FlowKey>>,
     numbers: Recent<Arc<FlowKey>, FlowId>,
@@ -23,18 +23,17 @@ pub(super) struct Flows {
 
 impl Default for Flows {
     fn default() -> Self {
-        Self { keys: Recent::new(MOST), numbers: Recent::new(MOST) }
+        Self { keys: Recent::new(MAX_CACHED), numbers: Recent::new(MAX_CACHED) }
     }
 }
 
 impl Flows {
-    /// Forgets everything: what was made in a transaction that is rolled back does not exist.
+    /// Empties the cache after a rollback: flows of that transaction do not exist.
     pub(super) fn clear(&mut self) {
         self.keys.clear();
         self.numbers.clear();
     }
 
-    /// The flow with that number.
     pub(super) fn get(&mut self, conn: &Connection, flow: FlowId) -> Result<Option<Arc<FlowKey>>> {
         if let Some(key) = self.keys.get(&flow) {
             return Ok(Some(key.clone()));
@@ -49,7 +48,7 @@ impl Flows {
         Ok(Some(self.remember(flow, key?)))
     }
 
-    /// The flows with these numbers, as far as they are known and can be read: each once, in the order of the numbers.
+    /// The flows that exist and are readable: each once, ordered by number.
     pub(super) fn known(&mut self, conn: &Connection, flows: Vec<FlowId>) -> Result<Vec<KnownFlow>> {
         let wanted: BTreeSet<FlowId> = flows.into_iter().collect();
         let mut found = Vec::with_capacity(wanted.len());
@@ -60,12 +59,12 @@ impl Flows {
         Ok(found)
     }
 
-    /// The flow with that number, which must exist because a row names it.
+    /// Like `get`, for a flow that must exist because a row refers to it.
     pub(super) fn need(&mut self, conn: &Connection, flow: FlowId) -> Result<Arc<FlowKey>> {
         self.get(conn, flow)?.ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))
     }
 
-    /// The number of a flow, made if it is new.
+    /// Returns the number of a flow. Inserts the flow if it is new.
     pub(super) fn intern(&mut self, conn: &Connection, key: FlowKey) -> Result<FlowId> {
         if let Some(flow) = self.numbers.get(&key) {
             return Ok(*flow);

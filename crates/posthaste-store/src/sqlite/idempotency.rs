@@ -1,7 +1,7 @@
-//! The keys under which repeated requests are known, in two tables that take turns of a day each.
+//! Idempotency keys, in two tables that take turns, a day each.
 //!
-//! Invariant: a key is known for a day from its first request. Whoever reads leaves older rows out; they are removed beside
-//! other work, a bounded number in each transaction, once the turn of their table comes again.
+//! Invariant: a key is known for a day from its first request. Reads leave out expired rows. They are removed
+//! beside other work, a bounded number per transaction, when the turn of their table comes again.
 
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::{Timestamp, micros};
@@ -12,45 +12,47 @@ use super::fault::Result;
 use super::planted::Planted;
 use super::writer::Tx;
 
-/// The most rows that are looked at in a transaction which also serves commands: well under a millisecond.
-pub(super) const BESIDE: usize = 200;
+/// Maximum number of rows that are read in a transaction which also runs commands: well under a millisecond.
+pub(super) const MAX_ROWS_BESIDE_COMMANDS: usize = 200;
 
-/// The most rows that are looked at in a transaction of its own, while no command waits: some milliseconds.
-pub(super) const ALONE: usize = 2_000;
+/// Maximum number of rows that are read in a transaction of its own, while no command waits: some
+/// milliseconds.
+pub(super) const MAX_ROWS_ALONE: usize = 2_000;
 
-/// The bytes of answers after which a removal stops, so that few large answers are as quick as many small ones.
-const MOST_BYTES: i64 = 1 << 20;
+/// Number of bytes of removed answers after which a step ends, so that a few large answers take no longer
+/// than many small ones.
+const MAX_BYTES: i64 = 1 << 20;
 
-/// The tables by their turns.
+/// The tables of even and odd days.
 const TABLES: [&str; 2] = ["idempotency_even", "idempotency_odd"];
 
-/// Whose turn it is.
+/// A day and its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Turn {
+struct DayTable {
     day: i64,
-    /// The table of the day.
+    /// Index in `TABLES`.
     table: usize,
 }
 
-impl Turn {
+impl DayTable {
     fn at(now: Timestamp) -> Self {
         let day = now.as_micros().div_euclid(micros(Idempotency::LIFE));
         Self { day, table: usize::from(day.rem_euclid(2) == 1) }
     }
 
-    /// The row of `idempotency_day` that says which day the table holds.
+    /// The row of `idempotency_day` with the day whose keys the table holds.
     fn held(self) -> i64 {
         i64::from(self.table == 1)
     }
 
-    /// The row that says of which day and later ones everything in the table is. Programs from before it know only the
-    /// other one, and emptied the table when they wrote it.
+    /// The row with the day before which the table holds no keys. Older versions do not know this row: they
+    /// emptied the table when they wrote the other one.
     fn cleared(self) -> i64 {
         2 + self.held()
     }
 }
 
-/// The hash and the answer of the first request under a key; none if it is not known, or not any more.
+/// Returns `None` if the key is unknown or expired.
 pub(super) fn idempotent(
     conn: &Connection,
     tenant: &Tenant,
@@ -76,20 +78,20 @@ pub(super) fn idempotent(
     Ok(None)
 }
 
-/// The two tables of keys at one moment.
+/// The keys as of one moment.
 pub(super) struct Keys {
     now: Timestamp,
-    turn: Turn,
+    turn: DayTable,
 }
 
 impl Keys {
-    /// Finds whose turn it is.
+    /// Selects the table of the day.
     pub(super) fn turn(tx: &mut Tx<'_>, now: Timestamp) -> Result<Self> {
-        tx.forgetting.at(tx.conn, now)?;
-        Ok(Self { now, turn: Turn::at(now) })
+        tx.expired_keys.start_pass_if_due(tx.conn, now)?;
+        Ok(Self { now, turn: DayTable::at(now) })
     }
 
-    /// What a repeat is answered with; none if the key is not known, or not any more.
+    /// Returns `None` if the key is unknown or expired.
     pub(super) fn known(&self, tx: &Tx<'_>, idempotency: &Idempotency) -> Result<Option<Accepted>> {
         if tx.bug(Planted::TwinStoredTwice) {
             return Ok(None);
@@ -100,7 +102,7 @@ impl Keys {
             .map(|first| if first.hash == *hash { Accepted::Twin(first.answer) } else { Accepted::Conflict }))
     }
 
-    /// Keeps a key that is not known, in place of one that is forgotten and not removed yet.
+    /// Stores a new key. It replaces an expired one that is not removed yet.
     pub(super) fn remember(&self, conn: &Connection, idempotency: &Idempotency) -> Result<()> {
         let mut insert = conn.prepare_cached(&format!(
             "insert or replace into {} (tenant, key, hash, answer, at)
@@ -118,31 +120,31 @@ impl Keys {
     }
 }
 
-/// The removal of forgotten keys: one walk through a table each time that its turn comes.
+/// The removal of expired keys: one pass over a table each time its turn comes.
 #[derive(Default)]
-pub(super) struct Forgetting {
-    /// The last turn whose table was found to hold nothing older.
-    cleared: Option<Turn>,
-    walk: Option<Walk>,
+pub(super) struct ExpiredKeys {
+    /// The last day whose table is known to hold no older keys.
+    cleared: Option<DayTable>,
+    pass: Option<Pass>,
 }
 
-/// A walk through a table in the order of its keys.
-struct Walk {
-    turn: Turn,
+/// A pass over a table in key order.
+struct Pass {
+    turn: DayTable,
     now: Timestamp,
-    /// The tenant and the key of the last row that was looked at, as bytes: a damaged name must not stop the walk.
+    /// Tenant and key of the last row that was read, as bytes: damaged text must not stop the pass.
     after: (Vec<u8>, Vec<u8>),
 }
 
-impl Forgetting {
-    /// Begins a walk if a table's turn has come since the last one.
-    pub(super) fn at(&mut self, conn: &Connection, now: Timestamp) -> Result<()> {
-        let turn = Turn::at(now);
+impl ExpiredKeys {
+    /// Starts a pass if a table's turn has come since the last one.
+    pub(super) fn start_pass_if_due(&mut self, conn: &Connection, now: Timestamp) -> Result<()> {
+        let turn = DayTable::at(now);
         if self.cleared == Some(turn) {
             return Ok(());
         }
-        if let Some(walk) = self.walk.as_mut().filter(|walk| walk.turn == turn) {
-            walk.now = walk.now.max(now);
+        if let Some(pass) = self.pass.as_mut().filter(|pass| pass.turn == turn) {
+            pass.now = pass.now.max(now);
             return Ok(());
         }
         let mut select = conn.prepare_cached(
@@ -159,27 +161,26 @@ impl Forgetting {
         }
         keep_day(conn, turn.cleared(), cleared.unwrap_or(turn.day - 2))?;
         keep_day(conn, turn.held(), turn.day)?;
-        self.walk = Some(Walk { turn, now, after: (vec![], vec![]) });
+        self.pass = Some(Pass { turn, now, after: (vec![], vec![]) });
         Ok(())
     }
 
-    /// Whether there is more to look at.
-    pub(super) fn goes_on(&self) -> bool {
-        self.walk.is_some()
+    pub(super) fn is_running(&self) -> bool {
+        self.pass.is_some()
     }
 
-    /// Goes on with the walk, for at most so many rows.
+    /// Continues the pass for at most `most` rows.
     pub(super) fn step(&mut self, conn: &Connection, most: usize) -> Result<()> {
-        let Some(walk) = &mut self.walk else { return Ok(()) };
-        if walk.step(conn, most)? {
-            keep_day(conn, walk.turn.cleared(), walk.turn.day)?;
-            self.cleared = Some(walk.turn);
-            self.walk = None;
+        let Some(pass) = &mut self.pass else { return Ok(()) };
+        if pass.step(conn, most)? {
+            keep_day(conn, pass.turn.cleared(), pass.turn.day)?;
+            self.cleared = Some(pass.turn);
+            self.pass = None;
         }
         Ok(())
     }
 
-    /// What a transaction did that was rolled back is begun anew.
+    /// Forgets the progress after a rollback, so that the pass starts again.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
@@ -194,15 +195,14 @@ fn keep_day(conn: &Connection, row: i64, day: i64) -> Result<()> {
     Ok(())
 }
 
-/// A row that the walk has come to.
-struct Seen {
+struct StoredKey {
     name: (Vec<u8>, Vec<u8>),
     at: i64,
     bytes: i64,
 }
 
-impl Walk {
-    /// Removes what is forgotten among the next rows. Returns whether the end was reached.
+impl Pass {
+    /// Removes the expired keys among the next rows. Returns whether the end was reached.
     fn step(&mut self, conn: &Connection, most: usize) -> Result<bool> {
         let table = TABLES[self.turn.table];
         let rows = self.next(conn, most)?;
@@ -212,8 +212,8 @@ impl Walk {
              and key = cast(?2 as text)"
         ))?;
         let (count, mut bytes) = (rows.len(), 0);
-        for Seen { name, at, bytes: size } in rows {
-            if bytes >= MOST_BYTES {
+        for StoredKey { name, at, bytes: size } in rows {
+            if bytes >= MAX_BYTES {
                 return Ok(false);
             }
             if self.now.since(Timestamp::from_micros(at)) >= Idempotency::LIFE {
@@ -225,13 +225,13 @@ impl Walk {
         Ok(count < most)
     }
 
-    /// The next rows in the order of tenant and key: first the rest of the tenant, then other tenants. SQLite would walk all
-    /// of the tenant for one comparison of both.
-    fn next(&self, conn: &Connection, most: usize) -> Result<Vec<Seen>> {
+    /// The next rows in the order of tenant and key: first the rest of the tenant, then other tenants. For
+    /// one comparison of both columns SQLite would read all rows of the tenant.
+    fn next(&self, conn: &Connection, most: usize) -> Result<Vec<StoredKey>> {
         let read = |row: &Row<'_>| {
-            Ok(Seen { name: (row.get(0)?, row.get(1)?), at: row.get(2)?, bytes: row.get(3)? })
+            Ok(StoredKey { name: (row.get(0)?, row.get(1)?), at: row.get(2)?, bytes: row.get(3)? })
         };
-        let mut rows: Vec<Seen> = vec![];
+        let mut rows: Vec<StoredKey> = vec![];
         for place in ["tenant = cast(?1 as text) and key > cast(?2 as text)", "tenant > cast(?1 as text)"] {
             let mut select = conn.prepare_cached(&format!(
                 "select cast(tenant as blob), cast(key as blob), at, length(answer)

@@ -1,4 +1,5 @@
-//! The lock beside a file: who holds it may use the file. It ends with the process, however that ends.
+//! The lock file checkpointer a store. Its holder may use the store. The lock ends with the process, even after a
+//! crash.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -6,63 +7,64 @@ use std::path::{Path, PathBuf};
 
 use super::open::OpenError;
 
-/// The lock of a file, held until this is dropped.
+/// Held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
-    beside: PathBuf,
-    /// Whether the lock's own file was made for this.
+    lock_path: PathBuf,
+    /// Whether this lock created the lock file.
     made: bool,
 }
 
 impl Lock {
-    /// Takes the file for this store alone.
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
         Self::take_after(path, || {})
     }
 
-    /// The same; `opened` runs between the opening of the lock's file and the locking.
+    /// `opened` runs after the lock file is opened and before it is locked.
     fn take_after(path: &Path, mut opened: impl FnMut()) -> Result<Self, OpenError> {
         let failed = |source| OpenError::io(path, source);
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".lock");
-        let beside = PathBuf::from(beside);
+        let mut lock_path = path.as_os_str().to_owned();
+        lock_path.push(".lock");
+        let lock_path = PathBuf::from(lock_path);
         loop {
-            let (file, made) = open_or_make(&beside).map_err(failed)?;
+            let (file, made) = open_or_create(&lock_path).map_err(failed)?;
             opened();
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: path.to_owned() }),
                 Err(TryLockError::Error(source)) => return Err(failed(source)),
             }
-            // Somebody may have taken the lock's file away in between; what is locked then is nothing that others see.
-            if is_still_there(&file, &beside).map_err(failed)? {
-                return Ok(Self { file, beside, made });
+            // Another process may have removed the lock file in between. The lock is then on a file that
+            // others cannot see.
+            if is_still_there(&file, &lock_path).map_err(failed)? {
+                return Ok(Self { file, lock_path, made });
             }
         }
     }
 
-    /// Ends a lock under which nothing was opened, and takes its file away if it was made for this. The file goes while
-    /// the lock is held, so that whoever had it open before finds that out in `take`.
+    /// Releases the lock of a store that could not be opened, and removes the lock file if this lock created
+    /// it. The file is removed while the lock is held, so that a process that has opened it before notices
+    /// that in `take`.
     pub(super) fn give_up(self) {
         if self.made && cfg!(unix) {
-            // What stays behind is an empty file that is in nobody's way.
-            let _ = std::fs::remove_file(&self.beside);
+            // If this fails, an empty file remains, which does no harm.
+            let _ = std::fs::remove_file(&self.lock_path);
         }
         drop(self.file);
     }
 }
 
-fn open_or_make(beside: &Path) -> io::Result<(File, bool)> {
+fn open_or_create(lock_path: &Path) -> io::Result<(File, bool)> {
     let mut how = OpenOptions::new();
     how.read(true).write(true);
     loop {
-        match how.clone().create_new(true).open(beside) {
+        match how.clone().create_new(true).open(lock_path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             made => return made.map(|file| (file, true)),
         }
-        match how.open(beside) {
-            // It went away in between.
+        match how.open(lock_path) {
+            // It was removed in between.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             found => return found.map(|file| (file, false)),
         }
@@ -70,17 +72,17 @@ fn open_or_make(beside: &Path) -> io::Result<(File, bool)> {
 }
 
 #[cfg(unix)]
-fn is_still_there(file: &File, beside: &Path) -> io::Result<bool> {
+fn is_still_there(file: &File, lock_path: &Path) -> io::Result<bool> {
     use std::os::unix::fs::MetadataExt;
     let held = file.metadata()?;
-    match std::fs::metadata(beside) {
+    match std::fs::metadata(lock_path) {
         Ok(named) => Ok((named.dev(), named.ino()) == (held.dev(), held.ino())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Elsewhere the lock's file is never taken away.
+/// On other systems the lock file is never removed.
 #[cfg(not(unix))]
 fn is_still_there(_: &File, _: &Path) -> io::Result<bool> {
     Ok(true)
@@ -90,7 +92,7 @@ fn is_still_there(_: &File, _: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
 
-    fn beside(path: &Path) -> PathBuf {
+    fn lock_path(path: &Path) -> PathBuf {
         path.with_extension("db.lock")
     }
 
@@ -99,10 +101,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.db");
         Lock::take(&path).unwrap().give_up();
-        assert!(!cfg!(unix) || !beside(&path).exists());
+        assert!(!cfg!(unix) || !lock_path(&path).exists());
         drop(Lock::take(&path).unwrap());
         Lock::take(&path).unwrap().give_up();
-        assert!(beside(&path).exists());
+        assert!(lock_path(&path).exists());
     }
 
     #[cfg(unix)]
@@ -111,12 +113,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.db");
         let mut first = Some(Lock::take(&path).unwrap());
-        // The one who made the lock's file gives it up while another has it open and is about to lock it.
+        // The first lock is given up while the second one has opened its file and is about to lock it.
         let give_up = || first.take().into_iter().for_each(Lock::give_up);
         let second = Lock::take_after(&path, give_up).unwrap();
         assert!(matches!(Lock::take(&path), Err(OpenError::InUse { .. })));
         second.give_up();
-        // The same, and a third has made the file anew and holds it.
+        // The same, and a third lock has created the file again and holds it.
         let (mut first, mut third) = (Some(Lock::take(&path).unwrap()), None);
         let give_up = || {
             if let Some(first) = first.take() {

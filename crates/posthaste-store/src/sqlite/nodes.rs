@@ -1,4 +1,4 @@
-//! Nodes: who is alive, and what the dead leave behind.
+//! Nodes: heartbeats, and the leases of dead nodes.
 
 use async_trait::async_trait;
 use posthaste_core::flow::Bucket;
@@ -39,19 +39,17 @@ impl Nodes for SqliteStore {
         self.list(move |reader| nodes(&reader.conn, now)).await
     }
 
-    /// A file has one node, so there is nobody to tell.
+    /// A file has one node, so there is no other node to notify.
     async fn tell(&self, _: NodeId, _: Vec<Bucket>) -> store::Result<()> {
         Ok(())
     }
 }
 
-/// A node as it is kept.
 struct Node {
     expires: Timestamp,
     dead: bool,
 }
 
-/// A new node.
 pub(super) fn join(tx: &mut Tx<'_>, name: &str, hold: Duration, now: Timestamp) -> Result<NodeId> {
     let mut insert = tx.conn.prepare_cached(
         "insert into node (name, joined, beat, expires, dead, level)
@@ -60,12 +58,12 @@ pub(super) fn join(tx: &mut Tx<'_>, name: &str, hold: Duration, now: Timestamp) 
     Ok(NodeId(insert.insert(params![name, now.as_micros(), now.later(hold).as_micros(), LEVEL])?))
 }
 
-/// Keeps a node alive, unless it was declared dead.
+/// Extends the life of a node, unless it was declared dead.
 pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Timestamp) -> Result<Pulse> {
     let alive = find(tx.conn, node)?.filter(|found| !found.dead);
     let Some(found) = alive else { return Ok(Pulse::Lost) };
-    // Forgotten keys are removed also when no more keys come.
-    tx.forgetting.at(tx.conn, now)?;
+    // Expired keys are removed even if no new keys arrive.
+    tx.expired_keys.start_pass_if_due(tx.conn, now)?;
     let mut update = tx.conn.prepare_cached(
         "update node
          set expires = ?2, beat = ?3
@@ -92,7 +90,7 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Time
     Ok(Pulse::Alive { now, dead, level })
 }
 
-/// Every node, with what each holds.
+/// All nodes, each with the number of its leases.
 fn nodes(conn: &Connection, now: Timestamp) -> Result<Vec<NodeView>> {
     let mut select = conn.prepare_cached(
         "select id, name, joined, beat, expires, dead,
@@ -120,19 +118,19 @@ fn nodes(conn: &Connection, now: Timestamp) -> Result<Vec<NodeView>> {
     Ok(nodes.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Whether a node can be given leases: whoever is dead or gone cannot, for nobody would ever take them back.
+/// Whether leases may be granted to the node. Those of a dead or departed node would never be reclaimed.
 pub(super) fn may_hold(tx: &Tx<'_>, node: NodeId) -> Result<bool> {
     let alive = find(tx.conn, node)?.is_some_and(|found| !found.dead);
     Ok(alive || tx.bug(Planted::GrantsToTheDead))
 }
 
-/// The node stops, and what it holds waits again.
+/// Removes the node and releases its leases.
 fn leave(tx: &mut Tx<'_>, node: NodeId) -> Result<()> {
     release_node(tx.conn, node.0)?;
     forget(tx.conn, node)
 }
 
-/// Takes back up to `limit` leases of a dead node.
+/// Reclaims up to `limit` leases of a dead node.
 fn reclaim(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
     let Some(found) = find(tx.conn, node)? else { return Ok(0) };
     let alive = !found.dead && found.expires > now;
@@ -150,7 +148,7 @@ fn reclaim(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Resul
     Ok(taken)
 }
 
-/// Each row that is taken back counts one interruption more and has an event that says so.
+/// Each reclaimed row counts one more interruption and gets an event.
 fn interrupt(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Result<usize> {
     let mut select = tx.conn.prepare_cached(
         "select id, generation, attempt
@@ -179,7 +177,7 @@ fn interrupt(tx: &mut Tx<'_>, node: NodeId, limit: usize, now: Timestamp) -> Res
     Ok(held.len())
 }
 
-/// Something that happened to a notification beside its attempts.
+/// An entry of the history that is not an attempt.
 pub(super) struct Event<'e> {
     pub(super) word: &'e str,
     pub(super) actor: Option<&'e str>,
@@ -188,7 +186,6 @@ pub(super) struct Event<'e> {
 }
 
 impl Event<'_> {
-    /// Adds it to the history.
     pub(super) fn insert(
         &self,
         conn: &Connection,

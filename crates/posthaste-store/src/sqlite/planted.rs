@@ -1,36 +1,37 @@
-//! Known bugs that a test switches on to see that the conformance suite catches them, and readers that a test keeps busy.
+//! Bugs that tests switch on to check that the conformance suite detects them, and readers that tests keep
+//! busy.
 
-/// A bug by its name. Without the feature `planted` nothing can switch one on.
+/// Without the feature `planted` no bug can be switched on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Planted {
-    /// A settlement is taken from anybody while some node holds the row.
+    /// A settlement under any fence is applied while some node holds the row.
     SettleWithoutFence,
-    /// The row leaves the queue as a dead letter, and no dead letter appears.
+    /// The row leaves the queue as a dead letter, but no dead letter is created.
     LostDeadLetter,
-    /// A claim hands out rows that are not due yet.
+    /// A claim returns rows that are not due yet.
     ClaimIgnoresDue,
-    /// A lease that is taken back leaves the count of interruptions as it was.
+    /// A reclaimed row does not count an interruption.
     ReclaimForgetsInterruption,
-    /// A settlement that did not know of a request to cancel is recorded all the same.
+    /// A settlement that did not see a request to cancel is applied.
     CancelFlagIgnored,
-    /// The kept counters forget that a delivered notification left the queue.
+    /// The counters are not reduced when a delivered notification leaves the queue.
     CounterDrift,
     /// A repeated request is stored a second time.
     TwinStoredTwice,
-    /// A release of one grant gives back everything that the node holds.
+    /// A release of one grant releases everything that the node holds.
     ReleaseTakesAll,
-    /// A node that is alive loses its leases to whoever asks.
+    /// The leases of a live node can be reclaimed.
     ReclaimFromTheLiving,
-    /// A lease is granted to a node that is dead or gone.
+    /// A lease is granted to a dead or departed node.
     GrantsToTheDead,
-    /// An act is done whatever became of the notification since it was seen.
+    /// An act is applied although the notification has changed since it was seen.
     ActWithoutLooking,
-    /// The thread that writes panics at the first arrival. No answer tells of it, so it is not among `ALL`.
+    /// The writer panics at the first arrival. No result reveals it, so it is not in `ALL`.
     WriterPanics,
 }
 
 impl Planted {
-    /// Every planted bug that the conformance suite sees.
+    /// The bugs that the conformance suite detects.
     pub const ALL: [Self; 11] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
@@ -46,7 +47,7 @@ impl Planted {
     ];
 }
 
-/// Readers that do nothing else until this is dropped.
+/// Occupies readers until it is dropped.
 #[cfg(feature = "planted")]
 pub struct Occupied {
     _held: Vec<std::sync::mpsc::Sender<()>>,
@@ -54,13 +55,12 @@ pub struct Occupied {
 
 #[cfg(feature = "planted")]
 impl super::SqliteStore {
-    /// Occupies every reader of lists.
     pub async fn occupy_lists(&self) -> Occupied {
         let readers = self.readers.as_ref().expect("the threads run until the drop");
         Occupied { _held: readers.lists.occupy().await }
     }
 
-    /// Occupies every reader but those of the engine.
+    /// Occupies all readers except those of the engine.
     pub async fn occupy_people(&self) -> Occupied {
         let readers = self.readers.as_ref().expect("the threads run until the drop");
         let mut held = readers.lists.occupy().await;

@@ -1,6 +1,6 @@
-//! The threads that read. Each has a connection of its own and sees what was committed when its work began.
+//! The reader threads. Each has its own connection and sees what was committed when its read began.
 //!
-//! Invariant: the engine waits for no reads of people, and whoever asks for one thing by its key waits for no list.
+//! Invariant: reads of the engine do not wait for other reads, and reads by key do not wait for lists.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,33 +12,31 @@ use tokio::sync::{mpsc, oneshot};
 use super::fault::{Result, gone};
 use super::flows::Flows;
 use super::open::{self, OpenError, Options};
-use super::{MOST_WAITING, Threads};
+use super::{MAX_QUEUED, StartedThreads};
 
-/// How many threads each group has.
+/// StartedThreads per group.
 const THREADS: usize = 2;
 
-/// Something to read, answer included.
+/// A read that also sends its result.
 type Look = Box<dyn FnOnce(&mut Reader) + Send>;
 
-/// The queue that the readers of a group share.
+/// The queue of a group.
 type Looks = Arc<Mutex<mpsc::Receiver<Look>>>;
 
-/// All threads that read.
 pub(super) struct Readers {
-    /// For the engine's own loops.
+    /// For the loops of the engine.
     pub(super) engine: Group,
-    /// For what is found by its key.
+    /// For reads by key.
     pub(super) keys: Group,
-    /// For lists and figures.
+    /// For lists and stats.
     pub(super) lists: Group,
 }
 
 impl Readers {
-    /// Starts the threads of every group.
     pub(super) fn start(
         path: &Path,
         options: &Options,
-        threads: &mut Threads<'_>,
+        threads: &mut StartedThreads<'_>,
     ) -> std::result::Result<Self, OpenError> {
         let mut group = |name| Group::start(path, options, name, threads);
         Ok(Self {
@@ -49,7 +47,6 @@ impl Readers {
     }
 }
 
-/// Threads that share a queue.
 pub(super) struct Group {
     looks: mpsc::Sender<Look>,
 }
@@ -59,9 +56,9 @@ impl Group {
         path: &Path,
         options: &Options,
         name: &str,
-        threads: &mut Threads<'_>,
+        threads: &mut StartedThreads<'_>,
     ) -> std::result::Result<Self, OpenError> {
-        let (looks, looked) = mpsc::channel(MOST_WAITING);
+        let (looks, looked) = mpsc::channel(MAX_QUEUED);
         let looked = Arc::new(Mutex::new(looked));
         for _ in 0..THREADS {
             let (reader, looked) = (Reader::new(open::reader(path, options)?), looked.clone());
@@ -70,21 +67,21 @@ impl Group {
         Ok(Self { looks })
     }
 
-    /// Has a thread of this group look at something, all at one moment.
+    /// Runs `look` on a thread of this group, in one read transaction.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Reader) -> Result<T> + Send + 'static,
     ) -> Answer<T> {
         let (to, answer) = oneshot::channel();
         let look = move |reader: &mut Reader| {
-            // Whoever asked may have stopped waiting.
+            // The caller may have stopped waiting.
             let _ = to.send(reader.at_one_moment(look).map_err(StoreError::from));
         };
         self.looks.send(Box::new(look)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 
-    /// Occupies every thread of this group until the answer is dropped.
+    /// Occupies all threads of this group until the result is dropped.
     #[cfg(feature = "planted")]
     pub(super) async fn occupy(&self) -> Vec<std::sync::mpsc::Sender<()>> {
         let mut held = vec![];
@@ -104,29 +101,28 @@ impl Group {
     }
 }
 
-/// A reading thread's own things.
+/// The state of a reader thread.
 pub(super) struct Reader {
     pub(super) conn: Connection,
     pub(super) flows: Flows,
 }
 
 impl Reader {
-    /// A reader over its connection.
     pub(super) fn new(conn: Connection) -> Self {
         Self { conn, flows: Flows::default() }
     }
 
-    /// Reads until nobody can ask any more.
+    /// Serves the queue until it is closed.
     fn work(mut self, looks: &Looks) {
         loop {
-            // Only one reader waits at the queue; the others wait for the lock.
+            // Only one reader waits for the queue; the others wait for the mutex.
             let next = looks.lock().unwrap_or_else(PoisonError::into_inner).blocking_recv();
             let Some(look) = next else { return };
             look(&mut self);
         }
     }
 
-    /// Everything that `read` looks at belongs to one moment.
+    /// Runs `read` in one read transaction.
     fn at_one_moment<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.conn.prepare_cached("begin")?.execute([])?;
         let answer = read(self);

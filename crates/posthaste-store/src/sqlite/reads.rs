@@ -1,4 +1,4 @@
-//! One notification: as it stands, what an act has to know of it, and its past.
+//! Reads of single notifications: current view, and history.
 
 use async_trait::async_trait;
 use posthaste_core::filter::{Filter, LastFailure};
@@ -72,7 +72,7 @@ impl Reads for SqliteStore {
     }
 }
 
-/// Where that notification is; none if it is not known.
+/// Returns `None` if the notification does not exist.
 pub(super) fn place(conn: &Connection, id: NotificationId) -> Result<Option<Place>> {
     let mut select =
         conn.prepare_cached(concat!("select ", queue_columns!(), " from queue where id = ?1"))?;
@@ -83,19 +83,18 @@ pub(super) fn place(conn: &Connection, id: NotificationId) -> Result<Option<Plac
     }
 }
 
-/// Where a notification is that has a wide row.
+/// Like `place`, for a notification that has a wide row.
 pub(super) fn need_place(conn: &Connection, id: NotificationId) -> Result<Place> {
     place(conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} is neither live nor over")))
 }
 
-/// A notification as it stands.
 pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View>> {
     let Reader { conn, flows } = reader;
     let view = |wide: Wide| Ok(need_place(conn, id)?.view(wide.notification()?));
     Wide::find(conn, flows, id).and_then(|wide| wide.map(view).transpose()).map_err(|fault| fault.of(id))
 }
 
-/// How the last attempt made failed; none if there was none or it delivered.
+/// Returns `None` if the last attempt was delivered, or there was none.
 pub(super) fn last_failure(conn: &Connection, id: NotificationId, place: &Place) -> Result<LastFailure> {
     if let Place::Over(ended) = place {
         return Ok(ended.failure_type.map(|failure| (failure, ended.status_code)));
@@ -104,7 +103,6 @@ pub(super) fn last_failure(conn: &Connection, id: NotificationId, place: &Place)
     Ok(failure.map(|failure| (failure, code)))
 }
 
-/// The attempts and events of a notification, oldest first.
 pub(super) fn history(conn: &Connection, id: NotificationId) -> Result<History> {
     let mut select = conn.prepare_cached(
         "select at, word, actor, generation, attempt

@@ -10,7 +10,7 @@ use posthaste_engine::store::{self, Audit, Page, Records};
 use rusqlite::{Connection, Row, Rows, params};
 
 use super::SqliteStore;
-use super::acts::record as write_audit;
+use super::acts::write_audit;
 use super::fault::{Result, unless_damaged};
 use super::rows::time;
 use super::writer::Tx;
@@ -93,7 +93,7 @@ fn put(
     Ok(made)
 }
 
-/// Those of the records that exist, with those that were removed.
+/// Removed records are included.
 fn load(conn: &Connection, keys: &[RecordKey]) -> Result<BTreeMap<RecordKey, Record>> {
     let mut select = conn.prepare_cached(
         "select kind, tenant, name, number, value, version, changed
@@ -110,7 +110,7 @@ fn load(conn: &Connection, keys: &[RecordKey]) -> Result<BTreeMap<RecordKey, Rec
     Ok(found)
 }
 
-/// Two looks, because one with (tenant, name) compared as a pair would walk all records of the tenant.
+/// Two selects: with (tenant, name) compared as a pair SQLite would read all records of the tenant.
 fn page(
     conn: &Connection,
     kind: RecordKind,
@@ -163,7 +163,7 @@ fn since(conn: &Connection, kind: RecordKind, version: i64, limit: usize) -> Res
         let bound = i64::try_from(asked).unwrap_or(i64::MAX);
         let Looked { records, rows, version } = look(select.query(params![kind.code(), after, bound])?)?;
         found.extend(records);
-        // Places of damaged rows are filled again: a short answer means that there are no more.
+        // Rows are read in place of damaged ones: a short result means that there are no more.
         match version {
             Some(version) if rows == asked && found.len() < limit => after = version,
             Some(_) | None => return Ok(found),
@@ -171,13 +171,12 @@ fn since(conn: &Connection, kind: RecordKind, version: i64, limit: usize) -> Res
     }
 }
 
-/// What was found in rows.
 struct Looked {
-    /// Those that are not damaged.
+    /// Without the damaged ones.
     records: Vec<Record>,
-    /// How many rows there were.
+    /// Number of rows, with the damaged ones.
     rows: usize,
-    /// The version of the last row.
+    /// Of the last row.
     version: Option<i64>,
 }
 

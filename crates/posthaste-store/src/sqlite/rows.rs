@@ -1,4 +1,4 @@
-//! How values are written into columns and read back.
+//! Reads values from columns.
 
 use std::sync::Arc;
 
@@ -18,14 +18,15 @@ use super::flows::Flows;
 use crate::kept::places::Queued;
 use crate::kept::values;
 
-/// The columns of a queue row, in the order that `queued` takes them.
+/// The columns of a queue row, in the order in which `queued` reads them.
 macro_rules! queue_columns {
     () => {
         "flow, lane, priority, due, first_due, delay, node, fence, attempt, base, generation,
          interruptions, cancel"
     };
 }
-/// The columns of the wide row, in the order that `Wide::read` takes them. A dead letter's snapshot has them too.
+/// The columns of the wide row, in the order in which `Wide::read` reads them. The snapshot of a dead letter
+/// has them too.
 macro_rules! wide_columns {
     () => {
         "flow, recipient, priority, template, subject, event_key, correlation_id, not_before, expires, content"
@@ -33,7 +34,7 @@ macro_rules! wide_columns {
 }
 pub(super) use {queue_columns, wide_columns};
 
-/// Reads the columns of `queue_columns` from `start` on.
+/// Reads `queue_columns` from column `start` on.
 pub(super) fn queued(row: &Row<'_>, start: usize) -> Result<Queued> {
     let node: Option<i64> = row.get(start + 6)?;
     let fence: Option<i64> = row.get(start + 7)?;
@@ -53,8 +54,7 @@ pub(super) fn queued(row: &Row<'_>, start: usize) -> Result<Queued> {
     })
 }
 
-/// The row of what was accepted, with its content still as text: whoever asked turns it into a notification, so that
-/// the writer does not have to.
+/// The row of an accepted notification. The content is parsed by the caller, to save time on the writer.
 #[derive(Debug)]
 pub(super) struct Wide {
     id: NotificationId,
@@ -71,7 +71,7 @@ pub(super) struct Wide {
 }
 
 impl Wide {
-    /// Reads the columns of `wide_columns` from `start` on.
+    /// Reads `wide_columns` from column `start` on.
     pub(super) fn read(id: NotificationId, key: Arc<FlowKey>, row: &Row<'_>, start: usize) -> Result<Self> {
         Ok(Self {
             id,
@@ -88,7 +88,6 @@ impl Wide {
         })
     }
 
-    /// The wide row of that notification, if there is one.
     pub(super) fn find(conn: &Connection, flows: &mut Flows, id: NotificationId) -> Result<Option<Self>> {
         let mut select =
             conn.prepare_cached(concat!("select ", wide_columns!(), " from notification where id = ?1"))?;
@@ -98,12 +97,11 @@ impl Wide {
         Self::read(id, key, row, 0).map(Some)
     }
 
-    /// The wide row of that notification, which must exist because another row names it.
+    /// Like `find`, for a notification that must exist because another row refers to it.
     pub(super) fn need(conn: &Connection, flows: &mut Flows, id: NotificationId) -> Result<Self> {
         Self::find(conn, flows, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))
     }
 
-    /// The notification as it was accepted.
     pub(super) fn notification(self) -> Result<Arc<Notification>> {
         Ok(Arc::new(Notification {
             id: self.id,
@@ -123,7 +121,7 @@ impl Wide {
     }
 }
 
-/// Flow, lane and priority in three columns.
+/// Reads flow, lane and priority from three columns.
 pub(super) fn bucket(row: &Row<'_>, start: usize) -> Result<Bucket> {
     Ok(Bucket {
         flow: FlowId(row.get(start)?),
@@ -144,12 +142,10 @@ pub(super) fn maybe_reason(row: &Row<'_>, column: usize) -> Result<Option<Reason
     Ok(maybe_text(row, column)?.map(values::reason).transpose()?)
 }
 
-/// The status of a dead letter.
 pub(super) fn status(row: &Row<'_>, column: usize) -> Result<DeadLetterStatus> {
     Ok(values::status(row.get(column)?)?)
 }
 
-/// How an attempt failed, or none.
 pub(super) fn maybe_failure(row: &Row<'_>, column: usize) -> Result<Option<FailureType>> {
     Ok(row.get::<_, Option<u8>>(column)?.map(values::failure).transpose()?)
 }
@@ -158,33 +154,28 @@ pub(super) fn maybe_tenant(row: &Row<'_>, column: usize) -> Result<Option<Tenant
     Ok(maybe_text(row, column)?.map(values::tenant).transpose()?)
 }
 
-/// A text that is only looked at, or none.
+/// Borrows the text from the row.
 pub(super) fn maybe_text<'r>(row: &'r Row<'_>, column: usize) -> Result<Option<&'r str>> {
     Ok(row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from)?)
 }
 
-/// The name of a notification.
 pub(super) fn notification_id(row: &Row<'_>, column: usize) -> Result<NotificationId> {
     Ok(NotificationId::from_bytes(row.get(column)?))
 }
 
-/// The name of a dead letter.
 pub(super) fn dead_letter_id(row: &Row<'_>, column: usize) -> Result<DeadLetterId> {
     Ok(DeadLetterId::from_bytes(row.get(column)?))
 }
 
-/// The name of a dead letter, or none.
 pub(super) fn maybe_dead_letter_id(row: &Row<'_>, column: usize) -> Result<Option<DeadLetterId>> {
     let bytes: Option<[u8; 16]> = row.get(column)?;
     Ok(bytes.map(DeadLetterId::from_bytes))
 }
 
-/// A point in time.
 pub(super) fn time(row: &Row<'_>, column: usize) -> Result<Timestamp> {
     Ok(Timestamp::from_micros(row.get(column)?))
 }
 
-/// A point in time, or none.
 pub(super) fn maybe_time(row: &Row<'_>, column: usize) -> Result<Option<Timestamp>> {
     let micros: Option<i64> = row.get(column)?;
     Ok(micros.map(Timestamp::from_micros))

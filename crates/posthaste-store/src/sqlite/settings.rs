@@ -5,7 +5,7 @@ use posthaste_engine::store::{self, Audit, Settings, StoredSettings};
 use rusqlite::{Connection, Row, params};
 
 use super::SqliteStore;
-use super::acts::record;
+use super::acts::write_audit;
 use super::fault::Result;
 use super::writer::Tx;
 
@@ -20,7 +20,7 @@ impl StoredSettings for SqliteStore {
     }
 }
 
-/// Every setting, unless the version is still the known one.
+/// Returns all settings, or `None` if `known` is the current version.
 fn settings(conn: &Connection, known: Option<i64>) -> Result<Option<Settings>> {
     let version = version(conn)?;
     if known == Some(version) {
@@ -34,7 +34,7 @@ fn settings(conn: &Connection, known: Option<i64>) -> Result<Option<Settings>> {
     Ok(Some(Settings { version, values: all.collect::<rusqlite::Result<_>>()? }))
 }
 
-/// Sets or removes a setting and returns the new version.
+/// Returns the new version.
 fn put(tx: &mut Tx<'_>, name: &str, value: Option<&str>, audit: &Audit) -> Result<i64> {
     match value {
         Some(value) => tx.conn.execute(
@@ -47,7 +47,7 @@ fn put(tx: &mut Tx<'_>, name: &str, value: Option<&str>, audit: &Audit) -> Resul
         None => tx.conn.execute("delete from setting where name = ?1", [name])?,
     };
     tx.conn.execute("update setting_version set version = version + 1", [])?;
-    record(tx.conn, audit, 1, 1)?;
+    write_audit(tx.conn, audit, 1, 1)?;
     version(tx.conn)
 }
 

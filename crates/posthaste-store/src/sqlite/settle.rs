@@ -1,4 +1,4 @@
-//! Recording outcomes, each where its lease still stands.
+//! Applies settlements whose leases are still valid.
 
 use posthaste_core::attempt::{Attempt, Response};
 use posthaste_core::id::NotificationId;
@@ -17,13 +17,13 @@ use crate::kept::attempts::{quick_from, quick_text};
 use crate::kept::places::Ended;
 use crate::kept::values;
 
-/// Records each outcome whose lease is still held, in order.
+/// In the order of the batch.
 pub(super) fn settle(tx: &mut Tx<'_>, batch: &[Settlement], now: Timestamp) -> Result<Vec<Settled>> {
     let mut statements = Statements::prepare(tx.conn)?;
     batch.iter().map(|item| statements.settle(tx, item, now)).collect()
 }
 
-/// What a settlement has to know of its row.
+/// The columns of a queue row that a settlement needs.
 struct Held {
     lease: Option<Lease>,
     cancel: bool,
@@ -152,7 +152,7 @@ impl<'c> Statements<'c> {
     }
 }
 
-/// The attempts of a notification in one generation, or in all, in the order of their numbers.
+/// The attempts of one generation, or of all, ordered by number.
 pub(super) fn attempts(
     conn: &Connection,
     id: NotificationId,

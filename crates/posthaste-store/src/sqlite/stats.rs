@@ -1,4 +1,4 @@
-//! Figures: the kept counters, and a bounded look at what nodes hold and at what is due.
+//! Stats: the kept counters, and a bounded number of held and due rows.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use posthaste_engine::store::{ChannelStats, Stats};
 use rusqlite::{Connection, Rows, params};
 
 use super::fault::Result;
-use crate::figures::{MOST_DUE, MOST_FLOWS, MOST_HELD};
 use crate::kept::counters::{self, ALL};
 use crate::kept::values;
+use crate::stats_limits::{MAX_DUE, MAX_FLOWS, MAX_HELD};
 
-/// The figures of one tenant or of all.
+/// For one tenant, or for all.
 pub(super) fn stats(conn: &Connection, tenant: Option<&Tenant>, now: Timestamp) -> Result<Stats> {
     let mut channels: BTreeMap<Channel, ChannelStats> = BTreeMap::new();
     kept(conn, tenant, now, &mut channels)?;
@@ -27,8 +27,8 @@ pub(super) fn stats(conn: &Connection, tenant: Option<&Tenant>, now: Timestamp) 
     Ok(Stats { channels: channels.into_iter().collect(), oldest_due })
 }
 
-/// Where the notifications of a tenant and channel stand now: the kinds that have no hour.
-const STANDING: &str = "
+/// The counters without an hour: current numbers by lane, and dead letters.
+const CURRENT: &str = "
     select kind, n
     from counter
     where tenant = ?1
@@ -36,7 +36,8 @@ const STANDING: &str = "
     and kind in (0, 1, 2)
     and hour = 0";
 
-/// How many ended in a stretch of hours. Each kind is a seek to its first hour, however long the history is.
+/// Notifications that ended between two hours. Each kind is a seek to its first hour, so the length of the
+/// history does not matter.
 const ENDS: &str = "
     select kind, sum(n)
     from counter
@@ -53,11 +54,11 @@ fn kept(
     now: Timestamp,
     channels: &mut BTreeMap<Channel, ChannelStats>,
 ) -> Result<()> {
-    let (mut standing, mut ends) = (conn.prepare_cached(STANDING)?, conn.prepare_cached(ENDS)?);
+    let (mut current, mut ends) = (conn.prepare_cached(CURRENT)?, conn.prepare_cached(ENDS)?);
     let (name, hour) = (tenant.map_or(ALL, Tenant::as_str), now.as_hours());
     for channel in Channel::ALL {
         let stats = channels.entry(channel).or_default();
-        add(stats, standing.query(params![name, channel.code()])?)?;
+        add(stats, current.query(params![name, channel.code()])?)?;
         add(stats, ends.query(params![name, channel.code(), hour - 24, hour])?)?;
     }
     Ok(())
@@ -70,7 +71,7 @@ fn add(stats: &mut ChannelStats, mut rows: Rows<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What nodes hold, of the first `?2` rows that are held. The empty tenant stands for all.
+/// Held rows by channel and lane, among the first `?2` held rows. The empty tenant means all.
 const HELD: &str = "
     select channel, lane, count(*)
     from (
@@ -83,14 +84,14 @@ const HELD: &str = "
     or tenant = ?1
     group by channel, lane";
 
-/// What is held in the main lane is not queued.
+/// Held rows of the main lane are not counted as queued.
 fn held(
     conn: &Connection,
     tenant: Option<&Tenant>,
     channels: &mut BTreeMap<Channel, ChannelStats>,
 ) -> Result<()> {
     let mut select = conn.prepare_cached(HELD)?;
-    let mut rows = select.query(params![tenant.map_or(ALL, Tenant::as_str), MOST_HELD])?;
+    let mut rows = select.query(params![tenant.map_or(ALL, Tenant::as_str), MAX_HELD])?;
     while let Some(row) = rows.next()? {
         let channel = values::channel(row.get(0)?)?;
         let (lane, n): (u8, u64) = (row.get(1)?, row.get::<_, i64>(2)?.unsigned_abs());
@@ -115,7 +116,7 @@ fn oldest_due(conn: &Connection, now: Timestamp) -> Result<Option<Timestamp>> {
     Ok(due.map(Timestamp::from_micros))
 }
 
-/// The first `?3` due rows of all tenants, the longest due first, and whether each is the tenant's.
+/// The first `?3` due rows of all tenants, longest due first, and whether each belongs to the tenant.
 const DUE: &str = "
     select due, tenant = ?2
     from (
@@ -127,7 +128,8 @@ const DUE: &str = "
         limit ?3) as waiting
     cross join flow on flow.id = waiting.flow";
 
-/// One look at the index of claims for each bucket of the first `?3` flows of the tenant; a flow without rows is one look.
+/// One seek in the index of claims for each bucket of the first `?3` flows of the tenant, and one for a flow
+/// without rows.
 const DUE_BY_FLOW: &str = "
     select min((
         select min(due)
@@ -150,11 +152,11 @@ const DUE_BY_FLOW: &str = "
         where node is null
         and queue.flow = flow.id)";
 
-/// Exact if the tenant's oldest row is among the `MOST_DUE` longest due ones of all tenants, or if the tenant has at most
-/// `MOST_FLOWS` flows; else the oldest row of that many flows.
+/// Exact if the tenant's oldest row is among the `MAX_DUE` longest due rows of all tenants, or if the tenant
+/// has at most `MAX_FLOWS` flows; otherwise the oldest row of that many flows.
 fn oldest_due_of(conn: &Connection, tenant: &Tenant, now: Timestamp) -> Result<Option<Timestamp>> {
     let mut select = conn.prepare_cached(DUE)?;
-    let mut rows = select.query(params![now.as_micros(), tenant.as_str(), MOST_DUE])?;
+    let mut rows = select.query(params![now.as_micros(), tenant.as_str(), MAX_DUE])?;
     let mut seen = 0;
     while let Some(row) = rows.next()? {
         if row.get(1)? {
@@ -162,10 +164,10 @@ fn oldest_due_of(conn: &Connection, tenant: &Tenant, now: Timestamp) -> Result<O
         }
         seen += 1;
     }
-    if seen < MOST_DUE {
+    if seen < MAX_DUE {
         return Ok(None);
     }
-    let bound = params![now.as_micros(), tenant.as_str(), MOST_FLOWS];
+    let bound = params![now.as_micros(), tenant.as_str(), MAX_FLOWS];
     let due: Option<i64> = conn.prepare_cached(DUE_BY_FLOW)?.query_row(bound, |row| row.get(0))?;
     Ok(due.map(Timestamp::from_micros))
 }
@@ -177,14 +179,15 @@ mod tests {
 
     use super::*;
 
-    /// A queue in which everything was due long ago.
+    /// A queue whose rows have all been due for a long time.
     fn queue() -> Connection {
         let conn = Connection::open_in_memory().unwrap();
         conn.execute_batch(include_str!("../../migrations/sqlite/0001_first.sql")).unwrap();
         conn
     }
 
-    /// Gives a tenant that many destinations with a row each, the first of them due at `due`, held or not.
+    /// Adds `count` destinations of a tenant with a row each. The first is due at `due`; all are held by
+    /// `node`.
     fn add_rows(conn: &Connection, tenant: &str, count: i64, due: i64, node: Option<i64>) {
         let sql = "
             with recursive number (n) as (select 0 union all select n + 1 from number where n + 1 < ?2)
@@ -205,7 +208,7 @@ mod tests {
         stats(conn, Some(&tenant.parse().unwrap()), Timestamp::from_micros(i64::MAX / 2)).unwrap()
     }
 
-    /// How SQLite means to run a statement, in its words.
+    /// The query plan in SQLite's words.
     fn plan(sql: &str) -> Vec<String> {
         let conn = queue();
         let mut select = conn.prepare(&format!("explain query plan {sql}")).unwrap();
@@ -217,11 +220,11 @@ mod tests {
     #[test]
     fn the_counters_are_found_by_their_whole_key() {
         let by = "SEARCH counter USING PRIMARY KEY (tenant=? AND channel=? AND kind=? AND";
-        assert_eq!(plan(STANDING), [format!("{by} hour=?)")]);
+        assert_eq!(plan(CURRENT), [format!("{by} hour=?)")]);
         assert_eq!(plan(ENDS), [format!("{by} hour>? AND hour<?)")]);
     }
 
-    /// The steps of SQLite's machine that figures take, over all statements.
+    /// The number of virtual machine steps that stats take.
     fn steps(conn: &mut Connection, tenant: Option<&str>) -> u64 {
         let taken = Arc::new(AtomicU64::new(0));
         let counted = taken.clone();
@@ -237,16 +240,16 @@ mod tests {
     }
 
     #[test]
-    fn figures_cost_the_same_however_much_waits_and_is_held() {
+    fn the_cost_of_stats_does_not_grow_with_waiting_and_held_rows() {
         let taken = |destinations: i64| {
             let mut conn = queue();
-            // None of the tenant is among the longest due rows.
+            // No row of the tenant is among the longest due rows.
             add_rows(&conn, "others", destinations, 0, None);
             add_rows(&conn, "big", destinations, 1_000_000, None);
             add_rows(&conn, "held", destinations, 0, Some(1));
             [steps(&mut conn, Some("big")), steps(&mut conn, Some("held")), steps(&mut conn, None)]
         };
-        let (few, many) = (taken(2 * MOST_HELD), taken(4 * MOST_HELD));
+        let (few, many) = (taken(2 * MAX_HELD), taken(4 * MAX_HELD));
         for (few, many) in few.into_iter().zip(many) {
             assert!(many < few + few / 10, "{few} steps, and {many} with twice as much of everything");
             assert!(many < 400_000, "{many} steps");
@@ -256,14 +259,14 @@ mod tests {
     #[test]
     fn the_oldest_row_of_a_tenant_is_found_behind_the_rows_of_others() {
         let conn = queue();
-        add_rows(&conn, "others", 2 * MOST_DUE, 0, None);
+        add_rows(&conn, "others", 2 * MAX_DUE, 0, None);
         assert_eq!(figures(&conn, "small").oldest_due, None);
-        add_rows(&conn, "small", MOST_FLOWS, 1_000_000, None);
+        add_rows(&conn, "small", MAX_FLOWS, 1_000_000, None);
         let first: i64 =
             conn.query_row("select min(id) from flow where tenant = 'small'", [], |row| row.get(0)).unwrap();
         assert_eq!(figures(&conn, "small").oldest_due, Some(Timestamp::from_micros(1_000_000 + first)));
-        // A tenant of any size is answered exactly while it is behind all others.
-        add_rows(&conn, "big", 10 * MOST_FLOWS, -1_000_000, None);
+        // The result is exact for a tenant of any size while it is behind all others.
+        add_rows(&conn, "big", 10 * MAX_FLOWS, -1_000_000, None);
         let first: i64 =
             conn.query_row("select min(id) from flow where tenant = 'big'", [], |row| row.get(0)).unwrap();
         assert_eq!(figures(&conn, "big").oldest_due, Some(Timestamp::from_micros(first - 1_000_000)));
@@ -272,10 +275,10 @@ mod tests {
     #[test]
     fn held_rows_beyond_the_bound_stay_queued() {
         let conn = queue();
-        add_rows(&conn, "big", 2 * MOST_HELD, 0, Some(1));
-        conn.execute("insert into counter values ('big', 0, 0, 0, ?1)", [2 * MOST_HELD]).unwrap();
+        add_rows(&conn, "big", 2 * MAX_HELD, 0, Some(1));
+        conn.execute("insert into counter values ('big', 0, 0, 0, ?1)", [2 * MAX_HELD]).unwrap();
         let [(_, shown)] = figures(&conn, "big").channels[..] else { panic!("one channel") };
-        assert_eq!(shown.sending, MOST_HELD.unsigned_abs());
-        assert_eq!(shown.queued, 2 * MOST_HELD.unsigned_abs() - MOST_HELD.unsigned_abs() / 2);
+        assert_eq!(shown.sending, MAX_HELD.unsigned_abs());
+        assert_eq!(shown.queued, 2 * MAX_HELD.unsigned_abs() - MAX_HELD.unsigned_abs() / 2);
     }
 }

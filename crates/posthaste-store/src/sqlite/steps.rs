@@ -1,4 +1,4 @@
-//! The work of each look is counted in steps of SQLite: it must not grow with what merely waits.
+//! Counts the virtual machine steps of each read: they must not grow with the number of other rows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +19,11 @@ use super::{Options, SqliteStore, Synchronous, claim, lists, open, waking};
 
 const DUE: Timestamp = Timestamp::from_micros(1_000);
 const NOW: Timestamp = Timestamp::from_micros(2_000);
-/// How many rows a page may have.
+/// Rows per page.
 const PAGE: usize = 20;
 
-/// The main and the retry lane of the first flow hold `rows` rows each, and a node holds as many. All of them are due, and
-/// expire, at the same moment. One row of the second flow waits behind them.
+/// Two lanes of the first flow have `rows` rows each, and a node holds as many. All of them are due, and
+/// expire, at the same time. One row of the second flow waits behind them.
 const FILL: &str = "
     insert into flow (id, tenant, channel, destination)
     values (1, 'acme', 0, 'a'), (2, 'globex', 0, 'b');
@@ -40,8 +40,9 @@ const FILL: &str = "
     from queue;
     insert into node (id, name, expires, dead) values (1, 'n', 0, 0);";
 
-/// What ended: `rows` notifications of the first flow failed and their dead letters were requeued, each with an act of its
-/// tenant. Before them one of the second flow was cancelled, one died, and one is retried by the node.
+/// Of the first flow, `rows` notifications failed and their dead letters were requeued, each with an act of
+/// its tenant. Before them, one of the second flow was cancelled, one became a dead letter, and one is being
+/// retried by the node.
 const ENDED: &str = "
     create temp table past as
     with recursive number (n) as (select -3 union all select n + 1 from number where n < $rows)
@@ -70,7 +71,6 @@ const ENDED: &str = "
     from past
     where n >= -1;";
 
-/// A reader whose steps are counted.
 struct Counted {
     reader: Reader,
     steps: Arc<AtomicU64>,
@@ -98,12 +98,12 @@ impl Counted {
         Self { reader: Reader::new(conn), steps, rows, _directory: directory }
     }
 
-    /// A row in the middle of those that are due at the same moment.
+    /// A row in the middle of those that are due at the same time.
     fn middle(&self) -> NotificationId {
         NotificationId::from_bytes((self.rows * 3 / 2).to_be_bytes())
     }
 
-    /// How many steps a look takes. The first look is not counted: it reads the schema and plans the statements.
+    /// The first read is not counted: it reads the schema and plans the statements.
     fn steps_of(&mut self, look: Look) -> u64 {
         let middle = self.middle();
         look(&mut self.reader, middle);
@@ -113,14 +113,14 @@ impl Counted {
     }
 }
 
-/// Looks at something, where a cursor may stand at the row in the middle.
+/// A read that may start at a cursor on the row in the middle.
 type Look = fn(&mut Reader, NotificationId);
 
 fn bucket(flow: i64, lane: Lane) -> Bucket {
     Bucket { flow: FlowId(flow), lane, priority: Priority::Normal }
 }
 
-/// The fields of tenant globex, whose rows are behind those of others.
+/// The rows of tenant globex are behind those of others.
 fn globex() -> Filter {
     Filter { tenant: Some("globex".parse().unwrap()), ..Filter::default() }
 }

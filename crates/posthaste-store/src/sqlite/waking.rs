@@ -1,7 +1,7 @@
-//! What becomes due, what expires, and what has waited for long.
+//! Rows that become due, that expire, and that are overdue.
 //!
-//! SQLite looks up `(a, b) > (?1, ?2)` as if it were `>=` and then passes over every row that is equal. That is at most one
-//! row where the columns end with the id, and a whole bucket where they do not.
+//! SQLite looks up `(a, b) > (?1, ?2)` as if it were `>=` and then skips every equal row. That is at most one
+//! row if the columns end with the id, and a whole bucket if they do not.
 
 use async_trait::async_trait;
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl Waking for SqliteStore {
     }
 }
 
-/// Where rows become due in a stretch of time. Everything that it reads of the rows is in the index.
+/// The buckets with rows that become due up to `until`. All columns that it reads are in the index.
 pub(super) fn wakes(conn: &Connection, after: DueCursor, until: Timestamp, limit: usize) -> Result<Wakes> {
     let mut page = WakePage { conn, limit: limit.max(1), read: 0, last: after, buckets: BTreeMap::new() };
     let mut select = conn.prepare_cached(
@@ -69,14 +69,12 @@ pub(super) fn wakes(conn: &Connection, after: DueCursor, until: Timestamp, limit
     Ok(Wakes { buckets, more, next })
 }
 
-/// A page of rows that become due.
 struct WakePage<'c> {
     conn: &'c Connection,
     limit: usize,
     read: usize,
-    /// The last row that was read.
     last: DueCursor,
-    /// With no tenant where the flow is not known.
+    /// Without a tenant if the flow is unknown.
     buckets: BTreeMap<Bucket, Option<Tenant>>,
 }
 
@@ -85,13 +83,13 @@ impl WakePage<'_> {
         self.read == self.limit
     }
 
-    /// Reads rows of bucket, due time and id until the page is full.
+    /// Reads rows (bucket, due time, id) until the page is full.
     fn take(&mut self, mut rows: Rows<'_>) -> Result<()> {
         while !self.is_full()
             && let Some(row) = rows.next()?
         {
             let due = time(row, 3)?;
-            // A cursor cannot name a row without a name, so such a row takes no place.
+            // A cursor needs an id, so a row with a damaged id is not counted.
             let Some(id) = unless_damaged(&due, notification_id(row, 4))? else { continue };
             (self.last, self.read) = (DueCursor { due, id }, self.read + 1);
             let Some(bucket) = unless_damaged(&id, bucket(row, 0))? else { continue };
@@ -103,7 +101,7 @@ impl WakePage<'_> {
     }
 }
 
-/// The due time of the first row after a place.
+/// The due time of the first row after a cursor.
 fn next_due(conn: &Connection, after: DueCursor) -> Result<Option<Timestamp>> {
     let mut select = conn.prepare_cached(
         "select due
@@ -117,8 +115,8 @@ fn next_due(conn: &Connection, after: DueCursor) -> Result<Option<Timestamp>> {
     select.query_row(bound, |row| Ok(time(row, 0))).optional()?.transpose()
 }
 
-/// The tenant of a flow; none, and a word in the log, where the flow is not known or cannot be read. Asks the table and
-/// not the memory of flows: a look at everything that waits would push out of it what is used.
+/// Logs an error and returns `None` if the flow is unknown or damaged. Reads the table instead of the cache
+/// of flows: a sweep over all buckets would evict the flows that are in use.
 fn tenant_of(conn: &Connection, flow: FlowId) -> Result<Option<Tenant>> {
     let mut select = conn.prepare_cached(
         "select tenant
@@ -130,7 +128,7 @@ fn tenant_of(conn: &Connection, flow: FlowId) -> Result<Option<Tenant>> {
     unless_damaged(&flow, found.transpose().and_then(|found| found.flatten().ok_or_else(unknown)))
 }
 
-/// Rows whose time runs out up to `until`.
+/// Rows that expire up to `until`.
 pub(super) fn expiring(conn: &Connection, until: Timestamp, limit: usize) -> Result<Expiring> {
     let mut select = conn.prepare_cached(concat!(
         "select ",
@@ -155,8 +153,8 @@ pub(super) fn expiring(conn: &Connection, until: Timestamp, limit: usize) -> Res
     Ok(found)
 }
 
-/// The buckets with rows that nobody holds. Where rows are few the index is walked; a bucket with more than a few is left
-/// by a look for the next one, so that its size does not matter.
+/// The buckets with rows that are not leased. Small buckets are read through; after `FEW` rows of a bucket
+/// the next one is looked up, so that its size does not matter.
 pub(super) fn buckets(conn: &Connection, after: Option<Bucket>, limit: usize) -> Result<Vec<Waiting>> {
     let code =
         |bucket: Bucket| (bucket.flow.0, i64::from(bucket.lane.code()), i64::from(bucket.priority.code()));
@@ -166,14 +164,13 @@ pub(super) fn buckets(conn: &Connection, after: Option<Bucket>, limit: usize) ->
     Ok(page.found)
 }
 
-/// Flow, lane and priority as they are kept.
+/// Stored flow, lane and priority.
 type Codes = (i64, i64, i64);
 
-/// A page of buckets.
 struct BucketPage<'c> {
     conn: &'c Connection,
     limit: usize,
-    /// The last bucket that was seen.
+    /// The last bucket that was read.
     at: Codes,
     /// The last flow that was looked up, with its tenant if it is known.
     flow: Option<(i64, Option<Tenant>)>,
@@ -181,11 +178,11 @@ struct BucketPage<'c> {
 }
 
 impl BucketPage<'_> {
-    /// How many rows of a bucket are passed over before the next bucket is looked up.
+    /// Number of rows of a bucket that are skipped before the next bucket is looked up.
     const FEW: usize = 8;
 
-    /// Goes on behind the last bucket: to the next priority of its lane, then to the next lane of its flow, then to the
-    /// next flow. Returns whether a bucket has to be left behind because it has many rows.
+    /// Continues after the last bucket: with the next priority of its lane, then the next lane of its flow,
+    /// then the next flow. Returns whether a bucket was left because it has many rows.
     fn go_on(&mut self) -> Result<bool> {
         for sql in [NEXT_PRIORITIES, NEXT_LANES, NEXT_FLOWS] {
             let mut select = self.conn.prepare_cached(sql)?;
@@ -209,7 +206,7 @@ impl BucketPage<'_> {
         Ok(false)
     }
 
-    /// Keeps a bucket by its first row, unless it makes no sense.
+    /// Adds the bucket of a row, unless the row is damaged.
     fn keep(&mut self, row: &Row<'_>) -> Result<()> {
         let flow = self.at.0;
         if self.flow.as_ref().is_none_or(|(last, _)| *last != flow) {
@@ -249,7 +246,7 @@ const NEXT_FLOWS: &str = "
     and flow > ?1
     order by flow, lane, priority, due";
 
-/// Rows that have been due for long, the longest due first.
+/// Longest due first.
 pub(super) fn overdue(
     reader: &mut Reader,
     due_before: Timestamp,
@@ -274,7 +271,7 @@ pub(super) fn overdue(
     let mut read = |id, row: &Row<'_>| -> Result<Overdue> {
         let queued = queued(row, 0)?;
         let key = flows.need(conn, queued.bucket.flow)?;
-        // Not known in rows from before.
+        // Rows of older versions do not have this column.
         let own_policy = row.get::<_, Option<bool>>(14)?.unwrap_or(true);
         let notification = own_policy.then(|| Wide::need(conn, flows, id)?.notification()).transpose()?;
         Ok(Overdue {
@@ -289,7 +286,7 @@ pub(super) fn overdue(
         })
     };
     let mut found = vec![];
-    // A damaged row takes no place: a short answer would mean that there are no more.
+    // Damaged rows are not counted: a short result would mean that there are no more.
     while found.len() < limit
         && let Some(row) = rows.next()?
     {

@@ -1,4 +1,5 @@
-//! The one thread that writes: it gathers what waits, runs it in one transaction, and answers after the commit.
+//! The writer thread: it gathers waiting commands, runs them in one transaction, and answers after the
+//! commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,42 +12,42 @@ use super::checkpoint::Wal;
 use super::counters;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
-use super::idempotency::{ALONE, BESIDE, Forgetting};
+use super::idempotency::{ExpiredKeys, MAX_ROWS_ALONE, MAX_ROWS_BESIDE_COMMANDS};
 use super::planted::Planted;
 use crate::kept::counters::Deltas;
 
-/// The most commands that share a commit.
-const MOST_COMMANDS: usize = 512;
-/// The most rows that share a commit, but for a single command that has more.
-const MOST_ROWS: usize = 10_000;
+/// Maximum number of commands per commit.
+const MAX_COMMANDS: usize = 512;
+/// Maximum number of rows per commit, except for a single command with more.
+const MAX_ROWS: usize = 10_000;
 
-/// A transaction under way, and what the writer knows beside it.
+/// A running transaction, and the writer's caches.
 pub(super) struct Tx<'w> {
     pub(super) conn: &'w Connection,
     pub(super) flows: &'w mut Flows,
     pub(super) deltas: &'w mut Deltas,
-    pub(super) forgetting: &'w mut Forgetting,
+    pub(super) expired_keys: &'w mut ExpiredKeys,
     planted: Option<Planted>,
 }
 
 impl Tx<'_> {
-    /// Whether a test has switched this bug on.
     pub(super) fn bug(&self, which: Planted) -> bool {
         cfg!(feature = "planted") && self.planted == Some(which)
     }
 }
 
-/// A command that waits for its turn.
+/// A queued command.
 pub(super) trait Work: Send {
-    /// About how many rows it writes.
+    /// Estimated number of written rows.
     fn rows(&self) -> usize;
-    /// Does it inside a transaction and keeps the answer. Runs a second time if that transaction was rolled back.
+    /// Runs inside a transaction and stores the result. Runs a second time if that transaction was rolled
+    /// back.
     fn run(&mut self, tx: &mut Tx<'_>) -> Result<()>;
-    /// Tells the caller, after the commit or the failure.
+    /// Sends the result to the caller, after the commit or the failure.
     fn answer(self: Box<Self>, outcome: Result<()>);
 }
 
-/// A command made of a function and the place where its answer goes.
+/// A command that runs a function and sends its result through a channel.
 pub(super) struct Call<T, F> {
     rows: usize,
     run: F,
@@ -59,7 +60,7 @@ where
     T: Send + 'static,
     F: FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
 {
-    /// The command and where its answer will be.
+    /// Returns the command, and the receiver of its result.
     pub(super) fn waiting(rows: usize, run: F) -> (Box<dyn Work>, oneshot::Receiver<Answer<T>>) {
         let (to, answer) = oneshot::channel();
         (Box::new(Self { rows, run, kept: None, to }), answer)
@@ -86,52 +87,53 @@ where
             (Ok(()), None) => Err(Fault::nonsense("a command was answered before it ran").into()),
             (Err(fault), _) => Err(StoreError::from(fault)),
         };
-        // Whoever asked may have stopped waiting; what was done stays done.
+        // The caller may have stopped waiting; the transaction is committed anyway.
         let _ = self.to.send(answer);
     }
 }
 
-/// The writing thread's own things.
+/// The state of the writer thread.
 pub(super) struct Writer {
     conn: Connection,
     flows: Flows,
     deltas: Deltas,
-    forgetting: Forgetting,
+    expired_keys: ExpiredKeys,
     wal: Wal,
     commits: Arc<AtomicU64>,
     planted: Option<Planted>,
 }
 
 impl Writer {
-    /// A writer over its connection, which counts its commits in `commits`.
+    /// `commits` counts the commits.
     pub(super) fn new(conn: Connection, wal: Wal, commits: Arc<AtomicU64>, planted: Option<Planted>) -> Self {
-        let (flows, deltas, forgetting) = (Flows::default(), Deltas::default(), Forgetting::default());
-        Self { conn, flows, deltas, forgetting, wal, commits, planted }
+        let (flows, deltas, expired_keys) = (Flows::default(), Deltas::default(), ExpiredKeys::default());
+        Self { conn, flows, deltas, expired_keys, wal, commits, planted }
     }
 
-    /// Works until nobody can send commands any more, then empties the log.
+    /// Runs until all senders are gone, then empties the log.
     pub(super) fn work(mut self, mut commands: mpsc::Receiver<Box<dyn Work>>) {
         while let Some(first) = commands.blocking_recv() {
             let group = gather(first, &mut commands);
             self.serve(group);
             self.wal.after_commit(&self.conn);
-            while self.forgetting.goes_on() && commands.is_empty() && !commands.is_closed() {
-                self.forget();
+            while self.expired_keys.is_running() && commands.is_empty() && !commands.is_closed() {
+                self.remove_expired_keys();
             }
         }
         self.wal.at_the_end(&self.conn);
     }
 
-    /// Removes some forgotten keys while no command waits. If that fails, the next command that tells the time begins anew.
-    fn forget(&mut self) {
+    /// Removes some expired keys while no command waits. If that fails, the next command that carries a time
+    /// starts the pass again.
+    fn remove_expired_keys(&mut self) {
         if let Err(fault) = self.transaction(&mut []) {
-            tracing::warn!(error = %fault, "forgotten idempotency keys could not be removed");
+            tracing::warn!(error = %fault, "expired idempotency keys could not be removed");
         }
         self.wal.after_commit(&self.conn);
     }
 
-    /// One commit for the whole group. If that fails, each command gets a transaction of its own, so that a poisonous
-    /// one fails alone.
+    /// Runs the group in one commit. If that fails, each command gets its own transaction, so that only the
+    /// faulty one fails.
     fn serve(&mut self, mut group: Vec<Box<dyn Work>>) {
         let together = self.transaction(&mut group);
         if group.len() == 1 || together.is_ok() {
@@ -149,7 +151,7 @@ impl Writer {
         }
     }
 
-    /// Runs the commands in one transaction; durable when it answers Ok.
+    /// Durable if it returns `Ok`.
     fn transaction(&mut self, group: &mut [Box<dyn Work>]) -> Result<()> {
         let outcome = self.attempt(group);
         match &outcome {
@@ -157,7 +159,7 @@ impl Writer {
                 self.commits.fetch_add(1, Ordering::Relaxed);
             }
             Err(fault) => {
-                // Whoever asked is told, and says so in the log.
+                // The caller gets the error and logs it.
                 tracing::debug!(commands = group.len(), error = %fault, "a transaction was rolled back");
                 self.roll_back();
             }
@@ -167,13 +169,14 @@ impl Writer {
 
     fn attempt(&mut self, group: &mut [Box<dyn Work>]) -> Result<()> {
         self.conn.prepare_cached("begin immediate")?.execute([])?;
-        let Self { conn, flows, deltas, forgetting, planted, .. } = self;
-        let mut tx = Tx { conn, flows, deltas, forgetting, planted: *planted };
+        let Self { conn, flows, deltas, expired_keys, planted, .. } = self;
+        let mut tx = Tx { conn, flows, deltas, expired_keys, planted: *planted };
         for work in group.iter_mut() {
             work.run(&mut tx)?;
         }
         counters::write(tx.deltas, tx.conn, tx.flows)?;
-        tx.forgetting.step(tx.conn, if group.is_empty() { ALONE } else { BESIDE })?;
+        tx.expired_keys
+            .step(tx.conn, if group.is_empty() { MAX_ROWS_ALONE } else { MAX_ROWS_BESIDE_COMMANDS })?;
         self.conn.prepare_cached("commit")?.execute([])?;
         Ok(())
     }
@@ -181,8 +184,8 @@ impl Writer {
     fn roll_back(&mut self) {
         self.flows.clear();
         self.deltas.clear();
-        self.forgetting.clear();
-        // SQLite may have rolled back by itself, as it does on a full disk.
+        self.expired_keys.clear();
+        // SQLite may already have rolled back, as it does on a full disk.
         if !self.conn.is_autocommit()
             && let Err(error) = self.conn.execute_batch("rollback")
         {
@@ -191,11 +194,11 @@ impl Writer {
     }
 }
 
-/// The first command and whatever else waits behind it, within the bounds.
+/// Returns the first command and those queued behind it, within the limits.
 fn gather(first: Box<dyn Work>, commands: &mut mpsc::Receiver<Box<dyn Work>>) -> Vec<Box<dyn Work>> {
     let mut rows = first.rows();
     let mut group = vec![first];
-    while group.len() < MOST_COMMANDS && rows < MOST_ROWS {
+    while group.len() < MAX_COMMANDS && rows < MAX_ROWS {
         let Ok(next) = commands.try_recv() else { break };
         rows = rows.saturating_add(next.rows());
         group.push(next);
@@ -214,9 +217,9 @@ mod tests {
     use crate::sqlite::accept::{self, Incoming};
     use crate::sqlite::nodes;
 
-    /// Forgotten keys that wait to be removed.
+    /// Expired keys that are not removed yet.
     const OLD: usize = 5_000;
-    /// Rows that a command writes by itself: its key, the days of the tables, a node.
+    /// Rows that a command itself writes: its key, the days of the tables, a node.
     const OWN: u64 = 5;
 
     fn days(days: f64) -> Timestamp {
@@ -232,7 +235,7 @@ mod tests {
         Writer::new(conn, wal, Arc::default(), None)
     }
 
-    /// Has the writer do something, and answers with how many rows that has changed beside its own.
+    /// Runs a command. Returns its result, and how many rows changed beside its own.
     fn changed<T: Send + 'static>(
         writer: &mut Writer,
         run: impl FnMut(&mut Tx<'_>) -> Result<T> + Send + 'static,
@@ -244,7 +247,7 @@ mod tests {
         (answer, (writer.conn.total_changes() - before).saturating_sub(OWN))
     }
 
-    /// Sends so many keys in one call.
+    /// Accepts `count` keys in one call.
     fn send(writer: &mut Writer, prefix: &str, count: usize, now: Timestamp) -> (Accepted, u64) {
         let tenant = |number| format!("tenant{}", number % 3).parse().unwrap();
         let key = |number: usize| Idempotency {
@@ -268,33 +271,36 @@ mod tests {
     }
 
     #[test]
-    fn no_command_removes_more_than_a_few_forgotten_keys() {
+    fn no_command_removes_more_than_a_few_expired_keys() {
         let mut writer = writer();
         send(&mut writer, "old", OLD, days(2.5));
         send(&mut writer, "late", 10, days(3.9));
         assert_eq!(keys(&writer), (OLD, 10));
         let (_, removed) = send(&mut writer, "new", 1, days(4.1));
-        assert!((1..=BESIDE as u64).contains(&removed), "{removed} keys were removed");
+        assert!((1..=MAX_ROWS_BESIDE_COMMANDS as u64).contains(&removed), "{removed} keys were removed");
         let mut commands = 0;
-        while writer.forgetting.goes_on() {
-            // One that is forgotten and not removed yet is new, and those of a day ago are known.
+        while writer.expired_keys.is_running() {
+            // An expired key that is not removed yet is new, and keys of a day ago are known.
             assert_eq!(send(&mut writer, "late", 1, days(4.2)).0, Accepted::Twin(vec![1]));
             let (_, removed) = send(&mut writer, &format!("more{commands}"), 1, days(4.2));
-            assert!(removed <= BESIDE as u64, "{removed} keys were removed");
+            assert!(removed <= MAX_ROWS_BESIDE_COMMANDS as u64, "{removed} keys were removed");
             commands += 1;
         }
-        assert!(commands >= OLD / BESIDE / 2 - 1, "{commands} commands have removed everything");
+        assert!(
+            commands >= OLD / MAX_ROWS_BESIDE_COMMANDS / 2 - 1,
+            "{commands} commands have removed everything"
+        );
         assert_eq!(keys(&writer), (1 + commands, 10));
-        // The walk is over until the next day, also after a restart.
+        // The pass is over until the next day, also after a restart.
         send(&mut writer, "new", 1, days(4.9));
-        assert!(!writer.forgetting.goes_on());
-        writer.forgetting = Forgetting::default();
+        assert!(!writer.expired_keys.is_running());
+        writer.expired_keys = ExpiredKeys::default();
         send(&mut writer, "new", 1, days(4.9));
-        assert!(!writer.forgetting.goes_on());
+        assert!(!writer.expired_keys.is_running());
     }
 
     #[test]
-    fn a_forgotten_key_that_is_not_removed_yet_can_be_used_again() {
+    fn a_expired_key_that_is_not_removed_yet_can_be_used_again() {
         let mut writer = writer();
         send(&mut writer, "old", OLD, days(2.5));
         let last = |writer: &mut Writer, now| {
@@ -310,52 +316,52 @@ mod tests {
         };
         assert_eq!(last(&mut writer, days(3.49)), Accepted::Conflict);
         assert_eq!(last(&mut writer, days(4.1)), Accepted::New);
-        while writer.forgetting.goes_on() {
-            writer.forget();
+        while writer.expired_keys.is_running() {
+            writer.remove_expired_keys();
         }
         assert_eq!(last(&mut writer, days(5.0)), Accepted::Twin(vec![2]));
         assert_eq!(keys(&writer), (1, 0));
     }
 
     #[test]
-    fn forgotten_keys_are_removed_when_no_more_keys_come() {
+    fn expired_keys_are_removed_when_no_more_keys_come() {
         let mut writer = writer();
         send(&mut writer, "old", OLD, days(2.5));
         send(&mut writer, "odd", OLD, days(3.5));
         let hold = Duration::from_secs(9);
         let (node, _) = changed(&mut writer, move |tx| nodes::join(tx, "one", hold, days(3.9)));
         for (now, left) in [(3.9, (OLD, OLD)), (4.0, (0, OLD)), (5.0, (0, 0))] {
-            for _ in 0..=OLD / BESIDE {
+            for _ in 0..=OLD / MAX_ROWS_BESIDE_COMMANDS {
                 let (pulse, removed) =
                     changed(&mut writer, move |tx| nodes::heartbeat(tx, node, hold, days(now)));
                 assert!(matches!(pulse, Pulse::Alive { .. }), "{pulse:?}");
-                assert!(removed <= BESIDE as u64, "{removed} keys were removed");
+                assert!(removed <= MAX_ROWS_BESIDE_COMMANDS as u64, "{removed} keys were removed");
             }
             assert_eq!(keys(&writer), left, "at day {now}");
         }
     }
 
     #[test]
-    fn a_walk_that_was_rolled_back_is_begun_anew() {
+    fn a_pass_that_was_rolled_back_is_begun_anew() {
         let mut writer = writer();
         send(&mut writer, "old", OLD, days(2.5));
         send(&mut writer, "new", 1, days(4.1));
         let (work, answer) = Call::waiting(1, |_| Err::<(), _>(Fault::nonsense("a test")));
         writer.serve(vec![work]);
         assert!(answer.blocking_recv().unwrap().is_err());
-        assert!(!writer.forgetting.goes_on());
+        assert!(!writer.expired_keys.is_running());
         send(&mut writer, "more", 1, days(4.1));
-        while writer.forgetting.goes_on() {
-            writer.forget();
+        while writer.expired_keys.is_running() {
+            writer.remove_expired_keys();
         }
         assert_eq!(keys(&writer), (2, 0));
     }
 
     #[test]
-    fn no_step_of_the_walk_goes_over_what_is_behind_it() {
+    fn no_step_of_the_pass_goes_over_what_is_behind_it() {
         use std::sync::atomic::AtomicUsize;
         let mut writer = writer();
-        // A walk passes over keys that were sent again, to come to those that were not.
+        // The pass skips keys that were used again, to reach those that were not.
         send(&mut writer, "key", 4 * OLD, days(2.5));
         send(&mut writer, "key", 3 * OLD, days(4.1));
         let steps = Arc::new(AtomicUsize::new(0));
@@ -366,10 +372,10 @@ mod tests {
         };
         writer.conn.progress_handler(1, Some(count)).unwrap();
         let mut costs = vec![];
-        while writer.forgetting.goes_on() {
-            writer.forget();
+        while writer.expired_keys.is_running() {
+            writer.remove_expired_keys();
             costs.push(steps.swap(0, Ordering::Relaxed));
         }
-        assert!(costs.iter().all(|cost| *cost < 30 * ALONE), "{costs:?}");
+        assert!(costs.iter().all(|cost| *cost < 30 * MAX_ROWS_ALONE), "{costs:?}");
     }
 }

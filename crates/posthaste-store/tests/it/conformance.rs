@@ -1,4 +1,5 @@
-//! SQLite keeps every promise of a store and answers as `ModelStore` does; both see the bugs that can be planted in it.
+//! SQLite keeps every promise of a store and answers as `ModelStore` does; both see the bugs that can be
+//! planted in it.
 
 use std::path::Path;
 use std::sync::Arc;

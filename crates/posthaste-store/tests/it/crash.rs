@@ -44,7 +44,8 @@ fn a_killed_process_loses_nothing_acknowledged() {
     }
 }
 
-/// Everything acknowledged is there, whole, the counters are right, and the dead node's leases can be taken back.
+/// Everything acknowledged is there, whole, the counters are right, and the dead node's leases can be taken
+/// back.
 fn check(path: &std::path::Path, acknowledged: u128, last_node: NodeId) -> NodeId {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let store = SqliteStore::open(path, Options::default()).unwrap();

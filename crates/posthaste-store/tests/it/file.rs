@@ -147,7 +147,7 @@ fn a_path_that_leads_to_no_file_is_refused_with_what_to_do() {
         (
             "missing/x.db",
             format!(
-                "{} cannot be made because there is no directory {}: make it, or name another file",
+                "{} cannot be created because the directory {} does not exist: create it, or name another file",
                 at("missing/x.db"),
                 at("missing")
             ),
@@ -155,7 +155,7 @@ fn a_path_that_leads_to_no_file_is_refused_with_what_to_do() {
         (
             "plain/x.db",
             format!(
-                "{} cannot be made because there is no directory {}: make it, or name another file",
+                "{} cannot be created because the directory {} does not exist: create it, or name another file",
                 at("plain/x.db"),
                 at("plain")
             ),
@@ -163,7 +163,7 @@ fn a_path_that_leads_to_no_file_is_refused_with_what_to_do() {
         (
             "fixed.db",
             format!(
-                "{} is read-only: let the user of this process write the file and the directory that it is in, or name \
+                "{} is read-only: let the user of this process write the file and its directory, or name \
                  another file",
                 at("fixed.db")
             ),
@@ -222,7 +222,7 @@ fn a_file_whose_tables_are_not_what_its_steps_have_made_is_refused_and_left_alon
     let directory = tempfile::tempdir().unwrap();
     let cases = [
         ("lost.db", "drop table queue; drop table counter", "these tables are missing: counter, queue"),
-        ("forgot.db", "pragma user_version = 0", "it has taken no step, and has tables"),
+        ("forgot.db", "pragma user_version = 0", "no step was applied, but there are tables"),
         ("made-up.db", "pragma user_version = 5", "these tables are missing: attempt, audit"),
     ];
     for (name, harm, what) in cases {

@@ -12,8 +12,8 @@ use crate::scene::{HOLD, Scene, at, beside, buried, fill, id, key, lease, notifi
 type OldAttempt = (u32, u32, i64, i64, Option<u8>, Option<u16>, Option<String>, Vec<OldQuickTry>);
 type OldQuickTry = (i64, u64, u8, Option<u16>, Option<String>);
 
-/// Rows as the version before wrote them, in either dialect: one notification ended as a dead letter after its second attempt,
-/// one was delivered, one was cancelled before its first.
+/// Rows as the version before wrote them, in either dialect: one notification ended as a dead letter after
+/// its second attempt, one was delivered, one was cancelled before its first.
 pub(crate) fn rows(quote: impl Fn([u8; 16]) -> String) -> String {
     let [dead, delivered, cancelled] = [0, 1, 2].map(|number| quote(id(number).to_bytes()));
     let letter = quote(LETTER.to_bytes());

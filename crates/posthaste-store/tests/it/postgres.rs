@@ -7,7 +7,7 @@ mod durability;
 mod engine;
 mod figures;
 mod many;
-mod news;
+mod notices;
 mod older;
 mod own;
 mod plans;

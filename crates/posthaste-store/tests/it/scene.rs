@@ -129,8 +129,8 @@ pub(crate) async fn expired(
     (found.rows.into_iter().map(|row| row.id).collect(), found.next)
 }
 
-/// Of four flows only the last can be understood, and only its rows are told by the looks of the waking loop: the lane of
-/// the first makes no sense, the second is not known, the tenant of the third makes no sense.
+/// Of four flows only the last can be understood, and only its rows are told by the looks of the waking loop:
+/// the lane of the first makes no sense, the second is not known, the tenant of the third makes no sense.
 pub(crate) async fn only_what_makes_sense_wakes(store: &dyn Store, flows: [FlowId; 4]) {
     let good = quota(flows[3], Lane::Main, 1).bucket;
     // What is left out takes no place: a short answer would mean that there are no more.

@@ -1,4 +1,4 @@
-//! The server that is measured: a process of its own, and what the system tells of it.
+//! The server process that is measured, and its figures from /proc.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -15,23 +15,21 @@ use super::place::Place;
 use crate::client::Client;
 use crate::keys;
 
-/// How long a server may take to start or to stop.
+/// Timeout for the start and the stop of a server.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long nothing may happen while something is still to be recorded.
+/// Timeout without progress while notifications are still to be recorded.
 pub(super) const STALLED: Duration = Duration::from_secs(30);
-/// How often it is asked whether it is ready, or done.
+/// Interval of the checks whether the server is ready or done.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What the system counts processor time in; it is the same for every program on every Linux.
+/// The unit of processor time in /proc; it is the same for all programs on Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// A running server.
 pub(super) struct ServerProcess {
-    /// Where it listens.
     pub(super) address: SocketAddr,
-    /// Its admin key.
+    /// The admin key.
     pub(super) key: String,
-    /// From the start of the process until it said that it is ready.
+    /// Time from the start of the process until it is ready.
     pub(super) started_in: Duration,
     client: Client,
     child: Child,
@@ -39,12 +37,12 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts this program as a server on that store, with the settings that are built in.
+    /// Starts this program as a server on that store, with the default settings.
     pub(super) async fn start(store: &Place, directory: &Path) -> anyhow::Result<Self> {
         let address = free_address()?;
         let (key, log) = (keys::fresh(), directory.join(format!("server-{}.log", address.port())));
         let mut command = Command::new(std::env::current_exe().context("this program cannot be found")?);
-        // What is set for another server must not change what is measured.
+        // Settings for another server must not change the result.
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("POSTHASTE"))
         {
@@ -53,10 +51,10 @@ impl ServerProcess {
         command
             .args(["serve", "--listen", &address.to_string()])
             .args(["--set", "security.allow_subnets=127.0.0.0/8", "--set", "log.level=warn"])
-            // The failures that are told to the sink are no outage.
+            // Failures that the bench requests are not an outage.
             .args(["--set", "breaker.failure_threshold=1000000"])
             .env("POSTHASTE_ADMIN_KEY", &key)
-            // Not an argument: everybody may read those, and there may be a password in it.
+            // Not an argument, because arguments are visible to all users and the URL may contain a password.
             .env("POSTHASTE__STORE__URL", store.url())
             .current_dir(directory)
             .stdin(Stdio::null())
@@ -89,30 +87,30 @@ impl ServerProcess {
         let text = String::from_utf8_lossy(&answer.body);
         let (mut succeeded, mut other) = (0, 0);
         for line in text.lines().filter_map(|line| line.strip_prefix("posthaste_ended_total{state=")) {
-            let (state, count) = line.split_once("} ").context("/metrics is not as it was")?;
-            let count: u64 = count.trim().parse().context("/metrics is not as it was")?;
+            let (state, count) = line.split_once("} ").context("/metrics has an unexpected format")?;
+            let count: u64 = count.trim().parse().context("/metrics has an unexpected format")?;
             *if state == "\"succeeded\"" { &mut succeeded } else { &mut other } += count;
         }
         Ok((succeeded, other))
     }
 
-    /// The most memory that it had, in bytes.
+    /// In bytes.
     pub(super) fn peak_memory(&self) -> anyhow::Result<u64> {
         Ok(self.proc("status", "VmHWM:")? * 1024)
     }
 
-    /// The bytes that it gave to the disk.
+    /// Bytes written to the disk.
     pub(super) fn written(&self) -> anyhow::Result<u64> {
         self.proc("io", "write_bytes:")
     }
 
-    /// The processor time that it took, on all cores.
+    /// On all cores.
     pub(super) fn processor_time(&self) -> anyhow::Result<Duration> {
         Ok(processor_time(&self.pid()?.to_string())?.own)
     }
 
     fn pid(&self) -> anyhow::Result<u32> {
-        self.child.id().context("the server has ended by itself")
+        self.child.id().context("the server has ended")
     }
 
     fn proc(&self, file: &str, name: &str) -> anyhow::Result<u64> {
@@ -121,13 +119,12 @@ impl ServerProcess {
         let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        number.with_context(|| format!("{path} does not tell {name}"))
+        number.with_context(|| format!("{path} has no value {name}"))
     }
 
-    /// Stops it properly.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.pid()?;
-        // The standard library can only kill; a signal that can be heard is what the shell is for.
+        // The standard library can only send SIGKILL.
         Command::new("sh").args(["-c", &format!("kill -TERM {pid}")]).status().await?;
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
         let status =
@@ -143,7 +140,7 @@ impl ServerProcess {
     }
 }
 
-/// How many notifications these servers have recorded as ended: in Succeeded, and in any other way.
+/// Number of notifications that have ended: succeeded, and in any other state.
 pub(super) async fn ended(servers: &[&ServerProcess]) -> anyhow::Result<(u64, u64)> {
     let mut all = (0, 0);
     for server in servers {
@@ -153,7 +150,7 @@ pub(super) async fn ended(servers: &[&ServerProcess]) -> anyhow::Result<(u64, u6
     Ok(all)
 }
 
-/// Waits until that many have ended, and answers how many of them in another way than Succeeded.
+/// Waits until `count` notifications have ended. Returns how many of them have not succeeded.
 pub(super) async fn wait_for(servers: &[&ServerProcess], count: u64) -> anyhow::Result<u64> {
     let (mut last, mut moved) = (0, Instant::now());
     loop {
@@ -168,37 +165,36 @@ pub(super) async fn wait_for(servers: &[&ServerProcess], count: u64) -> anyhow::
         if moved.elapsed() > STALLED {
             let (missing, patience) = (count - all, STALLED.as_secs());
             bail!(
-                "{missing} of {count} notifications were taken but not recorded, and for {patience} s none was"
+                "{missing} of {count} notifications were accepted but not recorded, without progress for {patience} s"
             );
         }
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// The processor time of a process, outside and inside of the kernel.
+/// Processor time of a process, in user and kernel mode.
 pub(super) struct ProcessorTime {
-    /// Its own.
     pub(super) own: Duration,
-    /// That of its children that have ended.
+    /// Of children that have ended.
     pub(super) ended: Duration,
 }
 
-/// The processor time of a process, by its number or as `self`.
+/// `pid` is a number or `self`.
 pub(super) fn processor_time(pid: &str) -> anyhow::Result<ProcessorTime> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    // The name of the program stands in brackets and may hold anything; what follows are numbers. The 12th and the
-    // 13th of them are its own time outside and inside of the kernel, the next two that of its children.
+    // The program name is in parentheses and may contain anything. The 12th and the 13th number after it are
+    // the process's own user and kernel time, the next two those of its children.
     let numbers = text.rsplit_once(')').map_or("", |(_, numbers)| numbers);
     let times = numbers.split_whitespace().skip(11).take(4);
     let ticks: Option<Vec<u32>> = times.map(|time| time.parse().ok()).collect();
     let Some([user, kernel, children_user, children_kernel]) = ticks.as_deref() else {
-        bail!("{path} tells no times");
+        bail!("{path} has no times");
     };
     Ok(ProcessorTime { own: TICK * (user + kernel), ended: TICK * (children_user + children_kernel) })
 }
 
-/// An address that nobody listens on. Somebody may before the server does; then it says so.
+/// A free address. If another process takes it first, the server reports that.
 fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }

@@ -1,4 +1,4 @@
-//! The PostgreSQL that is measured: a server of the bench's own, or an empty database of somebody's.
+//! The PostgreSQL server that is measured: a temporary one, or an empty database that was given.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,38 +9,38 @@ use posthaste_store::postgres::{Probe, without_password};
 
 use super::child::processor_time;
 
-/// What a server of its own is set to; everything else is as PostgreSQL comes.
+/// Settings of a temporary server; all others are the defaults.
 pub(super) const SETTINGS: [&str; 4] =
     ["shared_buffers = 512MB", "max_wal_size = 4GB", "synchronous_commit = on", "fsync = on"];
 
-/// A server with databases to measure.
 pub(super) enum Postgres {
-    /// Made for the bench: any number of databases.
+    /// A temporary server with any number of databases.
     Own { server: OwnServer, probe: Probe, settings: Vec<String> },
-    /// This one database.
+    /// One database that was given.
     Given(String),
 }
 
 impl Postgres {
-    /// A server of its own, with these settings beside the usual ones.
+    /// Starts a temporary server with additional settings.
     pub(super) async fn own(more: &[&str]) -> anyhow::Result<Self> {
         let settings: Vec<String> = SETTINGS.iter().chain(more).map(|&line| line.to_owned()).collect();
-        // In a directory that everybody may pass through: the server runs as another user where the bench is root.
+        // The directory must be accessible to all users: if the bench runs as root, the server runs as
+        // another user.
         let server = OwnServer::start(&std::env::temp_dir(), &settings.join("\n")).context(
-            "no PostgreSQL could be started for the bench; `--store postgres://..` names one that runs",
+            "PostgreSQL could not be started for the bench; `--store postgres://..` uses a running server",
         )?;
         let probe = Probe::connect(&server.url("postgres")).await?;
         Ok(Self::Own { server, probe, settings })
     }
 
-    /// A database of somebody's, refused if there is anything in it.
+    /// Refuses a database that is not empty.
     pub(super) async fn given(url: &str) -> anyhow::Result<Self> {
         let probe = Probe::connect(url).await?;
         let tables = probe.rows(TABLES).await?;
         if let Some(first) = tables.first() {
             bail!(
-                "{} is not empty: it has {} tables, {} among them, and what waits in it would be delivered. Make an empty \
-                 one with `createdb`, or let `--store postgres` start a server of its own",
+                "{} is not empty: it has {} tables, {} among them, and its waiting notifications would be delivered. Create an empty \
+                 one with `createdb`, or use `--store postgres` for a temporary server",
                 without_password(url),
                 tables.len(),
                 first[0]
@@ -49,7 +49,7 @@ impl Postgres {
         Ok(Self::Given(url.to_owned()))
     }
 
-    /// A database for the bench: a new one under that name on a server of its own, else the one that was given.
+    /// A new database on a temporary server, otherwise the one that was given.
     pub(super) async fn database(&self, name: &str) -> anyhow::Result<Database> {
         let url = match self {
             Self::Own { server, probe, .. } => {
@@ -61,7 +61,7 @@ impl Postgres {
         Ok(Database { probe: Probe::connect(&url).await?, url })
     }
 
-    /// Throws a database away, if it is the bench's own.
+    /// Drops a database of a temporary server.
     pub(super) async fn remove(&self, name: &str) -> anyhow::Result<()> {
         if let Self::Own { probe, .. } = self {
             probe.rows(&format!("drop database {name} with (force)")).await?;
@@ -69,7 +69,8 @@ impl Postgres {
         Ok(())
     }
 
-    /// The processor time that the server took, in all its processes; not told of one that may be elsewhere.
+    /// Processor time of all processes of a temporary server. `None` for a given server, which may run
+    /// elsewhere.
     pub(super) fn processor_time(&self) -> anyhow::Result<Option<Duration>> {
         let Self::Own { server, .. } = self else { return Ok(None) };
         let file = server.directory().join("data/postmaster.pid");
@@ -82,13 +83,13 @@ impl Postgres {
         let children = std::fs::read_to_string(&children)
             .with_context(|| format!("cannot read {}", children.display()))?;
         for child in children.split_whitespace() {
-            // One that has just ended is counted with its parent the next time.
+            // The time of a process that has just ended is part of its parent's the next time.
             all += processor_time(child).map_or(Duration::ZERO, |time| time.own);
         }
         Ok(Some(all))
     }
 
-    /// What was measured, in words.
+    /// Version and settings, for the report.
     pub(super) async fn described(&self) -> anyhow::Result<String> {
         let (probe, settings) = match self {
             Self::Own { probe, settings, .. } => (probe, settings.join(", ")),
@@ -100,7 +101,7 @@ impl Postgres {
     }
 }
 
-/// What a server that was given is set to, as far as it matters.
+/// The relevant settings of a given server.
 async fn given_settings(url: &str) -> anyhow::Result<String> {
     let probe = Probe::connect(url).await?;
     let sql = "
@@ -112,7 +113,7 @@ async fn given_settings(url: &str) -> anyhow::Result<String> {
     Ok(lines.join(", "))
 }
 
-/// Every table that is not PostgreSQL's own.
+/// All tables except those of PostgreSQL itself.
 const TABLES: &str = "
     select c.relname
     from pg_class c
@@ -122,25 +123,24 @@ const TABLES: &str = "
     and n.nspname not like 'pg_toast%'
     order by 1";
 
-/// A database and a connection to it.
 pub(super) struct Database {
     pub(super) url: String,
     pub(super) probe: Probe,
 }
 
 impl Database {
-    /// How many bytes its tables take, with their indexes.
+    /// Size of its tables and indexes, in bytes.
     pub(super) async fn size(&self) -> anyhow::Result<u64> {
         self.number("select coalesce(sum(pg_total_relation_size(relid)), 0)::bigint from pg_stat_user_tables")
             .await
     }
 
-    /// How far the log of the whole server has come.
+    /// Position in the write-ahead log of the server, in bytes.
     pub(super) async fn wal(&self) -> anyhow::Result<u64> {
         self.number("select (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint").await
     }
 
-    /// After much was written at once: the state that a database is in which has been used for a while.
+    /// After a bulk insert: brings the database into the state of one that has been in use for a while.
     pub(super) async fn tidy(&self) -> anyhow::Result<()> {
         for sql in ["vacuum (analyze)", "checkpoint"] {
             self.probe.rows(sql).await?;
@@ -150,7 +150,7 @@ impl Database {
 
     async fn number(&self, sql: &str) -> anyhow::Result<u64> {
         let rows = self.probe.rows(sql).await?;
-        let first = rows.first().and_then(|row| row.first()).context("PostgreSQL did not answer")?;
-        first.parse().with_context(|| format!("PostgreSQL answered {first} to: {sql}"))
+        let first = rows.first().and_then(|row| row.first()).context("PostgreSQL returned no row")?;
+        first.parse().with_context(|| format!("PostgreSQL returned {first} for: {sql}"))
     }
 }

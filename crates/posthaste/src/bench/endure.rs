@@ -1,7 +1,7 @@
-//! A longer run on PostgreSQL at half load: what vacuum has to keep up with must level off.
+//! A longer run on PostgreSQL at half load, to check that vacuum keeps up.
 //!
-//! A notification that is delivered leaves a dead row in the queue, and every commit one in the counters. Their tables may
-//! not grow with the time; the history does.
+//! Each delivered notification leaves a dead row in the queue, and each commit one in the counters. The size
+//! of those tables must level off; the history grows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,42 +17,39 @@ use super::measure::Node;
 use super::place::Place;
 use super::{Asked, Bench, FAILS_FIRST, PUT_OFF, Settings};
 
-/// Tables that have to level off.
+/// Tables whose size must level off.
 const LEVEL: [&str; 4] = ["queue", "counter", "node", "setting_version"];
 /// Tables that grow with the history.
 const GROWING: [&str; 3] = ["notification", "attempt", "ended"];
-/// How many samples are taken, at most one a second.
+/// Maximum number of samples, at most one per second.
 const SAMPLES: u32 = 60;
-/// A run this long sees vacuum at work as PostgreSQL comes; a shorter one has it look every second.
+/// Runs of at least this length use the default settings of vacuum; for shorter ones it runs every second.
 const LONG: Duration = Duration::from_secs(300);
-/// The second half of the run may be so much larger than the first.
+/// Maximum ratio of the second half of the run to the first.
 const LARGER: f64 = 1.25;
-/// Dead rows of the queue that vacuum does not mind (`autovacuum_vacuum_threshold`), and what they take.
+/// Dead rows below which vacuum does not run (`autovacuum_vacuum_threshold`), and their size in bytes.
 const SPARED: (f64, f64) = (10_000.0, 6e6);
 
-/// What a table looked like.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Look {
     dead: f64,
     bytes: f64,
 }
 
-/// The tables at a moment of the run.
 struct Sample {
     at: Duration,
     tables: BTreeMap<String, Look>,
 }
 
-/// What came of a longer run.
 pub(crate) struct Endurance {
     postgres: String,
-    /// Notifications a second that were sent, and all of them.
+    /// Notifications per second.
     rate: f64,
     taken: u64,
     samples: Vec<Sample>,
 }
 
-/// Sends at half of what the server can do for that long, and looks at the tables meanwhile.
+/// Sends at half the maximum rate for that time, and samples the tables.
 pub(crate) async fn endure(
     settings: Settings,
     time: Duration,
@@ -118,7 +115,7 @@ async fn look(database: &Database) -> anyhow::Result<BTreeMap<String, Look>> {
     Ok(tables)
 }
 
-/// The most of each half of the run.
+/// The maximum of each half of the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Halves {
     first: f64,
@@ -132,7 +129,7 @@ impl Halves {
         Self { first: most(first), second: most(second) }
     }
 
-    /// Whether the second half is not much larger than the first; so much counts as nothing.
+    /// Whether the second half is not much larger than the first. Growth up to `spared` is ignored.
     fn is_level(self, spared: f64) -> bool {
         self.second <= self.first * LARGER + spared
     }
@@ -149,7 +146,6 @@ impl Endurance {
         dead.is_level(SPARED.0) && bytes.is_level(SPARED.1)
     }
 
-    /// For programs.
     pub(crate) fn json(&self) -> Value {
         let series = |table: &str, pick: fn(&Look) -> f64| -> Vec<f64> {
             self.samples.iter().filter_map(|sample| sample.tables.get(table)).map(pick).collect()
@@ -172,12 +168,11 @@ impl Endurance {
         })
     }
 
-    /// What was measured.
     pub(crate) fn machine(&self) -> String {
         format!("{}\n{} notifications, {:.0} a second", self.postgres, self.taken, self.rate)
     }
 
-    /// For people: table, the most dead rows and megabytes of each half, and the verdict.
+    /// Columns: table, maximum dead rows and megabytes of each half, verdict.
     pub(crate) fn lines(&self) -> Vec<[String; 6]> {
         let line = |table: &&str| {
             let dead = self.halves(table, |look| look.dead);
@@ -211,7 +206,7 @@ mod tests {
         assert!(Halves::of(&saw).is_level(SPARED.0));
         let growing: Vec<f64> = (0..60).map(|at| f64::from(at) * 1e5).collect();
         assert!(!Halves::of(&growing).is_level(SPARED.0));
-        // What vacuum does not come for is no growth.
+        // Below the threshold of vacuum, growth is ignored.
         let small: Vec<f64> = (0..60).map(|at| f64::from(at) * 100.0).collect();
         assert!(Halves::of(&small).is_level(SPARED.0));
     }

@@ -1,4 +1,4 @@
-//! Fills a store before it is measured: as many waiting, finished and dead notifications as asked for.
+//! Fills a store with waiting, finished and dead notifications before it is measured.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,25 +21,24 @@ use super::place::Place;
 use crate::clock::SystemClock;
 use crate::keys;
 
-/// Notifications in one call to the store.
+/// Notifications per call to the store.
 const CHUNK: u64 = 5_000;
-/// Tenants, and destinations of each.
+/// Number of tenants, and of destinations of each.
 const EACH: usize = 10;
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// What becomes of a notification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Its first attempt is due in a year.
+    /// The first attempt is due in a year.
     Waiting,
-    /// Delivered by its first attempt.
+    /// Delivered by the first attempt.
     Finished,
-    /// A dead letter after its first attempt.
+    /// A dead letter after the first attempt.
     Dead,
 }
 
-/// Puts `rows` notifications of each kind into the store. A part of those that wait belong to `measured`, the flow that
-/// the bench then sends to. `progress` is told how many there are of each kind so far.
+/// Inserts `rows` notifications of each kind. Some of the waiting ones belong to `measured`, the flow that
+/// the bench then sends to. `progress` gets the number of each kind so far.
 pub(super) async fn fill(
     place: &Place,
     rows: u64,
@@ -51,7 +50,7 @@ pub(super) async fn fill(
     let mut keys: Vec<FlowKey> = (0..EACH * EACH).map(other_flow).collect();
     keys.push(measured);
     let numbers = store.intern(keys.clone()).await?;
-    // They arrived one a millisecond and the last just now.
+    // They arrived one per millisecond, the last of them now.
     let start = SystemClock.now().earlier(Duration::from_millis(rows * 3));
     let node = store.join("fill".to_owned(), YEAR, start).await?.node;
     let flows = numbers.into_iter().zip(keys).collect();
@@ -67,7 +66,7 @@ pub(super) async fn fill(
     Ok(())
 }
 
-/// Filling needs no durability; what is measured does.
+/// Filling needs no durability; the measurement does.
 async fn open(place: &Place) -> anyhow::Result<Box<dyn Store>> {
     Ok(match place {
         Place::File(path) => {
@@ -93,7 +92,7 @@ fn other_flow(number: usize) -> FlowKey {
 
 struct Filler<'a> {
     store: Box<dyn Store>,
-    /// The last one is the flow that is measured.
+    /// The last one is the measured flow.
     flows: Vec<(FlowId, FlowKey)>,
     node: NodeId,
     start: Timestamp,
@@ -128,7 +127,7 @@ impl Filler<'_> {
     fn request(&mut self, kind: Kind, lease: Lease) -> Request {
         self.made += 1;
         let (now, number) = (self.now(), self.made);
-        // One in ten of all belongs to the flow that is measured.
+        // One in ten belongs to the measured flow.
         let place = number as usize % (self.flows.len() + EACH);
         let (flow, key) = &self.flows[place.min(self.flows.len() - 1)];
         let not_before = (kind == Kind::Waiting).then(|| now.later(YEAR));

@@ -1,4 +1,4 @@
-//! What the bench sends: bodies and headers, made once.
+//! The requests of the bench: bodies and headers, built once.
 
 use std::net::SocketAddr;
 
@@ -13,13 +13,12 @@ use super::child::ServerProcess;
 use super::load::Letter;
 use crate::client::Client;
 
-/// What a notification says.
 pub(super) const BODY: &str = r#"{"event":"order.paid","order":{"id":4711,"total":"129.90","currency":"EUR","customer":"cus_0d1f7a3c9b5e2468"},"note":"thank you for your order thank you for your order thank you for your order"}"#;
-/// How what fails at first is sent again: once, after a second, by a scheduled retry.
+/// The policy of notifications that fail at first: one scheduled retry after a second.
 const POLICY: &str =
     r#"{"strategy":"fixed","initialDelay":"1s","maxAttempts":3,"jitter":"none","quick":{"tries":0}}"#;
 
-/// The letters for one server.
+/// The requests for one server.
 pub(super) struct Letters {
     pub(super) single: Letter,
     pub(super) batch: Letter,
@@ -29,7 +28,7 @@ pub(super) struct Letters {
 }
 
 impl Letters {
-    /// Everything goes to `/ok` of the sink; what fails at first to the other one.
+    /// All go to `/ok` of `sink`; those that fail at first go to `late`.
     pub(super) fn new(server: &ServerProcess, sink: &Sink, late: &Sink, batch: usize) -> Self {
         let one = format!(r#"{{"channel":"webhook","to":"{}","body":{BODY}}}"#, sink.url("/ok"));
         let many = format!(r#"{{"notifications":[{}]}}"#, vec![one.as_str(); batch].join(","));
@@ -58,7 +57,7 @@ impl Letters {
         }
     }
 
-    /// Sends one of each and reads the whole answer, which the sender does not.
+    /// Sends one of each and checks the whole response, which the sender does not.
     pub(super) async fn check(&self, server: &ServerProcess) -> anyhow::Result<()> {
         let client = Client::new(&format!("http://{}", server.address), Some(&server.key))?;
         for letter in [&self.single, &self.batch] {
@@ -66,13 +65,13 @@ impl Letters {
                 client.send(Method::POST, letter.path.path(), &[], letter.body.clone()).await?.ok()?;
             let text: Value = answer.json()?;
             let taken = text["accepted"].as_array().map_or(1, Vec::len);
-            ensure!(taken as u64 == letter.holds, "not all of a batch was taken: {text}");
+            ensure!(taken as u64 == letter.holds, "not all of a batch was accepted: {text}");
         }
         Ok(())
     }
 }
 
-/// What a delivery looks like to the sink, sent to it without a server between.
+/// A delivery as the sink sees it, sent without a server between.
 pub(super) fn bare(sink: &Sink) -> Letter {
     let mut headers = plain_headers(sink.address());
     headers.insert("webhook-id", HeaderValue::from_static("ntf_01jrq3v9zk8n2m4p6r8t0w2y4a"));

@@ -1,7 +1,7 @@
-//! The sender of the bench: raw HTTP/1.1 connections, one request at a time on each, bodies made before, of an answer
-//! only its status read.
+//! The sender of the bench: raw HTTP/1.1 connections, one request at a time on each. Bodies are built before,
+//! and only the status of a response is read.
 //!
-//! The same sender makes the bare rate and loads the server, so what it costs is in both.
+//! The same sender measures the bare rate and loads the server, so its cost is part of both.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,48 +20,42 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How long an exchange may take before the run is given up.
+/// Timeout of an exchange; the run is then given up.
 const EXCHANGE_WITHIN: Duration = Duration::from_secs(30);
-/// How long a sender waits when enough is under way.
+/// Wait of a sender while the maximum is in flight.
 const BREATH: Duration = Duration::from_millis(1);
 
-/// What is sent over and over.
+/// A request that is sent repeatedly.
 #[derive(Clone)]
 pub(super) struct Letter {
-    /// The path.
     pub(super) path: Uri,
-    /// The headers, `host` among them.
+    /// Including `host`.
     pub(super) headers: HeaderMap,
-    /// The body.
     pub(super) body: Bytes,
-    /// How many notifications are in it.
+    /// Notifications in the body.
     pub(super) holds: u64,
-    /// The status of success.
+    /// The expected status.
     pub(super) wanted: StatusCode,
-    /// Whether each request carries an `Idempotency-Key` of its own, and how they begin.
+    /// If set, each request has its own `Idempotency-Key` with this prefix.
     pub(super) keys: Option<String>,
 }
 
-/// Until when, and how much may be under way.
 #[derive(Clone)]
 pub(super) struct Bound {
-    /// How long is sent.
     pub(super) time: Duration,
-    /// Where what is delivered is counted, and how many notifications may be on their way there; none for no limit.
+    /// The sink that counts deliveries, and the maximum number of notifications in flight; `None` for no
+    /// limit.
     pub(super) under_way: Option<(Arc<Sink>, u64)>,
 }
 
-/// What came of a load.
 pub(super) struct Sent {
-    /// When the first was sent.
     pub(super) started: Instant,
-    /// Notifications that were taken.
+    /// Accepted notifications.
     pub(super) taken: u64,
-    /// The time of each exchange.
+    /// The duration of each exchange.
     pub(super) took: Vec<Duration>,
-    /// What went wrong.
     pub(super) failures: Failures,
-    /// How many more notifications were taken than delivered when the load ended.
+    /// Notifications that were accepted but not yet delivered when the load ended.
     pub(super) backlog: u64,
 }
 
@@ -71,19 +65,17 @@ impl Sent {
     }
 }
 
-/// Requests that did not come out as they should.
 #[derive(Default, Clone)]
 pub(super) struct Failures {
-    /// Answered with another status.
+    /// Requests with an unexpected status.
     pub(super) refused: u64,
-    /// Not answered.
+    /// Requests without a response.
     pub(super) broken: u64,
-    /// The first of them, in words.
+    /// Text of the first failure.
     pub(super) first: Option<String>,
 }
 
 impl Failures {
-    /// Adds those of another load.
     pub(super) fn add(&mut self, other: Self) {
         self.refused += other.refused;
         self.broken += other.broken;
@@ -91,7 +83,7 @@ impl Failures {
     }
 }
 
-/// Sends as fast as the answers come, over that many connections, which lead to the addresses in turn.
+/// Sends as fast as responses arrive, over that many connections, spread over the addresses.
 pub(super) async fn flood(
     to: &[(SocketAddr, &Letter)],
     connections: usize,
@@ -129,10 +121,10 @@ pub(super) async fn flood(
     Ok(sent)
 }
 
-/// Sends that many notifications a second. Every `every`-th is the second letter, but in the last `quiet` none is.
+/// Sends at a fixed rate. Each `every`-th request is the second letter, except during the last `quiet`.
 ///
-/// A request whose turn came while its connection still waited is timed from its turn, so that a server which stalls
-/// does not hide what it held up.
+/// If a connection was still busy when a request was due, the time counts from when it was due, so that a
+/// stalled server does not hide the delay.
 pub(super) async fn pace(
     address: SocketAddr,
     connections: usize,
@@ -176,7 +168,7 @@ pub(super) async fn pace(
 async fn gather(started: Instant, mut senders: JoinSet<Sent>) -> anyhow::Result<Sent> {
     let mut all = Sent::since(started);
     while let Some(sent) = senders.join_next().await {
-        let sent = sent.context("a sender of the bench broke off")?;
+        let sent = sent.context("a sender task failed")?;
         all.taken += sent.taken;
         all.took.extend(sent.took);
         all.failures.add(sent.failures);
@@ -184,7 +176,6 @@ async fn gather(started: Instant, mut senders: JoinSet<Sent>) -> anyhow::Result<
     Ok(all)
 }
 
-/// An open connection and the task that drives it.
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
     _driver: JoinSet<()>,
@@ -196,13 +187,13 @@ async fn open(address: SocketAddr) -> anyhow::Result<Connection> {
     let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let mut driver = JoinSet::new();
     driver.spawn(async move {
-        // Whoever waits for an answer is told what went wrong.
+        // The exchange that waits for a response gets the error.
         let _ = connection.await;
     });
     Ok(Connection { sender, _driver: driver })
 }
 
-/// One connection at work.
+/// The sender on one connection.
 struct Pen {
     connection: Option<Connection>,
     letter: Letter,
@@ -220,15 +211,15 @@ impl Pen {
         self.connection.is_some()
     }
 
-    /// Sends the letter once and answers how many notifications were taken.
+    /// Sends the letter once. Returns the number of accepted notifications.
     async fn exchange(&mut self, from: Instant) -> u64 {
         let request = self.request();
         let Some(connection) = &mut self.connection else { return 0 };
         let answer = tokio::time::timeout(EXCHANGE_WITHIN, ask(&mut connection.sender, request)).await;
         let status = match answer {
             Ok(Ok(status)) => status,
-            Ok(Err(error)) => return self.broke(format!("the exchange broke off: {error}")),
-            Err(_) => return self.broke(format!("no answer within {} s", EXCHANGE_WITHIN.as_secs())),
+            Ok(Err(error)) => return self.broke(format!("the exchange failed: {error}")),
+            Err(_) => return self.broke(format!("no response within {} s", EXCHANGE_WITHIN.as_secs())),
         };
         self.sent.took.push(from.elapsed());
         if status != self.letter.wanted {

@@ -1,20 +1,18 @@
-//! What the figures were measured on.
+//! The machine of the measurement.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-/// The machine, as far as it matters.
 pub(super) struct Machine {
     pub(super) cores: usize,
     pub(super) processor: String,
     pub(super) kernel: String,
-    /// Of the directory that the store is in.
+    /// Of the directory of the store.
     pub(super) filesystem: String,
 }
 
 impl Machine {
-    /// Looks around.
     pub(super) fn look(store: &Path) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let processor = read("/proc/cpuinfo")
@@ -28,7 +26,6 @@ impl Machine {
         }
     }
 
-    /// For programs.
     pub(super) fn json(&self) -> Value {
         json!({
             "cores": self.cores, "processor": self.processor, "kernel": self.kernel,
@@ -36,20 +33,20 @@ impl Machine {
         })
     }
 
-    /// Whether waiting for the disk costs anything here.
+    /// Whether fsync costs anything here.
     pub(super) fn has_disk(&self) -> bool {
         !matches!(self.filesystem.as_str(), "tmpfs" | "ramfs")
     }
 }
 
-/// The kind of the file system that is mounted deepest above a directory.
+/// The type of the file system of a directory: that of the deepest mount point above it.
 fn filesystem(mounts: &str, directory: &Path) -> String {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let mut best = (0, "unknown");
     for line in mounts.lines() {
         let mut words = line.split(' ').skip(1);
         let (Some(at), Some(kind)) = (words.next(), words.next()) else { continue };
-        // A later mount hides an earlier one at the same place.
+        // A later mount hides an earlier one at the same path.
         if directory.starts_with(at) && at.len() >= best.0 {
             best = (at.len(), kind);
         }

@@ -1,4 +1,4 @@
-//! The loads of a round, and what they tell.
+//! The loads of a round and their figures.
 
 use std::time::Duration;
 
@@ -13,14 +13,13 @@ use super::load::{Bound, Letter, Sent, flood, pace};
 use super::place::{Place, Whose};
 use super::{Bench, FAILS_FIRST, PUT_OFF, UNDER_WAY, WARM_UP};
 
-/// A server with what is sent to it.
+/// A server and its requests.
 pub(super) struct Node {
     pub(super) server: ServerProcess,
     pub(super) letters: Letters,
 }
 
 impl Node {
-    /// Starts a server on that store.
     pub(super) async fn start(place: &Place, bench: &Bench) -> anyhow::Result<Self> {
         let server = ServerProcess::start(place, bench.directory.path()).await?;
         let letters = Letters::new(&server, &bench.sink, &bench.late, bench.settings.batch);
@@ -28,41 +27,40 @@ impl Node {
     }
 }
 
-/// A store in a round, with the server that is measured on it.
+/// A store in a round, with its server.
 pub(super) struct Trial {
     pub(super) place: Place,
     pub(super) node: Node,
-    /// Notifications that it took.
+    /// Accepted notifications.
     pub(super) taken: u64,
-    /// The rate of single sends.
+    /// Rate of single sends.
     pub(super) single: f64,
-    /// The rate of batches.
+    /// Rate of batches.
     pub(super) batch: f64,
 }
 
 impl Trial {
-    /// Whose figures it gives.
     pub(super) const fn whose(&self) -> Whose {
         self.place.whose()
     }
 }
 
-/// What one load gave.
+/// The figures of one load.
 struct Measured {
     rate: f64,
     sent: Sent,
-    /// Bytes that the server gave to the disk, for each notification.
+    /// Bytes that the server wrote to the disk, per notification.
     written: f64,
-    /// Bytes of the log of PostgreSQL, for each notification.
+    /// Bytes of the write-ahead log of PostgreSQL, per notification.
     wal: Option<f64>,
     time: Times,
 }
 
-/// Processor time for each notification, in microseconds.
+/// Processor time per notification, in microseconds.
 struct Times {
-    /// Of the server, or the servers.
+    /// Of all servers.
     server: f64,
-    /// Of PostgreSQL, if it is ours.
+    /// Of a temporary PostgreSQL server.
     store: Option<f64>,
     /// Of sender and sink.
     others: f64,
@@ -74,13 +72,12 @@ impl Times {
     }
 }
 
-/// Picks one of a server's letters.
+/// Selects a request of a server.
 type Pick = fn(&Letters) -> &Letter;
 
 const SINGLE: Pick = |letters| &letters.single;
 const BATCH: Pick = |letters| &letters.batch;
 
-/// The figures of one kind of load.
 struct Kind {
     rate: Figure,
     backlog: Figure,
@@ -93,7 +90,8 @@ struct Kind {
 }
 
 impl Bench {
-    /// The limit: the sender against the sink. Answers the processor time of each request, in microseconds.
+    /// Measures the bare rate: the sender against the sink. Returns the processor time per request, in
+    /// microseconds.
     pub(super) async fn bare(&mut self) -> anyhow::Result<f64> {
         let letter = letter::bare(&self.sink);
         let bound = Bound { time: self.settings.time, under_way: None };
@@ -102,15 +100,15 @@ impl Bench {
         let took = sent.started.elapsed();
         let own = processor_time("self")?.own.saturating_sub(own);
         self.failures.add(sent.failures);
-        ensure!(sent.taken > 0, "the sink took nothing from the sender");
+        ensure!(sent.taken > 0, "the sink received nothing from the sender");
         self.figures.note(Whose::Machine, Figure::Bare, sent.taken as f64 / took.as_secs_f64());
         let each = micros_each(own, sent.taken);
         self.figures.note(Whose::Machine, Figure::TimeBare, each);
         Ok(each)
     }
 
-    /// Uses a server a little, and answers how many notifications it took. The others have the same store, so what it takes
-    /// may be theirs to deliver.
+    /// Warms a server up. Returns the number of accepted notifications. The other servers share its store and
+    /// may deliver them.
     pub(super) async fn warm_up(
         &mut self,
         place: &Place,
@@ -130,7 +128,7 @@ impl Bench {
         Ok(taken)
     }
 
-    /// How many single sends a second a server takes.
+    /// The rate of single sends.
     pub(super) async fn rate(&mut self, place: &Place, node: &Node) -> anyhow::Result<f64> {
         Ok(self.load(place, &[node], self.singles()).await?.rate)
     }
@@ -143,7 +141,7 @@ impl Bench {
         (BATCH, self.settings.batch_connections())
     }
 
-    /// Single sends. `bare` is the processor time of a bare request.
+    /// Measures single sends. `bare` is the processor time of a bare request.
     pub(super) async fn single(&mut self, trial: &mut Trial, bare: f64) -> anyhow::Result<()> {
         let measured = self.load(&trial.place, &[&trial.node], self.singles()).await?;
         let kind = Kind {
@@ -168,7 +166,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Batches. `bare` is the processor time of a bare request.
+    /// Measures batches. `bare` is the processor time of a bare request.
     pub(super) async fn batch(&mut self, trial: &mut Trial, bare: f64) -> anyhow::Result<()> {
         let measured = self.load(&trial.place, &[&trial.node], self.batches()).await?;
         let kind = Kind {
@@ -189,7 +187,7 @@ impl Bench {
 
     fn note_load(&mut self, whose: Whose, kind: &Kind, measured: &Measured, bare: f64) {
         let Measured { rate, sent, written, wal, time } = measured;
-        // The node of a PostgreSQL writes nothing itself.
+        // A node on PostgreSQL itself writes nothing to the disk.
         let written = Some(*written).filter(|_| whose == Whose::Sqlite);
         for (figure, value) in [
             (kind.rate, Some(*rate)),
@@ -207,7 +205,7 @@ impl Bench {
         }
     }
 
-    /// Single sends to the filled store, after those to the empty one.
+    /// Measures single sends to the filled store, after those to the empty one.
     pub(super) async fn filled_single(&mut self, trial: &Trial, full: &Node) -> anyhow::Result<()> {
         let rate = self.load(&trial.place, &[full], self.singles()).await?.rate;
         self.figures.note(trial.whose(), Figure::FilledSingle, rate);
@@ -215,7 +213,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Batches to the filled store, after those to the empty one.
+    /// Measures batches to the filled store, after those to the empty one.
     pub(super) async fn filled_batch(&mut self, trial: &Trial, full: &Node) -> anyhow::Result<()> {
         let rate = self.load(&trial.place, &[full], self.batches()).await?.rate;
         self.figures.note(trial.whose(), Figure::FilledBatch, rate);
@@ -223,8 +221,8 @@ impl Bench {
         Ok(())
     }
 
-    /// A second node on the same database; the sender's connections lead to both in turn. One node alone is measured before
-    /// and after, so that what changes slowly meets both alike.
+    /// Measures two nodes on the same database, with the connections spread over both. One node alone is
+    /// measured before and after, so that slow changes affect both alike.
     pub(super) async fn two_nodes(&mut self, trial: &mut Trial) -> anyhow::Result<()> {
         let second = Node::start(&trial.place, self).await?;
         trial.taken += self.warm_up(&trial.place, &second, &[&trial.node]).await?;
@@ -249,7 +247,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Sends that carry an idempotency key.
+    /// Measures sends with an idempotency key.
     pub(super) async fn keyed(&mut self, trial: &mut Trial) -> anyhow::Result<()> {
         let single: (Pick, usize) = (|letters| &letters.single_with_key, self.settings.connections);
         let batch: (Pick, usize) = (|letters| &letters.batch_with_key, self.settings.batch_connections());
@@ -270,7 +268,7 @@ impl Bench {
         self.load_for(self.settings.time, place, nodes, pick, connections).await
     }
 
-    /// Sends for a while, and waits until all of it is delivered and recorded.
+    /// Runs a load, and waits until all of it is delivered and recorded.
     async fn load_for(
         &mut self,
         time: Duration,
@@ -318,7 +316,7 @@ impl Bench {
         Ok(meter)
     }
 
-    /// Waits until all that was taken is recorded. `before` is what had ended before.
+    /// Waits until all accepted notifications are recorded. `before` is the number that had ended before.
     async fn recorded(
         &mut self,
         servers: &[&ServerProcess],
@@ -328,18 +326,18 @@ impl Bench {
         self.failures.add(sent.failures.clone());
         if sent.taken == 0 {
             let first = sent.failures.first.as_deref().unwrap_or("nothing was sent");
-            bail!("no notification was taken: {first}");
+            bail!("no notification was accepted: {first}");
         }
         let other = wait_for(servers, before.0 + before.1 + sent.taken).await?;
-        ensure!(other == before.1, "{} notifications ended undelivered", other - before.1);
+        ensure!(other == before.1, "{} notifications ended without delivery", other - before.1);
         Ok(())
     }
 
-    /// Half of what the server can do, a part of it to be sent again after a second.
+    /// Measures half of the maximum rate. A part of it fails at first and is retried after a second.
     pub(super) async fn half_load(&mut self, trial: &mut Trial) -> anyhow::Result<()> {
         let (server, letters, whose) = (&trial.node.server, &trial.node.letters, trial.whose());
         let before = ended(&[server]).await?;
-        // The load goes on until the last retry is due.
+        // The load continues until the last retry is due.
         let times = (self.settings.time + PUT_OFF, PUT_OFF);
         let both = (&letters.single, &letters.fails_first);
         let (connections, rate) = (self.settings.connections, trial.single / 2.0);
@@ -357,7 +355,7 @@ impl Bench {
     }
 }
 
-/// What has been used up to a moment.
+/// Resources used so far.
 #[derive(Default)]
 struct Meter {
     server: Duration,
@@ -366,8 +364,8 @@ struct Meter {
     written: u64,
 }
 
-/// Waits until the sink has received so many. Servers are asked only then what they have recorded: the answer costs them
-/// something, a database most.
+/// Waits until the sink has received `count` notifications. Only then servers are asked what they have
+/// recorded, because that costs them time, most of all on a database.
 async fn arrived(sink: &Sink, count: u64) -> anyhow::Result<()> {
     let (mut last, mut moved) = (0, Instant::now());
     loop {
@@ -380,7 +378,7 @@ async fn arrived(sink: &Sink, count: u64) -> anyhow::Result<()> {
         }
         ensure!(
             moved.elapsed() < STALLED,
-            "{} notifications were taken but did not arrive, and for {} s none did",
+            "{} notifications were accepted but did not arrive, without progress for {} s",
             count - received,
             STALLED.as_secs()
         );
@@ -388,13 +386,13 @@ async fn arrived(sink: &Sink, count: u64) -> anyhow::Result<()> {
     }
 }
 
-/// How much later than a second after its first arrival each notification arrived again, in milliseconds. It is an upper
-/// bound: the failure has to be heard of before the second begins.
+/// How much later than a second after its first arrival each notification arrived again, in milliseconds.
+/// This is an upper bound: the second starts only after the server has received the failure.
 fn lateness(sink: &Sink) -> anyhow::Result<Vec<f64>> {
     let mut first = std::collections::HashMap::new();
     let mut late = vec![];
     for arrival in sink.arrivals() {
-        let id = arrival.id.context("something arrived without its webhook-id")?;
+        let id = arrival.id.context("a request arrived without webhook-id")?;
         match first.remove(&id) {
             None => drop(first.insert(id, arrival.at)),
             Some(at) => {
@@ -402,7 +400,7 @@ fn lateness(sink: &Sink) -> anyhow::Result<Vec<f64>> {
             }
         }
     }
-    ensure!(first.is_empty(), "{} notifications that failed at first did not arrive again", first.len());
+    ensure!(first.is_empty(), "{} notifications that failed at first were not retried", first.len());
     Ok(late)
 }
 

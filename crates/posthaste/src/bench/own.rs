@@ -1,4 +1,4 @@
-//! Which files are the bench's own. In any other there may be notifications of somebody, which a server would deliver.
+//! Marks the files of the bench. Any other file may contain notifications, which a server would deliver.
 
 use std::path::Path;
 
@@ -12,21 +12,22 @@ use crate::clock::SystemClock;
 /// The setting that marks a store of the bench.
 const MARK: &str = "bench";
 
-/// Makes a marked store where there is no file, and answers whether there was one. A file without the mark is refused.
+/// Creates a marked store if the file does not exist, and returns whether it existed. A file without the mark
+/// is refused.
 pub(super) async fn claim(path: &Path) -> anyhow::Result<bool> {
-    let was_there = path.try_exists().with_context(|| format!("{} cannot be looked at", path.display()))?;
+    let was_there = path.try_exists().with_context(|| format!("{} cannot be read", path.display()))?;
     let place = std::path::absolute(path)?;
     let place = place.parent().context("--store names no file")?;
     if !place.is_dir() {
-        bail!("{} cannot be written to: there is no such directory", place.display());
+        bail!("directory {} does not exist", place.display());
     }
     let store = SqliteStore::open(path, Options::default())
         .with_context(|| format!("{} cannot be opened as a store of the bench", path.display()))?;
     let is_own = store.settings(None).await?.is_some_and(|settings| settings.values.contains_key(MARK));
     if was_there && !is_own {
         bail!(
-            "{} was not made by the bench: what waits in it would be delivered. Name a file that is not there, or one that \
-             the bench made",
+            "{} was not created by the bench: its waiting notifications would be delivered. Name a new file, or one that \
+             the bench created",
             path.display()
         );
     }

@@ -1,24 +1,23 @@
-//! Where what is measured keeps its notifications.
+//! The stores that are measured.
 
 use std::path::{Path, PathBuf};
 
 use super::database::Database;
 
-/// What `--store` asks for.
+/// The value of `--store`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// A SQLite file for temporary use.
+    /// A temporary SQLite file.
     Nothing,
-    /// This SQLite file, which stays.
+    /// This SQLite file, which is kept.
     File(PathBuf),
-    /// A PostgreSQL server of its own, gone at the end.
+    /// A temporary PostgreSQL server.
     OwnServer,
-    /// This database, which has to be empty.
+    /// This database, which must be empty.
     Database(String),
 }
 
 impl Asked {
-    /// From the words of the command line.
     pub(crate) fn parse(given: Option<&str>) -> Self {
         match given {
             None => Self::Nothing,
@@ -30,7 +29,6 @@ impl Asked {
         }
     }
 
-    /// The SQLite file, if one was named.
     pub(super) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -39,7 +37,7 @@ impl Asked {
     }
 }
 
-/// Whose a figure is. What is nobody's comes first, because the others are compared with it.
+/// The subject of a figure. The machine comes first, because the others are compared with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Whose {
     Machine,
@@ -48,7 +46,7 @@ pub(super) enum Whose {
 }
 
 impl Whose {
-    /// The key of a figure in the report for programs.
+    /// The key of a figure in JSON.
     pub(super) fn key(self, name: &str) -> String {
         match self {
             Self::Machine | Self::Sqlite => name.to_owned(),
@@ -59,7 +57,7 @@ impl Whose {
         }
     }
 
-    /// For people, before the name of a figure where both are measured.
+    /// Prefix of the name of a figure if both stores are measured.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::Machine => "",
@@ -69,16 +67,13 @@ impl Whose {
     }
 }
 
-/// One store.
 pub(super) enum Place {
-    /// A SQLite file.
     File(PathBuf),
-    /// A PostgreSQL database.
     Database(Database),
 }
 
 impl Place {
-    /// What a server is told.
+    /// The value of `store.url`.
     pub(super) fn url(&self) -> String {
         match self {
             Self::File(path) => format!("sqlite://{}", path.display()),
@@ -86,7 +81,6 @@ impl Place {
         }
     }
 
-    /// Whose figures they are that are measured here.
     pub(super) const fn whose(&self) -> Whose {
         match self {
             Self::File(_) => Whose::Sqlite,
@@ -94,7 +88,7 @@ impl Place {
         }
     }
 
-    /// How many bytes it takes on the disk.
+    /// Size in bytes.
     pub(super) async fn size(&self) -> anyhow::Result<u64> {
         match self {
             Self::File(path) => Ok(std::fs::metadata(path)?.len()),
@@ -102,7 +96,7 @@ impl Place {
         }
     }
 
-    /// How many bytes its log has grown to since its beginning; files do not tell.
+    /// Position in the write-ahead log, in bytes; `None` for SQLite.
     pub(super) async fn wal(&self) -> anyhow::Result<Option<u64>> {
         match self {
             Self::File(_) => Ok(None),

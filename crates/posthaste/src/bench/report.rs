@@ -1,4 +1,4 @@
-//! What came out: figures, goals, and their two forms.
+//! The report: figures and goals, as text and as JSON.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use super::machine::Machine;
 use super::place::Whose;
 use super::{UNDER_WAY, letter};
 
-/// The figures, a value for each round.
+/// A value per round for each figure.
 #[derive(Default)]
 pub(super) struct Figures(BTreeMap<(Whose, Figure), Vec<f64>>);
 
 impl Figures {
-    /// The value of this round.
+    /// Adds a value of this round.
     pub(super) fn note(&mut self, whose: Whose, figure: Figure, value: f64) {
         self.0.entry((whose, figure)).or_default().push(value);
     }
 
-    /// The median, the 99th of a hundred and the most of this round's values.
+    /// Adds median, 99th percentile and maximum of this round's values.
     pub(super) fn note_spread(
         &mut self,
         whose: Whose,
         figures: [Figure; 3],
         mut values: Vec<f64>,
     ) -> anyhow::Result<()> {
-        ensure!(!values.is_empty(), "there is nothing to take the {} of", figures[0].described().1);
+        ensure!(!values.is_empty(), "no values for {}", figures[0].described().1);
         values.sort_by(f64::total_cmp);
         for (figure, share) in figures.into_iter().zip([0.5, 0.99, 1.0]) {
             self.note(whose, figure, quantile(&values, share));
@@ -41,7 +41,7 @@ impl Figures {
         Spread::of(self.0.get(&(whose, figure))?)
     }
 
-    /// The shares of the bare rate, each of its own round.
+    /// The shares of the bare rate of the same round.
     fn against_bare(&self, whose: Whose, figure: Figure) -> Option<Spread> {
         let (values, bare) = (self.0.get(&(whose, figure))?, self.0.get(&(Whose::Machine, Figure::Bare))?);
         let shares: Vec<f64> = values.iter().zip(bare).map(|(value, bare)| value / bare).collect();
@@ -49,13 +49,13 @@ impl Figures {
     }
 }
 
-/// The value below which that share of the sorted values lies, by the nearest rank.
+/// The quantile by the nearest rank.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted[rank.clamp(1, sorted.len()) - 1]
 }
 
-/// The median of the rounds, the least and the greatest.
+/// Median, minimum and maximum of the rounds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Spread {
     median: f64,
@@ -80,7 +80,6 @@ impl Spread {
     }
 }
 
-/// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Goal {
     AtLeast(f64),
@@ -98,12 +97,12 @@ impl Goal {
     fn show(self, unit: Unit) -> String {
         match self {
             Self::AtLeast(least) => format!("at least {}", unit.show(least)),
-            Self::Below(most) => format!("under {}", unit.show(most)),
+            Self::Below(most) => format!("below {}", unit.show(most)),
         }
     }
 }
 
-/// A goal and how it was met.
+/// A goal and the measured value.
 struct Target {
     name: String,
     unit: Unit,
@@ -111,10 +110,9 @@ struct Target {
     goal: Goal,
 }
 
-/// Everything that came out.
 pub(crate) struct Report {
     pub(super) machine: Machine,
-    /// What PostgreSQL was measured, in words.
+    /// Version and settings of PostgreSQL.
     pub(super) postgres: Option<String>,
     pub(super) settings: Settings,
     pub(super) figures: Figures,
@@ -122,7 +120,6 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// For programs.
     pub(crate) fn json(&self) -> Value {
         let mut figures = Map::new();
         for (whose, figure) in self.figures.0.keys().copied() {
@@ -165,7 +162,7 @@ impl Report {
         })
     }
 
-    /// For people: lines of name, median, spread and share, then the goals.
+    /// Rows of name, median, spread and share of the bare rate.
     pub(crate) fn figures(&self) -> Vec<[String; 4]> {
         let line = |(whose, figure): (Whose, Figure)| {
             let spread = self.figures.spread(whose, figure)?;
@@ -183,7 +180,7 @@ impl Report {
         self.figures.0.keys().copied().filter_map(line).collect()
     }
 
-    /// For people: lines of goal, what was asked for, what was seen, and whether it is met.
+    /// Rows of goal, demanded value, measured value, and whether it is met.
     pub(crate) fn goals(&self) -> Vec<[String; 4]> {
         let line = |target: Target| {
             let met = if target.goal.is_met(target.value) { "met" } else { "NOT MET" };
@@ -192,7 +189,7 @@ impl Report {
         self.targets().into_iter().map(line).collect()
     }
 
-    /// What has to be known about the run to judge it.
+    /// Warnings about the run.
     pub(crate) fn remarks(&self) -> Vec<String> {
         let mut remarks = vec![];
         let failed = self.failures.refused + self.failures.broken;
@@ -203,19 +200,15 @@ impl Report {
         if !self.machine.has_disk() {
             let kind = &self.machine.filesystem;
             remarks.push(format!(
-                "the store was on {kind}, where fsync costs nothing: `--store` names a file on a disk"
+                "the store was on {kind}, where fsync costs nothing: use `--store` with a file on a disk"
             ));
         }
         if PROFILE != "release" {
-            remarks.push(
-                "this is a build for development: `cargo build --release` makes the one to measure"
-                    .to_owned(),
-            );
+            remarks.push("this is a debug build: measure one of `cargo build --release`".to_owned());
         }
         remarks
     }
 
-    /// What it was measured on.
     pub(crate) fn machine(&self) -> String {
         let Machine { cores, processor, kernel, filesystem } = &self.machine;
         let mut text = format!("{cores} cores, {processor}, Linux {kernel}, {filesystem}");
@@ -225,7 +218,7 @@ impl Report {
         text
     }
 
-    /// Says whose it is, where there are two.
+    /// Adds the subject if both stores are measured.
     fn named(&self, whose: Whose, name: &str) -> String {
         let word = if self.postgres.is_some() { whose.word() } else { "" };
         format!("{word}{name}")
@@ -254,7 +247,7 @@ impl Report {
     }
 }
 
-/// A rate is meant as its share of the bare rate.
+/// Goals for rates are shares of the bare rate.
 const SQLITE_GOALS: &[(Figure, Goal)] =
     &[(Figure::Single, Goal::AtLeast(0.15)), (Figure::Batch, Goal::AtLeast(0.30))];
 
@@ -265,7 +258,6 @@ const POSTGRES_GOALS: &[(Figure, Goal)] = &[
     (Figure::TwoToOneBatch, Goal::AtLeast(0.95)),
 ];
 
-/// The goals of both stores.
 const COMMON_GOALS: &[(Figure, Goal)] = &[
     (Figure::LateP99, Goal::Below(100.0)),
     (Figure::Start, Goal::Below(2.0)),
@@ -276,7 +268,6 @@ const COMMON_GOALS: &[(Figure, Goal)] = &[
     (Figure::FilledPeakMemory, Goal::Below(200e6)),
 ];
 
-/// How this program was built.
 const PROFILE: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
 
 #[cfg(test)]

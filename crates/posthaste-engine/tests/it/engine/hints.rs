@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use posthaste_core::state::State;
 use posthaste_engine::acts::Actor;
-use posthaste_engine::store::News;
+use posthaste_engine::store::Notice;
 use posthaste_engine::store::Store as _;
 
 use super::PLAIN;
@@ -84,6 +84,6 @@ async fn much_that_waits_is_told_ten_times_a_second() {
     }
     let told = store.calls("tell");
     assert!((5..=11).contains(&told), "{told}");
-    let news = ear.next().await.unwrap();
-    assert!(matches!(&news, News::Due { buckets, .. } if buckets.len() == 1), "{news:?}");
+    let notice = ear.next().await.unwrap();
+    assert!(matches!(&notice, Notice::Due { buckets, .. } if buckets.len() == 1), "{notice:?}");
 }

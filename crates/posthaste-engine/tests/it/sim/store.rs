@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
-use posthaste_engine::store::{Acts, Listener, News, Queue, Result, Store, StoreError, acts, nodes, queue};
+use posthaste_engine::store::{Acts, Listener, Notice, Queue, Result, Store, StoreError, acts, nodes, queue};
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
 use super::late::Commit;
@@ -94,10 +94,10 @@ struct SimListener {
 
 #[async_trait]
 impl Listener for SimListener {
-    async fn next(&mut self) -> Result<News> {
-        let news = self.ear.next().await;
+    async fn next(&mut self) -> Result<Notice> {
+        let notice = self.ear.next().await;
         self.life.runs().await;
-        news
+        notice
     }
 }
 

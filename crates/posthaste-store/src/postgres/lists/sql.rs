@@ -1,13 +1,13 @@
 //! The statements of the lists.
 //!
-//! A statement has two parts: `c`, the keys of the rows that are looked at, from ranges of indexes; and what is shown of those
-//! that the filter wants. Each answers `looked_at`, how many keys there were, and the last of them, with every row, or alone
-//! with one empty row.
+//! A statement has two parts: `c`, the keys of the rows that are read, from index ranges; and the columns of
+//! those that match the filter. Each returns `looked_at`, the number of keys, and the last of them with every
+//! row, or with one empty row if none matches.
 //!
-//! A range is bounded by pairs such as `(flow, id) < (.., ..)` and ordered by both, so that no index but its own gives the order:
-//! one that is led by the id alone would walk the rows of others.
+//! A range is bounded by pairs such as `(flow, id) < (.., ..)` and ordered by both columns, so that only its
+//! own index provides the order: an index on the id alone would walk the rows of others.
 
-/// What a filter asks of the flow `f` and of the wide row `n`.
+/// The conditions of a filter on the flow `f` and the wide row `n`.
 macro_rules! wanted {
     () => {
         "($6::text is null or f.tenant = $6)
@@ -22,7 +22,7 @@ macro_rules! wanted {
     };
 }
 
-/// What a filter asks of a notification `n`, its flow `f`, its queue row `q` and its ended row `e`.
+/// The conditions of a filter on a notification `n`, its flow `f`, its queue row `q` and its ended row `e`.
 macro_rules! wanted_notification {
     () => {
         concat!(
@@ -41,7 +41,8 @@ macro_rules! wanted_notification {
                      select e.failure, e.status_code
                      where e.failure is not null
                      union all
-                     -- What lives, and what an older version recorded, is known by its attempts alone.
+                     -- Queued rows, and ended rows of older versions, have these values only in their
+                     -- attempts.
                      (select a.failure, a.status_code
                      from attempt a
                      where a.notification = n.id
@@ -56,7 +57,7 @@ macro_rules! wanted_notification {
     };
 }
 
-/// The notifications among `c`, each with where it stands.
+/// The notifications of `c`, each with its current row.
 macro_rules! notifications {
     ($keys:expr) => {
         concat!(
@@ -110,7 +111,7 @@ pub(super) const FLOWS: &str = notifications!(
      limit $4"
 );
 
-/// `$5` are the numbers of the states.
+/// `$5` are the codes of the states.
 pub(super) const ENDS: &str = notifications!(
     "select r.id
      from unnest($5::bigint[]) as u (state)
@@ -126,7 +127,7 @@ pub(super) const ENDS: &str = notifications!(
      limit $4"
 );
 
-/// `$5` are the numbers of the states, `$6` is the tenant.
+/// `$5` are the codes of the states, `$6` is the tenant.
 pub(super) const ENDS_OF: &str = notifications!(
     "select r.id
      from unnest($5::bigint[]) as u (state)
@@ -176,7 +177,7 @@ pub(super) const HELD: &str = notifications!(
      limit $4"
 );
 
-/// The retries among `c`. `$1` is the time and `$15` the id behind which the list goes on.
+/// The retries of `c`. `$1` is the time and `$15` the id after which the list continues.
 macro_rules! retries {
     ($keys:expr) => {
         concat!(
@@ -234,7 +235,7 @@ pub(super) const RETRY_QUEUE_OF: &str = retries!(
      limit $4"
 );
 
-/// The columns of a dead letter `n`, behind its id.
+/// The columns of a dead letter `n`, after its id.
 macro_rules! letter_columns {
     () => {
         concat!(
@@ -246,7 +247,7 @@ macro_rules! letter_columns {
     };
 }
 
-/// The dead letters among `c`.
+/// The dead letters of `c`.
 macro_rules! letters {
     ($keys:expr) => {
         concat!(
@@ -275,7 +276,7 @@ macro_rules! letters {
     };
 }
 
-/// `$5` are the numbers of the statuses, `$15` whether deleted ones are wanted too.
+/// `$5` are the codes of the statuses, `$15` is whether deleted letters are included.
 macro_rules! deleted {
     () => {
         "select id

@@ -1,14 +1,14 @@
-//! A page that is filled from windows of rows, each a statement.
+//! Fills a page from windows of rows, each read by a statement.
 
 use posthaste_engine::store::Page;
 
 use super::super::fault::{Result, unless_damaged};
 use crate::walk::{MOST_BYTES, MOST_LOOKED_AT};
 
-/// The most entries of indexes that a walk reads: each range gives as many as the window is large.
-const MOST_ENTRIES: usize = 600_000;
+/// Maximum number of index entries that a walk reads: each range contributes as many as the size of the
+/// window.
+const MAX_ENTRIES: usize = 600_000;
 
-/// A page that is being filled.
 pub(super) struct Filling<T, C> {
     rows: Vec<T>,
     limit: usize,
@@ -16,34 +16,33 @@ pub(super) struct Filling<T, C> {
     last: Option<C>,
 }
 
-/// Where a walk ended.
 pub(super) enum Went<C> {
-    /// Nothing is left that the list could show.
+    /// No more rows.
     ToTheEnd,
-    /// The page is full, and a row is left for the next one.
+    /// The page is full, and there are more rows.
     Full,
-    /// This is the last row that it may look at, and there are more.
+    /// The limit of the walk was reached at this row, and there are more.
     ToTheBound(C),
 }
 
-/// A walk on its way: the next statement asks for `size` rows behind `at`.
+/// A walk in progress: the next statement reads `size` rows after `at`.
 pub(super) struct Window<C> {
     pub(super) at: Option<C>,
     pub(super) size: usize,
     ranges: usize,
     looked_at: usize,
     entries: usize,
-    /// The bound, if the next statement only asks whether anything is left behind it.
+    /// The last row within the limit, if the next statement only checks whether there are more rows after it.
     bound: Option<C>,
 }
 
 impl<C: Copy> Window<C> {
     pub(super) fn new(start: Option<C>, limit: usize, ranges: usize) -> Self {
-        let size = (limit + 1).min(MOST_LOOKED_AT).min((MOST_ENTRIES / ranges.max(1)).max(1));
+        let size = (limit + 1).min(MOST_LOOKED_AT).min((MAX_ENTRIES / ranges.max(1)).max(1));
         Self { at: start, size, ranges, looked_at: 0, entries: 0, bound: None }
     }
 
-    /// Goes on behind the rows that were looked at, unless the walk has ended.
+    /// Continues after the rows that were read, unless the walk has ended.
     fn go_on(&mut self, looked_at: usize, last: Option<C>) -> Option<Went<C>> {
         if let Some(bound) = self.bound {
             return Some(if looked_at > 0 { Went::ToTheBound(bound) } else { Went::ToTheEnd });
@@ -52,11 +51,11 @@ impl<C: Copy> Window<C> {
         self.at = Some(last);
         self.looked_at += looked_at;
         self.entries += self.size * self.ranges;
-        if self.looked_at >= MOST_LOOKED_AT || self.entries >= MOST_ENTRIES {
+        if self.looked_at >= MOST_LOOKED_AT || self.entries >= MAX_ENTRIES {
             (self.bound, self.size) = (Some(last), 1);
             return None;
         }
-        let most = (MOST_ENTRIES / self.ranges.max(1)).max(self.size);
+        let most = (MAX_ENTRIES / self.ranges.max(1)).max(self.size);
         self.size = (self.size * 4).min(MOST_LOOKED_AT - self.looked_at).min(most);
         None
     }
@@ -67,7 +66,7 @@ impl<T, C: Copy + std::fmt::Debug> Filling<T, C> {
         Self { rows: vec![], limit, bytes: 0, last: None }
     }
 
-    /// Takes what a statement of the walk showed. Returns where the walk ended, or nothing if it goes on.
+    /// Adds the rows of a statement. Returns where the walk ended, or `None` if it continues.
     pub(super) fn take(
         &mut self,
         window: &mut Window<C>,
@@ -75,7 +74,8 @@ impl<T, C: Copy + std::fmt::Debug> Filling<T, C> {
         shown: Vec<(C, Result<T>, usize)>,
     ) -> Result<Option<Went<C>>> {
         if window.bound.is_none() {
-            // A statement shows one more than a page has. Where some of them are damaged, the page is short and rows are left.
+            // A statement returns one row more than a page has. If some are damaged, the page is short
+            // although there are more rows.
             let more = shown.len() > self.limit;
             for (cursor, row, bytes) in shown {
                 if self.rows.len() >= self.limit || self.bytes >= MOST_BYTES {

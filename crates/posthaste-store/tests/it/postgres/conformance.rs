@@ -1,4 +1,5 @@
-//! PostgreSQL keeps every promise of a store and answers as `ModelStore` and SQLite do; bugs planted in its SQL are seen.
+//! PostgreSQL keeps every promise of a store and answers as `ModelStore` and SQLite do; bugs planted in its
+//! SQL are seen.
 
 use std::sync::Arc;
 

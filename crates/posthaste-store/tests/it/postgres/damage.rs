@@ -1,4 +1,5 @@
-//! Rows that are hard to read: one that cannot be read stops nobody but itself, and large ones come a few at a time.
+//! Rows that are hard to read: one that cannot be read stops nobody but itself, and large ones come a few at
+//! a time.
 
 use std::sync::Arc;
 use std::time::Duration;

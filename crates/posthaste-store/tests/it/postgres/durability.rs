@@ -1,4 +1,5 @@
-//! What is acknowledged is on the disk of the server that answers, whatever a role, a database or another server is set to.
+//! What is acknowledged is on the disk of the server that answers, whatever a role, a database or another
+//! server is set to.
 
 use std::time::Duration;
 

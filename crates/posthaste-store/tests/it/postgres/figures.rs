@@ -48,7 +48,8 @@ async fn look(store: &PostgresStore) {
     assert!(figures.oldest_due < Some(Timestamp::from_micros(1_000_000)), "{figures:?}");
 }
 
-/// What figures read with so many destinations of each kind, by plans from before and from after they were made.
+/// What figures read with so many destinations of each kind, by plans from before and from after they were
+/// made.
 async fn read_by_figures(destinations: u32) -> [u64; 2] {
     let server = Server::shared();
     let database = server.database();

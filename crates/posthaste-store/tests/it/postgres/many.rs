@@ -75,7 +75,8 @@ async fn of_twins_at_the_same_time_one_is_new() {
     let (database, stores) = two().await;
     let key = key("acme", "d");
     let flow = stores[0].intern(vec![key.clone()]).await.unwrap()[0];
-    // Midnight, when one table takes over from the other, is 14 h from the start of a day of the tests' clock.
+    // Midnight, when one table takes over from the other, is 14 h from the start of a day of the tests'
+    // clock.
     let day = 86_400_000_000;
     let midnight = posthaste_core::time::Timestamp::from_micros((at(0).as_micros() / day + 1) * day);
     let before = midnight.earlier(Duration::from_millis(1));

@@ -68,8 +68,8 @@ async fn a_plan_that_was_made_for_an_empty_queue_does_not_walk_a_full_one() {
     assert!((900..3_000).contains(&read), "{read} entries of queue_pkey were read");
 }
 
-/// The main and the retry lane of the first flow hold 20,000 rows each, and a node holds as many. All of them are due, and
-/// expire, at the same moment. One row of each of 10,000 other flows waits behind them.
+/// The main and the retry lane of the first flow hold 20,000 rows each, and a node holds as many. All of them
+/// are due, and expire, at the same moment. One row of each of 10,000 other flows waits behind them.
 const FILL: &str = "
     insert into flow (tenant, channel, destination)
     select 'acme', 0, n
@@ -104,7 +104,8 @@ fn read_so_far(server: &Server, database: &str) -> u64 {
     server.sql(database, read).parse().unwrap()
 }
 
-/// A page of each look of the waking loop, from the beginning, from the middle and from the end of what waits.
+/// A page of each look of the waking loop, from the beginning, from the middle and from the end of what
+/// waits.
 async fn look_everywhere(store: &PostgresStore) {
     const PAGE: usize = 500;
     let (due, now) = (Timestamp::from_micros(1_000), Timestamp::from_micros(3_000));

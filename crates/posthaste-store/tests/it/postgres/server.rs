@@ -1,6 +1,7 @@
 //! A real PostgreSQL, with databases and schemas for tests.
 //!
-//! Nothing is skipped: where PostgreSQL is not installed, every test that needs it fails and says what to install.
+//! Nothing is skipped: where PostgreSQL is not installed, every test that needs it fails and says what to
+//! install.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,8 +75,8 @@ impl Server {
         self.own.port()
     }
 
-    /// The URL of a new schema in the database that most tests share, with everything in it. This writes a hundredth of what
-    /// a new database does.
+    /// The URL of a new schema in the database that most tests share, with everything in it. This writes a
+    /// hundredth of what a new database does.
     pub(crate) fn schema(&self) -> String {
         let name = format!("s{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql(SHARED, &format!("create schema {name}; set search_path = {name}; {}", schema()));
@@ -88,7 +89,8 @@ impl Server {
     }
 }
 
-/// Options for tests that bring their own time, with few connections each and the patience that a busy machine needs.
+/// Options for tests that bring their own time, with few connections each and the patience that a busy
+/// machine needs.
 pub(crate) fn callers_time() -> PostgresOptions {
     let patience = Duration::from_secs(60);
     PostgresOptions {

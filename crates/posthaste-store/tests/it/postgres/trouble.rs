@@ -1,4 +1,5 @@
-//! A server that goes away: callers are told at once, nothing that was acknowledged is lost, and it serves again.
+//! A server that goes away: callers are told at once, nothing that was acknowledged is lost, and it serves
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,8 @@ use tokio::task::JoinSet;
 use super::server::{Server, callers_time};
 use crate::scene::{at, id, key, request};
 
-/// Accepts until told to stop, and answers with what was acknowledged and how often the store could not serve.
+/// Accepts until told to stop, and answers with what was acknowledged and how often the store could not
+/// serve.
 async fn keep_accepting(
     store: Arc<PostgresStore>,
     stop: Arc<AtomicBool>,
@@ -117,7 +119,8 @@ async fn a_server_that_restarts_loses_nothing_and_is_used_again() {
     }
 }
 
-/// Whoever waits for a server that has stopped without hanging up is told so, and the next connection is a new one.
+/// Whoever waits for a server that has stopped without hanging up is told so, and the next connection is a
+/// new one.
 #[tokio::test]
 async fn a_server_that_says_nothing_is_not_waited_for() {
     let server = Server::shared();

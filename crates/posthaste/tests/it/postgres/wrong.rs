@@ -56,12 +56,11 @@ async fn a_server_that_does_not_let_one_in_says_what_to_correct() {
     for user in ["locked:secret", "locked", "nobody:secret"] {
         let url = format!("postgres://{user}@127.0.0.1:{port}/{name}");
         let who = user.split(':').next().unwrap();
-        let words = &[&*format!("127.0.0.1:{port} as {who}"), "does not let the user in", "pg_hba.conf"];
+        let words = &[&*format!("127.0.0.1:{port} as {who}"), "refuses the user", "pg_hba.conf"];
         each_says(&url, 1, words).await;
     }
     let url = format!("postgres://postgres:secret@127.0.0.1:{port}/{name}?sslmode=require");
-    each_says(&url, 1, &["cannot be spoken to with TLS", "does not support TLS", "ssl = on", "sslmode"])
-        .await;
+    each_says(&url, 1, &["TLS to PostgreSQL at", "does not support TLS", "ssl = on", "sslmode"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -70,7 +69,7 @@ async fn who_is_no_postgresql_is_told_apart_from_one() {
     let at = sink.url("").replace("http://", "");
     for tls in ["", "?sslmode=disable"] {
         let url = format!("postgres://ada:secret@{at}/posthaste{tls}");
-        each_says(&url, 1, &[&format!("what answers at {at}"), "does not speak as PostgreSQL does"]).await;
+        each_says(&url, 1, &[&format!("the server at {at}"), "is not PostgreSQL"]).await;
     }
     sink.stop().await;
 }

@@ -6,7 +6,7 @@ use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Audit, Listener, News, Nodes, Store, StoredSettings};
+use posthaste_engine::store::{Audit, Listener, Nodes, Notice, Store, StoredSettings};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
 use super::server::{Server, callers_time};
@@ -14,12 +14,12 @@ use crate::scene::at;
 
 const SOON: Duration = Duration::from_secs(20);
 
-async fn heard(ear: &mut Box<dyn Listener>) -> News {
+async fn heard(ear: &mut Box<dyn Listener>) -> Notice {
     tokio::time::timeout(SOON, ear.next()).await.expect("something is heard").unwrap()
 }
 
-fn due(from: i64, buckets: Vec<Bucket>) -> News {
-    News::Due { from: NodeId(from), buckets }
+fn due(from: i64, buckets: Vec<Bucket>) -> Notice {
+    Notice::Due { from: NodeId(from), buckets }
 }
 
 async fn put(store: &PostgresStore) {
@@ -44,7 +44,7 @@ async fn every_node_hears_what_one_of_them_tells_and_none_of_another_schema() {
     let stranger = PostgresStore::connect(&elsewhere, callers_time()).await.unwrap();
     let mut ears = [one.listen(), other.listen()];
     for ear in &mut ears {
-        assert_eq!(heard(ear).await, News::Missed, "what was told before is not known");
+        assert_eq!(heard(ear).await, Notice::Missed, "what was told before is not known");
     }
     let bucket = Bucket { flow: FlowId(1 << 40), lane: Lane::Retry, priority: Priority::Low };
     stranger.tell(NodeId(9), vec![]).await.unwrap();
@@ -55,7 +55,7 @@ async fn every_node_hears_what_one_of_them_tells_and_none_of_another_schema() {
     for ear in &mut ears {
         assert_eq!(heard(ear).await, due(1, vec![bucket]));
         assert_eq!(heard(ear).await, due(2, vec![]));
-        assert_eq!(heard(ear).await, News::Setting);
+        assert_eq!(heard(ear).await, Notice::Setting);
     }
 }
 
@@ -66,11 +66,11 @@ async fn an_ear_that_lost_its_connection_says_so_and_hears_again() {
     let options = PostgresOptions { connect_timeout: SOON, ..callers_time() };
     let store = PostgresStore::connect(&server.url(&database), options).await.unwrap();
     let mut ear = store.listen();
-    assert_eq!(heard(&mut ear).await, News::Missed);
+    assert_eq!(heard(&mut ear).await, Notice::Missed);
     server.order("restart");
     let lost = tokio::time::timeout(SOON, ear.next()).await.unwrap();
     assert!(lost.is_err(), "{lost:?}");
-    assert_eq!(heard(&mut ear).await, News::Missed, "connected again");
+    assert_eq!(heard(&mut ear).await, Notice::Missed, "connected again");
     // A connection of the pool may be one that the restart ended.
     while store.tell(NodeId(1), vec![]).await.is_err() {}
     assert_eq!(heard(&mut ear).await, due(1, vec![]));
@@ -85,7 +85,7 @@ async fn whoever_has_no_session_of_its_own_hears_nothing_and_can_still_tell() {
         PostgresStore::connect(&url, pooled).await.unwrap(),
     );
     let (mut ear, mut deaf) = (direct.listen(), pooled.listen());
-    assert_eq!(heard(&mut ear).await, News::Missed);
+    assert_eq!(heard(&mut ear).await, Notice::Missed);
     pooled.tell(NodeId(3), vec![]).await.unwrap();
     assert_eq!(heard(&mut ear).await, due(3, vec![]));
     assert!(tokio::time::timeout(Duration::from_millis(100), deaf.next()).await.is_err());

@@ -1,7 +1,8 @@
-//! What nodes tell each other, by NOTIFY and LISTEN.
+//! Notices between nodes, by NOTIFY and LISTEN.
 //!
-//! Whoever listens has a connection of its own, for news come to the session that asked for them. A notice is a transaction
-//! of its own and never part of one that stores notifications: the commits of those that notify wait for each other.
+//! A listener has its own connection, because notices come to the session that asked for them. A notice is a
+//! transaction of its own and never part of one that stores notifications: transactions with a NOTIFY wait
+//! for each other's commit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,39 +13,37 @@ use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{self, Listener, News};
+use posthaste_engine::store::{self, Listener, Notice};
 use tokio_postgres::{AsyncMessage, Client};
 
 use super::fault::{Fault, Result};
 use super::servers::Servers;
 use super::tx::{Mode, Tx, bind};
 
-/// The most buckets that are named in one notice, which may have 8,000 bytes. Beyond it whoever hears looks everywhere.
-const MOST: usize = 200;
+/// Maximum number of buckets in one notice, which may have 8,000 bytes. If there are more, the notice names
+/// none and listeners look at all.
+const MAX_BUCKETS: usize = 200;
 
-/// What is said when a setting was put: with its commit, for there are few of them.
+/// The notice of a changed setting. It is sent in the same transaction, because such changes are rare.
 pub(super) const SETTING: &str = "setting";
 
-/// Says something on a channel.
 pub(super) const NOTIFY: &str = "select pg_notify($1, $2)";
 
-/// Where one listens.
 #[derive(Clone)]
-pub(super) struct Way {
+pub(super) struct NotifyChannel {
     pub(super) servers: Servers,
     pub(super) channel: Arc<str>,
-    /// How long to wait for a connection.
-    pub(super) patience: Duration,
+    pub(super) connect_timeout: Duration,
 }
 
-/// Tells the other nodes where rows are due.
+/// Sends a hint about due rows to the other nodes.
 pub(super) async fn tell(tx: &Tx, channel: &str, from: NodeId, due: &[Bucket]) -> Result<()> {
     tx.alone(Mode::Write, NOTIFY, bind![channel => TEXT, text(from, due) => TEXT]).await?;
     Ok(())
 }
 
 fn text(from: NodeId, due: &[Bucket]) -> String {
-    let named = if due.len() > MOST { &[] } else { due };
+    let named = if due.len() > MAX_BUCKETS { &[] } else { due };
     let mut text = format!("due {}", from.0);
     for Bucket { flow, lane, priority } in named {
         text.push_str(&format!(" {}.{}.{}", flow.0, lane.code(), priority.code()));
@@ -52,20 +51,20 @@ fn text(from: NodeId, due: &[Bucket]) -> String {
     text
 }
 
-/// What was said; a word that a newer node says and that is not known here may mean anything.
-fn read(text: &str) -> News {
+/// Parses a notice. An unknown word of a newer version may mean anything.
+fn parse(text: &str) -> Notice {
     let mut words = text.split(' ');
     match words.next() {
-        Some(SETTING) => News::Setting,
+        Some(SETTING) => Notice::Setting,
         Some("due") => {
             let from = words.next().and_then(|from| from.parse().ok()).map(NodeId);
             let buckets: Option<Vec<Bucket>> = words.map(bucket).collect();
             match (from, buckets) {
-                (Some(from), Some(buckets)) => News::Due { from, buckets },
-                _ => News::Missed,
+                (Some(from), Some(buckets)) => Notice::Due { from, buckets },
+                _ => Notice::Missed,
             }
         }
-        _ => News::Missed,
+        _ => Notice::Missed,
     }
 }
 
@@ -80,34 +79,34 @@ fn bucket(word: &str) -> Option<Bucket> {
     Some(Bucket { flow, lane, priority })
 }
 
-/// An ear, which connects when it is first used and again when its connection is lost.
-pub(super) struct Ear {
-    way: Way,
+/// Connects on first use, and again after the connection is lost.
+pub(super) struct NoticeListener {
+    notify: NotifyChannel,
     open: Option<Open>,
 }
 
 struct Open {
-    /// The connection lasts as long as this does.
+    /// Keeps the connection open.
     _client: Client,
     messages: Messages,
 }
 
 type Messages = BoxStream<'static, std::result::Result<AsyncMessage, tokio_postgres::Error>>;
 
-impl Ear {
-    pub(super) const fn new(way: Way) -> Self {
-        Self { way, open: None }
+impl NoticeListener {
+    pub(super) const fn new(notify: NotifyChannel) -> Self {
+        Self { notify, open: None }
     }
 
-    async fn hear(&mut self) -> Result<News> {
+    async fn receive(&mut self) -> Result<Notice> {
         loop {
             let Some(open) = &mut self.open else {
-                let open = tokio::time::timeout(self.way.patience, self.way.open()).await;
-                self.open = Some(open.unwrap_or(Err(Fault::Silent))?);
-                return Ok(News::Missed);
+                let open = tokio::time::timeout(self.notify.connect_timeout, self.notify.open()).await;
+                self.open = Some(open.unwrap_or(Err(Fault::Unresponsive))?);
+                return Ok(Notice::Missed);
             };
             match open.messages.next().await {
-                Some(Ok(AsyncMessage::Notification(notice))) => return Ok(read(notice.payload())),
+                Some(Ok(AsyncMessage::Notification(notice))) => return Ok(parse(notice.payload())),
                 Some(Ok(_)) => {}
                 Some(Err(error)) => {
                     self.open = None;
@@ -115,14 +114,14 @@ impl Ear {
                 }
                 None => {
                     self.open = None;
-                    return Err(Fault::Silent);
+                    return Err(Fault::Unresponsive);
                 }
             }
         }
     }
 }
 
-impl Way {
+impl NotifyChannel {
     async fn open(&self) -> Result<Open> {
         let (client, mut connection) = self.servers.open().await?;
         let mut messages: Messages = stream::poll_fn(move |context| connection.poll_message(context)).boxed();
@@ -135,7 +134,7 @@ impl Way {
                     done = &mut listening => break done?,
                     message = messages.next() => match message {
                         Some(message) => drop(message?),
-                        None => return Err(Fault::Silent),
+                        None => return Err(Fault::Unresponsive),
                     },
                 }
             }
@@ -145,9 +144,9 @@ impl Way {
 }
 
 #[async_trait]
-impl Listener for Ear {
-    async fn next(&mut self) -> store::Result<News> {
-        Ok(self.hear().await?)
+impl Listener for NoticeListener {
+    async fn next(&mut self) -> store::Result<Notice> {
+        Ok(self.receive().await?)
     }
 }
 
@@ -158,21 +157,21 @@ mod tests {
     #[test]
     fn what_is_told_is_what_is_heard() {
         let bucket = |flow| Bucket { flow: FlowId(flow), lane: Lane::Retry, priority: Priority::High };
-        for count in [0, 1, 3, MOST] {
+        for count in [0, 1, 3, MAX_BUCKETS] {
             let buckets: Vec<Bucket> = (0..count).map(|flow| bucket(i64::MAX - flow as i64)).collect();
             let said = text(NodeId(7), &buckets);
             assert!(said.len() < 8_000, "{}", said.len());
-            assert_eq!(read(&said), News::Due { from: NodeId(7), buckets });
+            assert_eq!(parse(&said), Notice::Due { from: NodeId(7), buckets });
         }
-        let many: Vec<Bucket> = (0..=MOST).map(|flow| bucket(flow as i64)).collect();
-        assert_eq!(read(&text(NodeId(7), &many)), News::Due { from: NodeId(7), buckets: vec![] });
-        assert_eq!(read(SETTING), News::Setting);
+        let many: Vec<Bucket> = (0..=MAX_BUCKETS).map(|flow| bucket(flow as i64)).collect();
+        assert_eq!(parse(&text(NodeId(7), &many)), Notice::Due { from: NodeId(7), buckets: vec![] });
+        assert_eq!(parse(SETTING), Notice::Setting);
     }
 
     #[test]
     fn what_cannot_be_understood_means_anything() {
         for odd in ["", "due", "due x", "due 1 2", "due 1 2.3.4.5", "due 1 2.9.9", "moved 1"] {
-            assert_eq!(read(odd), News::Missed, "{odd}");
+            assert_eq!(parse(odd), Notice::Missed, "{odd}");
         }
     }
 }
