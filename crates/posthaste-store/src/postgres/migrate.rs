@@ -53,6 +53,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0005_lists",
         sql: include_str!("../../migrations/postgres/0005_lists.sql"),
     },
+    Migration {
+        version: 6,
+        name: "0006_blocks",
+        sql: include_str!("../../migrations/postgres/0006_blocks.sql"),
+    },
 ];
 
 /// The lock that whoever changes the schema holds: "posthast" in ASCII.

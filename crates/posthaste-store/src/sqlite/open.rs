@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::blocks;
 use super::migrate;
 use super::planted::Planted;
 
@@ -295,6 +296,7 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenE
     // All that can be in the writer's way is a reader or the checkpoint beside it while it empties the log itself.
     conn.busy_timeout(Duration::from_millis(200)).map_err(sqlite)?;
     migrate::take_all(&conn, path)?;
+    blocks::fill(&conn).map_err(sqlite)?;
     // The lock proves that whoever held leases here is gone.
     conn.execute("update node set dead = 1", []).map_err(sqlite)?;
     Ok(conn)

@@ -7,6 +7,7 @@ use posthaste_engine::store::{Result as Answer, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::blocks::Blocks;
 use super::checkpoint::Wal;
 use super::counters;
 use super::fault::{Fault, Result};
@@ -25,6 +26,7 @@ pub(super) struct Tx<'w> {
     pub(super) conn: &'w Connection,
     pub(super) flows: &'w mut Flows,
     pub(super) deltas: &'w mut Deltas,
+    pub(super) blocks: &'w mut Blocks,
     pub(super) forgetting: &'w mut Forgetting,
     planted: Option<Planted>,
 }
@@ -96,6 +98,7 @@ pub(super) struct Writer {
     conn: Connection,
     flows: Flows,
     deltas: Deltas,
+    blocks: Blocks,
     forgetting: Forgetting,
     wal: Wal,
     commits: Arc<AtomicU64>,
@@ -105,8 +108,9 @@ pub(super) struct Writer {
 impl Writer {
     /// A writer over its connection, which counts its commits in `commits`.
     pub(super) fn new(conn: Connection, wal: Wal, commits: Arc<AtomicU64>, planted: Option<Planted>) -> Self {
-        let (flows, deltas, forgetting) = (Flows::default(), Deltas::default(), Forgetting::default());
-        Self { conn, flows, deltas, forgetting, wal, commits, planted }
+        let (flows, deltas) = (Flows::default(), Deltas::default());
+        let (blocks, forgetting) = (Blocks::default(), Forgetting::default());
+        Self { conn, flows, deltas, blocks, forgetting, wal, commits, planted }
     }
 
     /// Works until nobody can send commands any more, then empties the log.
@@ -167,12 +171,13 @@ impl Writer {
 
     fn attempt(&mut self, group: &mut [Box<dyn Work>]) -> Result<()> {
         self.conn.prepare_cached("begin immediate")?.execute([])?;
-        let Self { conn, flows, deltas, forgetting, planted, .. } = self;
-        let mut tx = Tx { conn, flows, deltas, forgetting, planted: *planted };
+        let Self { conn, flows, deltas, blocks, forgetting, planted, .. } = self;
+        let mut tx = Tx { conn, flows, deltas, blocks, forgetting, planted: *planted };
         for work in group.iter_mut() {
             work.run(&mut tx)?;
         }
         counters::write(tx.deltas, tx.conn, tx.flows)?;
+        tx.blocks.write(tx.conn)?;
         tx.forgetting.step(tx.conn, if group.is_empty() { ALONE } else { BESIDE })?;
         self.conn.prepare_cached("commit")?.execute([])?;
         Ok(())
@@ -181,6 +186,7 @@ impl Writer {
     fn roll_back(&mut self) {
         self.flows.clear();
         self.deltas.clear();
+        self.blocks.clear();
         self.forgetting.clear();
         // SQLite may have rolled back by itself, as it does on a full disk.
         if !self.conn.is_autocommit()
