@@ -17,7 +17,7 @@ use super::fault::{Fault, Result};
 use super::nodes::Event;
 use super::planted::Planted;
 use super::readers::Reader;
-use super::reads::{self, need_place};
+use super::reads;
 use super::rows::{maybe_time, notification_id, priority};
 use super::writer::Tx;
 use crate::kept::places::{Ended, Place};
@@ -56,15 +56,17 @@ fn facts(reader: &mut Reader, ids: &[NotificationId]) -> Result<Vec<Facts>> {
 
 fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
     let Reader { conn, flows } = reader;
-    let Some(wide) = Narrow::find(conn, id)? else { return Ok(None) };
+    let place = reads::place(conn, id)?;
+    let snapshot = place.as_ref().and_then(Place::dead_letter);
+    let Some(wide) = Narrow::find(conn, id, snapshot)? else { return Ok(None) };
     let tenant = flows.need(conn, wide.flow)?.tenant.clone();
-    let place = need_place(conn, id)?;
+    let place = place.ok_or_else(|| Fault::nonsense(format!("{id} is neither live nor over")))?;
     let lane = place.lane();
     let bucket = Bucket { flow: wide.flow, lane, priority: wide.priority };
     Ok(Some(Facts { id, tenant, bucket, standing: standing(conn, &place, wide.expires_at)? }))
 }
 
-/// What acts ask of the wide row.
+/// What acts ask of the wide row, or of the snapshot that a dead letter has of it.
 struct Narrow {
     flow: FlowId,
     priority: Priority,
@@ -72,13 +74,18 @@ struct Narrow {
 }
 
 impl Narrow {
-    fn find(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
+    fn find(conn: &Connection, id: NotificationId, snapshot: Option<DeadLetterId>) -> Result<Option<Self>> {
         let mut select = conn.prepare_cached(
             "select flow, priority, expires
              from notification
-             where id = ?1",
+             where id = ?1
+             union all
+             select flow, priority, expires
+             from dead_letter
+             where id = ?2
+             limit 1",
         )?;
-        let mut rows = select.query([id.to_bytes()])?;
+        let mut rows = select.query(params![id.to_bytes(), snapshot.map(DeadLetterId::to_bytes)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let flow = FlowId(row.get(0)?);
         Ok(Some(Self { flow, priority: priority(row, 1)?, expires_at: maybe_time(row, 2)? }))
@@ -146,7 +153,8 @@ pub(super) fn record(conn: &Connection, audit: &Audit, asked: i64, count: i64) -
 fn apply(tx: &mut Tx<'_>, change: &Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
     let id = change.id;
     let Some(place) = reads::place(tx.conn, id)? else { return Ok(false) };
-    let wide = Narrow::find(tx.conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let wide = Narrow::find(tx.conn, id, place.dead_letter())?
+        .ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
     let standing = standing(tx.conn, &place, wide.expires_at)?;
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
         return Ok(false);
@@ -214,6 +222,11 @@ fn reopen(
 ) -> Result<()> {
     ends::delete(tx.conn, id)?;
     tx.deltas.ended(flow, ended.state, ended.at, -1);
+    if let Some(letter) = ended.dead_letter
+        && ends::write_back(tx.conn, letter)?
+    {
+        tx.blocks.note(id, flow);
+    }
     let mut insert = tx.conn.prepare_cached(
         "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
              generation, interruptions, cancel, own_policy)

@@ -90,7 +90,9 @@ pub(super) fn fill(conn: &Connection) -> rusqlite::Result<()> {
             return Ok(());
         }
         if !told {
-            tracing::info!("older notifications are being listed by flow; a million of them takes some seconds");
+            tracing::info!(
+                "older notifications are being listed by flow; a million of them takes some seconds"
+            );
             told = true;
         }
     }
@@ -210,11 +212,13 @@ fn read(conn: &Connection, upto: &[u8]) -> Result<Vec<Row>> {
          from block
          where upto = ?1",
     )?;
-    let (flows, ids): (Vec<u8>, Vec<u8>) =
-        select.query_row([upto], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let (flows, ids): (Vec<u8>, Vec<u8>) = select.query_row([upto], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut rows = Vec::with_capacity(ids.len() / ID);
     for part in parts(&flows, None)? {
         rows.extend(part.ids(&ids)?.iter().map(|id| (*id, part.flow)));
+    }
+    if rows.len() * ID != ids.len() {
+        return Err(Fault::nonsense("a block has ids of no flow"));
     }
     Ok(rows)
 }

@@ -11,6 +11,7 @@ mod news;
 mod older;
 mod own;
 mod plans;
+mod removed;
 pub(crate) mod server;
 mod steps;
 mod tls;
