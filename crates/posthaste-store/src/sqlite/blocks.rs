@@ -90,9 +90,7 @@ pub(super) fn fill(conn: &Connection) -> rusqlite::Result<()> {
             return Ok(());
         }
         if !told {
-            tracing::info!(
-                "older notifications are being listed by flow; a million of them takes some seconds"
-            );
+            tracing::info!("older notifications are being listed by flow");
             told = true;
         }
     }
