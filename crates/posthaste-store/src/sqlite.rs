@@ -26,6 +26,7 @@ use self::writer::{Call, Tx, Work, Writer};
 mod accept;
 mod acts;
 pub mod backup;
+mod blocks;
 mod checkpoint;
 mod claim;
 mod counters;

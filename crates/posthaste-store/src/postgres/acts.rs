@@ -49,14 +49,16 @@ impl Acts for PostgresStore {
 /// In id order. Ids that do not exist are left out.
 async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<Facts>> {
     let sql = concat!(
-        "select n.id, n.flow, n.priority, n.expires, ",
+        "select asked.id, coalesce(n.flow, d.flow), coalesce(n.priority, d.priority), coalesce(n.expires, d.expires), ",
         place_columns!(),
         ", d.status, d.reason, d.text
          from unnest($1::uuid[]) with ordinality as asked (id, place)
-         join notification n on n.id = any(array[asked.id])
-         left join queue q on q.id = any(array[n.id])
-         left join ended e on e.id = any(array[n.id])
+         left join notification n on n.id = any(array[asked.id])
+         left join queue q on q.id = any(array[asked.id])
+         left join ended e on e.id = any(array[asked.id])
          left join dead_letter d on d.id = any(array[e.dead_letter])
+         -- A dead letter has its own snapshot of the wide row.
+         where coalesce(n.flow, d.flow) is not null
          order by asked.place"
     );
     let asked: Vec<Uuid> = ids.iter().copied().map(uuid).collect();
@@ -185,14 +187,16 @@ impl Locked {
             for update";
         // A separate statement, so that it sees what was committed while the ones before it waited.
         let found = concat!(
-            "select n.id, n.flow, n.expires, ",
+            "select asked.id, coalesce(n.flow, d.flow), coalesce(n.expires, d.expires), ",
             place_columns!(),
             ", d.status, d.reason, d.text
-             from notification n
-             left join queue q on q.id = any(array[n.id])
-             left join ended e on e.id = any(array[n.id])
+             from unnest($1::uuid[]) as asked (id)
+             left join notification n on n.id = any(array[asked.id])
+             left join queue q on q.id = any(array[asked.id])
+             left join ended e on e.id = any(array[asked.id])
              left join dead_letter d on d.id = any(array[e.dead_letter])
-             where n.id = any($1)"
+             -- A dead letter has its own snapshot of the wide row.
+             where coalesce(n.flow, d.flow) is not null"
         );
         let bound = bind![ids => UUID_ARRAY];
         let steps = [statement!(live, bound), statement!(over, bound), statement!(found, bound)];

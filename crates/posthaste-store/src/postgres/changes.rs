@@ -41,6 +41,8 @@ struct DueAt {
 #[derive(Default)]
 struct Reopened {
     ids: Vec<Uuid>,
+    /// The dead letters that some of them ended as.
+    snapshots: Vec<Uuid>,
     attempts: Vec<i32>,
     bases: Vec<i32>,
     generations: Vec<i32>,
@@ -96,6 +98,7 @@ impl<'a> Changes<'a> {
     /// Starts a new generation of an ended notification, due now.
     pub(super) fn reopen(&mut self, id: NotificationId, flow: FlowId, ended: &Ended, progress: Progress) {
         self.reopened.ids.push(uuid(id));
+        self.reopened.snapshots.extend(ended.dead_letter.map(letter_uuid));
         self.reopened.attempts.push(number(progress.attempt));
         self.reopened.bases.push(number(progress.base));
         self.reopened.generations.push(number(progress.generation));
@@ -143,6 +146,7 @@ impl<'a> Changes<'a> {
             reopened.attempts => INT4_ARRAY,
         ];
         let over = bind![reopened.ids => UUID_ARRAY];
+        let snapshots = bind![reopened.snapshots => UUID_ARRAY];
         let other = bind![
             amended.ids => UUID_ARRAY,
             amended.states => INT2_ARRAY,
@@ -160,13 +164,14 @@ impl<'a> Changes<'a> {
             self.actor => TEXT,
         ];
         let bury = !ends.buried.ids.is_empty() && !tx.bug(Planted::LostDeadLetter);
-        let all: [(bool, Statement<'_>); 11] = [
+        let all: [(bool, Statement<'_>); 12] = [
             (!cancel_requests.is_empty(), statement!(REQUEST_CANCEL, requested)),
             (!due_at.ids.is_empty(), statement!(MAKE_DUE, hurried)),
             (!ends.ids.is_empty(), statement!("delete from queue where id = any($1)", gone)),
             (!ends.ids.is_empty(), statement!(Ends::INSERT, ended)),
             (bury, statement!(Ends::BURY, buried)),
             (!reopened.ids.is_empty(), statement!("delete from ended where id = any($1)", over)),
+            (!reopened.snapshots.is_empty(), statement!(WRITE_BACK, snapshots)),
             (!reopened.ids.is_empty(), statement!(REOPEN, again)),
             (!amended.ids.is_empty(), statement!(AMEND, other)),
             (!letters.ids.is_empty(), statement!(RESOLVE, resolved)),
@@ -187,6 +192,16 @@ const MAKE_DUE: &str = "
     set due = u.due
     from unnest($1::uuid[], $2::bigint[]) as u (id, due)
     where q.id = any(array[u.id])";
+
+/// Writes wide rows that are gone from the snapshots of their dead letters.
+const WRITE_BACK: &str = "
+    insert into notification (id, flow, priority, not_before, expires, recipient, template, subject, event_key,
+        correlation_id, content)
+    select d.notification, d.flow, d.priority, d.not_before, d.expires, d.recipient, d.template, d.subject, d.event_key,
+        d.correlation_id, d.content
+    from dead_letter d
+    where d.id = any($1)
+    and not exists (select from notification n where n.id = any(array[d.notification]))";
 
 const REOPEN: &str = "
     insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,

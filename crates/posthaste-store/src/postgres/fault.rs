@@ -31,13 +31,13 @@ pub(super) type Result<T> = std::result::Result<T, Fault>;
 
 impl Fault {
     /// A damaged or contradictory row.
-    pub(super) fn nonsense(what: impl Into<String>) -> Self {
+    pub(super) fn damaged(what: impl Into<String>) -> Self {
         Self::Damaged(Damaged(what.into()))
     }
 
     /// Adds the id of the row to the text of a damage.
     pub(super) fn of(self, id: impl fmt::Display) -> Self {
-        if self.is_damage() { Self::nonsense(format!("{id} cannot be read: {self}")) } else { self }
+        if self.is_damage() { Self::damaged(format!("{id} cannot be read: {self}")) } else { self }
     }
 
     /// The error code of PostgreSQL, if it sent one.

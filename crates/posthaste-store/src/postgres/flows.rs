@@ -116,7 +116,7 @@ impl Flows {
         }
         self.remember(read.clone());
         let numbers: HashMap<&FlowKey, FlowId> = read.iter().map(|(flow, key)| (key, *flow)).collect();
-        let number = |key| numbers.get(key).copied().ok_or_else(|| Fault::nonsense("a flow got no number"));
+        let number = |key| numbers.get(key).copied().ok_or_else(|| Fault::damaged("a flow got no number"));
         keys.iter().map(number).collect()
     }
 }
@@ -142,7 +142,7 @@ const MAKE: &str = "
 
 fn numbered(columns: &mut Columns<'_>) -> Result<(FlowId, FlowKey)> {
     let flow = FlowId(columns.take()?);
-    let tenant = columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("a flow without a tenant"))?;
+    let tenant = columns.maybe_tenant()?.ok_or_else(|| Fault::damaged("a flow without a tenant"))?;
     let channel = columns.channel()?;
     let destination: String = columns.take()?;
     Ok((flow, FlowKey { tenant, channel, destination: destination.into() }))

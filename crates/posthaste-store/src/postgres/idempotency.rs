@@ -66,7 +66,7 @@ impl Days {
         let locked = "select day from idempotency_day where turn = $1 for update";
         let steps = [statement!(locked, bind![number => INT8])];
         let rows = tx.send(Some(Mode::Write), &steps, Then::Continue).await?.pop().unwrap_or_default();
-        let row = rows.first().ok_or_else(|| Fault::nonsense("idempotency_day lacks a row"))?;
+        let row = rows.first().ok_or_else(|| Fault::damaged("idempotency_day lacks a row"))?;
         let held: i64 = Columns::of(row).take()?;
         if held < day {
             let emptied = tx
@@ -130,7 +130,7 @@ pub(super) async fn answers(
         let (hash, answer) = match (first, known.get(&(name.0.to_owned(), name.1.to_owned()))) {
             (Some(first), _) => (&first.hash[..], &first.answer),
             (None, Some((hash, answer))) => (&hash[..], answer),
-            (None, None) => return Err(Fault::nonsense("a key is neither new nor known")),
+            (None, None) => return Err(Fault::damaged("a key is neither new nor known")),
         };
         answers.push(if hash == key.hash { Accepted::Twin(answer.clone()) } else { Accepted::Conflict });
     }
@@ -250,6 +250,6 @@ pub(super) async fn known(tx: &Tx, tenant: &str, key: &str, now: Timestamp) -> R
     let Some(row) = rows.first() else { return Ok(None) };
     let mut columns = Columns::of(row);
     let hash: &[u8] = columns.take()?;
-    let hash = hash.try_into().map_err(|_| Fault::nonsense("a hash that is none"))?;
+    let hash = hash.try_into().map_err(|_| Fault::damaged("a hash that is none"))?;
     Ok(Some(FirstAnswer { hash, answer: columns.take()? }))
 }

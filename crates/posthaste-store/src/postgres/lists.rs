@@ -201,7 +201,7 @@ async fn found<C>(
     last: impl Fn(&mut Columns<'_>) -> Result<Option<C>>,
 ) -> Result<Found<C>> {
     let mut rows = tx.alone(Mode::Read, sql, bound).await?;
-    let first = rows.first().ok_or_else(|| Fault::nonsense("a statement that always answers gave no row"))?;
+    let first = rows.first().ok_or_else(|| Fault::damaged("a statement that always answers gave no row"))?;
     let mut columns = Columns::of(first);
     let looked_at = usize::try_from(columns.take::<i64>()?).unwrap_or(0);
     let last = last(&mut columns)?;
@@ -378,10 +378,10 @@ fn letter(row: &Row, start: usize, keys: &Keys) -> Result<DeadLetterView> {
     Ok(DeadLetterView {
         id,
         notification,
-        reason: reason.ok_or_else(|| Fault::nonsense("a dead letter without a reason"))?,
+        reason: reason.ok_or_else(|| Fault::damaged("a dead letter without a reason"))?,
         text: columns.take()?,
         attempts: attempts_from(columns.take()?, columns.take()?)?,
-        status: columns.maybe_status()?.ok_or_else(|| Fault::nonsense("a dead letter without a status"))?,
+        status: columns.maybe_status()?.ok_or_else(|| Fault::damaged("a dead letter without a status"))?,
         created_at: columns.time()?,
         resolved_at: columns.maybe_time()?,
         resolved_by: columns.take()?,

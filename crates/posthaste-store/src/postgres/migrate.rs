@@ -52,6 +52,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0005_lists",
         sql: include_str!("../../migrations/postgres/0005_lists.sql"),
     },
+    Migration {
+        version: 6,
+        name: "0006_blocks",
+        sql: include_str!("../../migrations/postgres/0006_blocks.sql"),
+    },
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

@@ -98,7 +98,7 @@ impl Columns<'_> {
         }
         self.skip(QUEUE_COLUMNS);
         if !over {
-            return Err(Fault::nonsense(format!("{id} is neither live nor over")));
+            return Err(Fault::damaged(format!("{id} is neither live nor over")));
         }
         Ok(Place::Over(self.ended()?))
     }

@@ -63,7 +63,7 @@ impl<'r> Columns<'r> {
     pub(super) fn take<T: FromSql<'r>>(&mut self) -> Result<T> {
         let at = self.next;
         self.next += 1;
-        self.row.try_get(at).map_err(|error| Fault::nonsense(format!("column {at}: {error}")))
+        self.row.try_get(at).map_err(|error| Fault::damaged(format!("column {at}: {error}")))
     }
 
     pub(super) const fn skip(&mut self, count: usize) {
@@ -73,18 +73,18 @@ impl<'r> Columns<'r> {
     /// Reads an integer column as a smaller type.
     pub(super) fn small<N: TryFrom<i64>>(&mut self) -> Result<N> {
         let number = i64::from(self.take::<i32>()?);
-        N::try_from(number).map_err(|_| Fault::nonsense(format!("the number {number}")))
+        N::try_from(number).map_err(|_| Fault::damaged(format!("the number {number}")))
     }
 
     /// Reads the code of an enum.
     pub(super) fn code(&mut self) -> Result<u8> {
         let code: i16 = self.take()?;
-        u8::try_from(code).map_err(|_| Fault::nonsense(format!("the code {code}")))
+        u8::try_from(code).map_err(|_| Fault::damaged(format!("the code {code}")))
     }
 
     pub(super) fn maybe_code(&mut self) -> Result<Option<u8>> {
         let code: Option<i16> = self.take()?;
-        code.map(|code| u8::try_from(code).map_err(|_| Fault::nonsense(format!("the code {code}"))))
+        code.map(|code| u8::try_from(code).map_err(|_| Fault::damaged(format!("the code {code}"))))
             .transpose()
     }
 
@@ -159,7 +159,7 @@ impl<'r> Columns<'r> {
 /// Reads `wide_columns`.
 pub(super) fn wide(id: NotificationId, keys: &Keys, columns: &mut Columns<'_>) -> Result<Arc<Notification>> {
     let flow: Option<i64> = columns.take()?;
-    let flow = flow.map(FlowId).ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let flow = flow.map(FlowId).ok_or_else(|| Fault::damaged(format!("{id} has no wide row")))?;
     wide_in(id, known(keys, flow)?, columns)
 }
 
@@ -171,12 +171,12 @@ pub(super) fn wide_in_flow(
     columns: &mut Columns<'_>,
 ) -> Result<Arc<Notification>> {
     let accepted_in: Option<i64> = columns.take()?;
-    accepted_in.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    accepted_in.ok_or_else(|| Fault::damaged(format!("{id} has no wide row")))?;
     wide_in(id, known(keys, flow)?, columns)
 }
 
 pub(super) fn known(keys: &Keys, flow: FlowId) -> Result<&FlowKey> {
-    let key = keys.get(&flow).ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))?;
+    let key = keys.get(&flow).ok_or_else(|| Fault::damaged(format!("flow {} is not known", flow.0)))?;
     Ok(key)
 }
 

@@ -202,5 +202,5 @@ impl Drop for Tx {
 }
 
 pub(super) fn single_row(rows: Vec<Row>) -> Result<Row> {
-    rows.into_iter().next().ok_or_else(|| Fault::nonsense("a statement that always answers gave no row"))
+    rows.into_iter().next().ok_or_else(|| Fault::damaged("a statement that always answers gave no row"))
 }

@@ -107,7 +107,7 @@ const WAKES: &str = "
      limit 1)";
 
 fn tenant(columns: &mut Columns<'_>) -> Result<Tenant> {
-    columns.maybe_tenant()?.ok_or_else(|| Fault::nonsense("its flow is not known"))
+    columns.maybe_tenant()?.ok_or_else(|| Fault::damaged("its flow is not known"))
 }
 
 /// Rows that expire up to `until`.

@@ -58,6 +58,7 @@ pub(super) fn accept(tx: &mut Tx<'_>, requests: &[Incoming], now: Timestamp) -> 
         for (arrival, content) in request.arrivals.iter().zip(contents) {
             let lease = arrival.lease.filter(|lease| holders.may_hold(lease.node));
             insert.arrival(arrival, content, lease)?;
+            tx.blocks.note(arrival.notification.id, arrival.flow);
             granted.extend(lease.map(|lease| lease.node));
             tx.deltas.live(arrival.flow, Lane::Main, 1);
         }

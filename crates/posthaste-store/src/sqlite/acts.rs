@@ -17,7 +17,7 @@ use super::fault::{Fault, Result};
 use super::nodes::Event;
 use super::planted::Planted;
 use super::readers::Reader;
-use super::reads::{self, need_place};
+use super::reads;
 use super::rows::{maybe_time, notification_id, priority};
 use super::writer::Tx;
 use crate::kept::places::{Ended, Place};
@@ -56,15 +56,17 @@ fn facts(reader: &mut Reader, ids: &[NotificationId]) -> Result<Vec<Facts>> {
 
 fn fact(reader: &mut Reader, id: NotificationId) -> Result<Option<Facts>> {
     let Reader { conn, flows } = reader;
-    let Some(wide) = ActColumns::find(conn, id)? else { return Ok(None) };
+    let place = reads::place(conn, id)?;
+    let snapshot = place.as_ref().and_then(Place::dead_letter);
+    let Some(wide) = ActColumns::find(conn, id, snapshot)? else { return Ok(None) };
     let tenant = flows.need(conn, wide.flow)?.tenant.clone();
-    let place = need_place(conn, id)?;
+    let place = place.ok_or_else(|| Fault::damaged(format!("{id} is neither live nor over")))?;
     let lane = place.lane();
     let bucket = Bucket { flow: wide.flow, lane, priority: wide.priority };
     Ok(Some(Facts { id, tenant, bucket, standing: standing(conn, &place, wide.expires_at)? }))
 }
 
-/// The columns of the wide row that acts need.
+/// The columns of the wide row that acts need, or of the snapshot that a dead letter has of it.
 struct ActColumns {
     flow: FlowId,
     priority: Priority,
@@ -72,13 +74,18 @@ struct ActColumns {
 }
 
 impl ActColumns {
-    fn find(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
+    fn find(conn: &Connection, id: NotificationId, snapshot: Option<DeadLetterId>) -> Result<Option<Self>> {
         let mut select = conn.prepare_cached(
             "select flow, priority, expires
              from notification
-             where id = ?1",
+             where id = ?1
+             union all
+             select flow, priority, expires
+             from dead_letter
+             where id = ?2
+             limit 1",
         )?;
-        let mut rows = select.query([id.to_bytes()])?;
+        let mut rows = select.query(params![id.to_bytes(), snapshot.map(DeadLetterId::to_bytes)])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let flow = FlowId(row.get(0)?);
         Ok(Some(Self { flow, priority: priority(row, 1)?, expires_at: maybe_time(row, 2)? }))
@@ -145,8 +152,8 @@ pub(super) fn write_audit(conn: &Connection, audit: &Audit, asked: i64, count: i
 fn apply(tx: &mut Tx<'_>, change: &Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
     let id = change.id;
     let Some(place) = reads::place(tx.conn, id)? else { return Ok(false) };
-    let wide =
-        ActColumns::find(tx.conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let wide = ActColumns::find(tx.conn, id, place.dead_letter())?
+        .ok_or_else(|| Fault::damaged(format!("{id} has no wide row")))?;
     let standing = standing(tx.conn, &place, wide.expires_at)?;
     if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
         return Ok(false);
@@ -199,7 +206,7 @@ fn write(
             resolve(tx.conn, letter, by)?;
             replace(tx, id, flow, ended, &Ended { state, reason, text, ..ended.clone() })
         }
-        (effect, _) => Err(Fault::nonsense(format!("{effect:?} does not fit where {id} is"))),
+        (effect, _) => Err(Fault::damaged(format!("{effect:?} does not fit where {id} is"))),
     }
 }
 
@@ -214,6 +221,11 @@ fn reopen(
 ) -> Result<()> {
     ends::delete(tx.conn, id)?;
     tx.deltas.ended(flow, ended.state, ended.at, -1);
+    if let Some(letter) = ended.dead_letter
+        && ends::write_back(tx.conn, letter)?
+    {
+        tx.blocks.note(id, flow);
+    }
     let mut insert = tx.conn.prepare_cached(
         "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
              generation, interruptions, cancel, own_policy)

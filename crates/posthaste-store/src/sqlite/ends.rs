@@ -147,7 +147,21 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
         last.and_then(|attempt| attempt.status_code),
         replies::all(&attempts)?,
     ])?;
-    if made == 1 { Ok(()) } else { Err(Fault::nonsense(format!("{id} has no wide row or no flow"))) }
+    if made == 1 { Ok(()) } else { Err(Fault::damaged(format!("{id} has no wide row or no flow"))) }
+}
+
+/// Writes the wide row from the snapshot of that dead letter, if it is gone. Returns whether it was.
+pub(super) fn write_back(conn: &Connection, letter: DeadLetterId) -> Result<bool> {
+    let mut insert = conn.prepare_cached(
+        "insert into notification (id, flow, recipient, priority, template, subject, event_key, correlation_id,
+             not_before, expires, content)
+         select d.notification, flow, recipient, priority, template, subject, event_key, correlation_id, not_before,
+             expires, content
+         from dead_letter d
+         where d.id = ?1
+         and not exists (select 1 from notification n where n.id = d.notification)",
+    )?;
+    Ok(insert.execute([letter.to_bytes()])? > 0)
 }
 
 pub(super) fn letter(conn: &Connection, id: DeadLetterId) -> Result<Option<Letter>> {

@@ -61,7 +61,7 @@ impl Flows {
 
     /// Like `get`, for a flow that must exist because a row refers to it.
     pub(super) fn need(&mut self, conn: &Connection, flow: FlowId) -> Result<Arc<FlowKey>> {
-        self.get(conn, flow)?.ok_or_else(|| Fault::nonsense(format!("flow {} is not known", flow.0)))
+        self.get(conn, flow)?.ok_or_else(|| Fault::damaged(format!("flow {} is not known", flow.0)))
     }
 
     /// Returns the number of a flow. Inserts the flow if it is new.

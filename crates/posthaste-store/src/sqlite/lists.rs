@@ -1,5 +1,6 @@
 //! Lists: the plan of `walk` says which ranges of indexes are merged, and each row that comes up is looked at.
 
+mod blocks;
 mod merge;
 mod ranges;
 
@@ -12,6 +13,7 @@ use posthaste_core::notification::{Body, Content, Tenant};
 use posthaste_engine::store::{Audit, AuditRow, DeadLetterView, DueCursor, Page, View};
 use rusqlite::{Connection, Row, params};
 
+use self::blocks::OfFlows;
 use self::merge::{Filling, Merge, Weigh, Went};
 use self::ranges::{Range, Soonest};
 use super::fault::{Fault, Result, unless_damaged};
@@ -23,7 +25,7 @@ use super::rows::{
     status, time, wide_columns,
 };
 use crate::kept::attempts::attempts_from;
-use crate::walk::{ByFlows, Walk, by_flows, names_flows, of_notifications};
+use crate::walk::{ByFlows, MOST_FLOWS, Walk, by_flows, names_flows, of_notifications};
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: [u8; 16] = [0xff; 16];
@@ -63,39 +65,77 @@ pub(super) fn page(
     let mut filling = Filling::new(limit);
     let mut start = [before, until].into_iter().flatten().min();
     for walk in of_notifications(filter) {
-        for ranges in ranges_of(conn, filter, walk)? {
-            let fetch = |range: usize, after: Option<NotificationId>, limit| {
-                let before = after.map_or(LAST, NotificationId::to_bytes);
-                ranges[range].notifications(conn, (from, before), limit)
-            };
-            let mut merge = Merge::new(ranges.len(), start, limit, fetch)?;
-            match filling.walk(&mut merge, |id| look(conn, flows, filter, id))? {
-                Went::ToTheBound(key) => start = Some(key),
-                went => return Ok(filling.page(went)),
-            }
+        let source = Source::of(conn, filter, walk)?;
+        let fetch = |range: usize, after: Option<NotificationId>, limit| {
+            let before = after.map_or(LAST, NotificationId::to_bytes);
+            source.fetch(conn, range, (from, before), limit)
+        };
+        let mut merge = Merge::new(source.count(), start, limit, fetch)?;
+        match filling.walk(&mut merge, |id| look(conn, flows, filter, id))? {
+            Went::ToTheBound(key) => start = Some(key),
+            Went::ToTheEnd if let Some(key) = source.stopped() => start = Some(key),
+            went => return Ok(filling.page(went)),
         }
     }
     Ok(filling.page(start.map_or(Went::ToTheEnd, Went::ToTheBound)))
 }
 
-/// The ranges of a walk, or of the walks that it comes down to.
-fn ranges_of(conn: &Connection, filter: &Filter, walk: Walk) -> Result<Vec<Vec<Range>>> {
-    Ok(match walk {
-        // Notifications have no index by flow in a file, so the rows of others are passed over.
-        Walk::All | Walk::Flows => vec![ranges::all()],
-        Walk::Ends(states) => vec![ranges::ends(&states, filter.tenant.as_ref())],
-        Walk::Queue => vec![ranges::queue()],
-        Walk::Retries => vec![ranges::retries()],
-        Walk::Held => vec![ranges::held(conn)?],
-    })
+/// Where a walk finds its notifications.
+enum Source {
+    Ranges(Vec<Range>),
+    OfFlows(OfFlows),
 }
 
-/// A notification, if the filter wants it. What is cheap to know is asked first.
+impl Source {
+    fn of(conn: &Connection, filter: &Filter, walk: Walk) -> Result<Self> {
+        Ok(Self::Ranges(match walk {
+            Walk::All => ranges::all(),
+            Walk::Flows => match ranges::flows(conn, filter)? {
+                flows if flows.len() <= MOST_FLOWS => return Ok(Self::OfFlows(OfFlows::new(flows))),
+                _ => ranges::all(),
+            },
+            Walk::Ends(states) => ranges::ends(&states, filter.tenant.as_ref()),
+            Walk::Queue => ranges::queue(),
+            Walk::Retries => ranges::retries(),
+            Walk::Held => ranges::held(conn)?,
+        }))
+    }
+
+    const fn count(&self) -> usize {
+        match self {
+            Self::Ranges(ranges) => ranges.len(),
+            Self::OfFlows(_) => 1,
+        }
+    }
+
+    fn fetch(
+        &self,
+        conn: &Connection,
+        range: usize,
+        bounds: ([u8; 16], [u8; 16]),
+        limit: usize,
+    ) -> Result<Vec<NotificationId>> {
+        match self {
+            Self::Ranges(ranges) => ranges[range].notifications(conn, bounds, limit),
+            Self::OfFlows(of_flows) => of_flows.fetch(conn, bounds, limit),
+        }
+    }
+
+    /// Where it stopped, if it did so before its end.
+    fn stopped(&self) -> Option<NotificationId> {
+        match self {
+            Self::Ranges(_) => None,
+            Self::OfFlows(of_flows) => of_flows.stopped(),
+        }
+    }
+}
+
+/// A notification, if the filter wants it and it was not removed. What is cheap to know is asked first.
 fn look(conn: &Connection, flows: &mut Flows, filter: &Filter, id: NotificationId) -> Result<Option<View>> {
     let mut select =
         conn.prepare_cached(concat!("select ", wide_columns!(), " from notification where id = ?1"))?;
     let mut rows = select.query([id.to_bytes()])?;
-    let row = rows.next()?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))?;
+    let Some(row) = rows.next()? else { return Ok(None) };
     let key = flows.need(conn, FlowId(row.get(0)?))?;
     if !filter.wants_flow(&key) || !wants_content(filter, row)? {
         return Ok(None);
@@ -244,7 +284,7 @@ fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
     Ok(DeadLetterView {
         id: dead_letter_id(row, 10)?,
         notification: wide.notification()?,
-        reason: reason.ok_or_else(|| Fault::nonsense("a dead letter without a reason"))?,
+        reason: reason.ok_or_else(|| Fault::damaged("a dead letter without a reason"))?,
         text: row.get(13)?,
         attempts: attempts_from(maybe_text(row, 14)?.unwrap_or("[]"), maybe_text(row, 23)?)?,
         status: status(row, 15)?,

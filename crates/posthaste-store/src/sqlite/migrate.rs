@@ -16,6 +16,7 @@ pub(super) const MIGRATIONS: &[(&str, &str)] = &[
     ("0003_room_to_grow", include_str!("../../migrations/sqlite/0003_room_to_grow.sql")),
     ("0004_fill_tenants", include_str!("../../migrations/sqlite/0004_fill_tenants.sql")),
     ("0005_lists", include_str!("../../migrations/sqlite/0005_lists.sql")),
+    ("0006_blocks", include_str!("../../migrations/sqlite/0006_blocks.sql")),
 ];
 
 /// The application id in the header of the file: "post".

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::blocks;
 use super::migrate;
 use super::planted::Planted;
 
@@ -233,6 +234,7 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenE
     // Only a reader or the checkpoint thread can block the writer, while it empties the log itself.
     conn.busy_timeout(Duration::from_millis(200)).map_err(sqlite)?;
     migrate::apply_missing(&conn, path)?;
+    blocks::fill(&conn).map_err(sqlite)?;
     // The lock proves that the earlier holders of leases are gone.
     conn.execute("update node set dead = 1", []).map_err(sqlite)?;
     Ok(conn)

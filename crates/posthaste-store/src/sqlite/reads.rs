@@ -85,7 +85,7 @@ pub(super) fn place(conn: &Connection, id: NotificationId) -> Result<Option<Plac
 
 /// Like `place`, for a notification that has a wide row.
 pub(super) fn need_place(conn: &Connection, id: NotificationId) -> Result<Place> {
-    place(conn, id)?.ok_or_else(|| Fault::nonsense(format!("{id} is neither live nor over")))
+    place(conn, id)?.ok_or_else(|| Fault::damaged(format!("{id} is neither live nor over")))
 }
 
 pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View>> {

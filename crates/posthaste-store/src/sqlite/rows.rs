@@ -99,7 +99,7 @@ impl Wide {
 
     /// Like `find`, for a notification that must exist because another row refers to it.
     pub(super) fn need(conn: &Connection, flows: &mut Flows, id: NotificationId) -> Result<Self> {
-        Self::find(conn, flows, id)?.ok_or_else(|| Fault::nonsense(format!("{id} has no wide row")))
+        Self::find(conn, flows, id)?.ok_or_else(|| Fault::damaged(format!("{id} has no wide row")))
     }
 
     pub(super) fn notification(self) -> Result<Arc<Notification>> {

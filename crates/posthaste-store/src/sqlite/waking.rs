@@ -124,7 +124,7 @@ fn tenant_of(conn: &Connection, flow: FlowId) -> Result<Option<Tenant>> {
          where id = ?1",
     )?;
     let found = select.query_row([flow.0], |row| Ok(maybe_tenant(row, 0))).optional()?;
-    let unknown = || Fault::nonsense(format!("flow {} is not known", flow.0));
+    let unknown = || Fault::damaged(format!("flow {} is not known", flow.0));
     unless_damaged(&flow, found.transpose().and_then(|found| found.flatten().ok_or_else(unknown)))
 }
 

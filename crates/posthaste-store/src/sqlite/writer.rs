@@ -8,6 +8,7 @@ use posthaste_engine::store::{Result as Answer, StoreError};
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
+use super::blocks::Blocks;
 use super::checkpoint::Wal;
 use super::counters;
 use super::fault::{Fault, Result};
@@ -26,6 +27,7 @@ pub(super) struct Tx<'w> {
     pub(super) conn: &'w Connection,
     pub(super) flows: &'w mut Flows,
     pub(super) deltas: &'w mut Deltas,
+    pub(super) blocks: &'w mut Blocks,
     pub(super) expired_keys: &'w mut ExpiredKeys,
     planted: Option<Planted>,
 }
@@ -84,7 +86,7 @@ where
     fn answer(self: Box<Self>, outcome: Result<()>) {
         let answer = match (outcome, self.kept) {
             (Ok(()), Some(kept)) => Ok(kept),
-            (Ok(()), None) => Err(Fault::nonsense("a command was answered before it ran").into()),
+            (Ok(()), None) => Err(Fault::damaged("a command was answered before it ran").into()),
             (Err(fault), _) => Err(StoreError::from(fault)),
         };
         // The caller may have stopped waiting; the transaction is committed anyway.
@@ -97,6 +99,7 @@ pub(super) struct Writer {
     conn: Connection,
     flows: Flows,
     deltas: Deltas,
+    blocks: Blocks,
     expired_keys: ExpiredKeys,
     wal: Wal,
     commits: Arc<AtomicU64>,
@@ -106,8 +109,9 @@ pub(super) struct Writer {
 impl Writer {
     /// `commits` counts the commits.
     pub(super) fn new(conn: Connection, wal: Wal, commits: Arc<AtomicU64>, planted: Option<Planted>) -> Self {
-        let (flows, deltas, expired_keys) = (Flows::default(), Deltas::default(), ExpiredKeys::default());
-        Self { conn, flows, deltas, expired_keys, wal, commits, planted }
+        let (flows, deltas) = (Flows::default(), Deltas::default());
+        let (blocks, expired_keys) = (Blocks::default(), ExpiredKeys::default());
+        Self { conn, flows, deltas, blocks, expired_keys, wal, commits, planted }
     }
 
     /// Runs until all senders are gone, then empties the log.
@@ -169,14 +173,14 @@ impl Writer {
 
     fn attempt(&mut self, group: &mut [Box<dyn Work>]) -> Result<()> {
         self.conn.prepare_cached("begin immediate")?.execute([])?;
-        let Self { conn, flows, deltas, expired_keys, planted, .. } = self;
-        let mut tx = Tx { conn, flows, deltas, expired_keys, planted: *planted };
+        let Self { conn, flows, deltas, blocks, expired_keys, planted, .. } = self;
+        let mut tx = Tx { conn, flows, deltas, blocks, expired_keys, planted: *planted };
         for work in group.iter_mut() {
             work.run(&mut tx)?;
         }
         counters::write(tx.deltas, tx.conn, tx.flows)?;
-        tx.expired_keys
-            .step(tx.conn, if group.is_empty() { MAX_ROWS_ALONE } else { MAX_ROWS_BESIDE_COMMANDS })?;
+        tx.blocks.write(tx.conn)?;
+        tx.expired_keys.step(tx.conn, if group.is_empty() { MAX_ROWS_ALONE } else { MAX_ROWS_BESIDE_COMMANDS })?;
         self.conn.prepare_cached("commit")?.execute([])?;
         Ok(())
     }
@@ -184,6 +188,7 @@ impl Writer {
     fn roll_back(&mut self) {
         self.flows.clear();
         self.deltas.clear();
+        self.blocks.clear();
         self.expired_keys.clear();
         // SQLite may already have rolled back, as it does on a full disk.
         if !self.conn.is_autocommit()
@@ -346,7 +351,7 @@ mod tests {
         let mut writer = writer();
         send(&mut writer, "old", OLD, days(2.5));
         send(&mut writer, "new", 1, days(4.1));
-        let (work, answer) = Call::waiting(1, |_| Err::<(), _>(Fault::nonsense("a test")));
+        let (work, answer) = Call::waiting(1, |_| Err::<(), _>(Fault::damaged("a test")));
         writer.serve(vec![work]);
         assert!(answer.blocking_recv().unwrap().is_err());
         assert!(!writer.expired_keys.is_running());

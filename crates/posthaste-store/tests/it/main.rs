@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod bench;
+mod blocks;
 mod conformance;
 mod crash;
 mod damage;
@@ -16,4 +17,5 @@ mod older;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod readers;
+mod removed;
 mod scene;

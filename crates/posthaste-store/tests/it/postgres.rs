@@ -11,6 +11,7 @@ mod notices;
 mod older;
 mod own;
 mod plans;
+mod removed;
 pub(crate) mod server;
 mod steps;
 mod tls;

@@ -22,8 +22,9 @@ const ROUNDS: usize = 20;
 const FEW: u64 = 10;
 
 /// A list, whose it is, its address, and how many rows its first page has.
-const LISTS: [(&str, Whose, &str, usize); 9] = [
+const LISTS: [(&str, Whose, &str, usize); 10] = [
     ("a quiet tenant", Whose::B, "/v1/notifications", 50),
+    ("a scattered tenant", Whose::C, "/v1/notifications", 50),
     ("one destination", Whose::All, "/v1/notifications?destination=http://0.b.example.com/x", 50),
     ("state retryScheduled", Whose::All, "/v1/notifications?state=retryScheduled", 10),
     ("state cancelled", Whose::All, "/v1/notifications?state=cancelled", 10),
@@ -38,6 +39,7 @@ const LISTS: [(&str, Whose, &str, usize); 9] = [
 enum Whose {
     All,
     B,
+    C,
 }
 
 /// Measures the first page of each list.
@@ -52,13 +54,16 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
     tokio::time::sleep(Duration::from_millis(rows / 100 + 200)).await;
     Waiting { tenant: "a", flows: 100, rows, due, to: "http://127.0.0.1:9/" }.write(&place)?;
     run_sql(&place, &of_a())?;
+    run_sql(&place, &of_c(rows))?;
     // An older build has no such columns, and PostgreSQL fills them by itself.
     let _ = run_sql(&place, TENANTS);
     let server = setting.serve(&place).await?;
-    let (b, all) = (server.client(&server.key_for("b").await?)?, server.admin()?);
+    let b = server.client(&server.key_for("b").await?)?;
+    let (c, all) = (server.client(&server.key_for("c").await?)?, server.admin()?);
     for (what, whose, path, count) in LISTS {
         let client = match whose {
             Whose::B => &b,
+            Whose::C => &c,
             Whose::All => &all,
         };
         one(client, what, path, count, &mut verdict).await?;
@@ -145,6 +150,30 @@ fn of_a() -> String {
          select 'a', 'me', 'cancel', 'x', i, 1, 1 from n;
          commit;",
         many = numbers(100_000),
+    )
+}
+
+/// About sixty of a's rows, at equal distances, become those of c.
+fn of_c(rows: u64) -> String {
+    let every = (rows / 60).max(1);
+    let to_c = |table: &str| {
+        format!(
+            "update {table}
+             set flow = (select id from flow where tenant = 'c')
+             where id in (
+                 select id
+                 from (select id, row_number() over (order by id) as n from notification) as numbered
+                 where n % {every} = 0)"
+        )
+    };
+    format!(
+        "begin;
+         insert into flow (tenant, channel, destination) values ('c', 0, 'http://0.c.example.com:80');
+         {};
+         {};
+         commit;",
+        to_c("notification"),
+        to_c("queue"),
     )
 }
 

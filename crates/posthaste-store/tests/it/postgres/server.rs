@@ -116,6 +116,7 @@ fn schema() -> String {
         ("0003_room_to_grow", include_str!("../../../migrations/postgres/0003_room_to_grow.sql")),
         ("0004_fill_tenants", include_str!("../../../migrations/postgres/0004_fill_tenants.sql")),
         ("0005_lists", include_str!("../../../migrations/postgres/0005_lists.sql")),
+        ("0006_blocks", include_str!("../../../migrations/postgres/0006_blocks.sql")),
     ];
     for (index, (name, step)) in steps.into_iter().enumerate() {
         let (version, quoted) = (index + 1, step.replace('\'', "''"));

@@ -24,7 +24,7 @@ async fn other(url: &str, running: &mut JoinSet<()>) -> Client {
     client
 }
 
-/// A new database that lacks the last three steps, the first of which changes the table `node`.
+/// A new database that lacks the last four steps, the first of which changes the table `node`.
 fn behind(server: &Server) -> String {
     let database = server.database();
     let page = include_str!("../../../../../docs/migrations.md");
@@ -79,7 +79,7 @@ async fn a_step_that_gave_way_to_somebody_is_tried_again() {
     }
     // Each waits for the other now, and the server ends the step, which looks for that first.
     holder.batch_execute(&format!("{LOCK}; rollback")).await.unwrap();
-    assert_eq!(stepping.join_next().await.unwrap().unwrap().unwrap().len(), 3);
+    assert_eq!(stepping.join_next().await.unwrap().unwrap().unwrap().len(), 4);
 }
 
 /// The connection of a process that stands still stays open.

@@ -1,0 +1,1 @@
+-- The twin of the SQLite step. There is nothing to do here: notifications have an index by flow, made by step 0005.
