@@ -162,7 +162,10 @@ pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
 /// The result of an attempt or of a quick try.
 fn result(made: &Value) -> String {
     let text = |name: &str| Some(field(made, name).trim().to_owned()).filter(|text| !text.is_empty());
-    let took = made["durationMs"].as_u64().map(|millis| duration::words(Duration::from_millis(millis)));
+    let took = made["durationMs"].as_u64().map(|millis| match millis {
+        0 => "under 1ms".to_owned(),
+        millis => duration::words(Duration::from_millis(millis)),
+    });
     let status = text("statusCode").map(|code| format!("HTTP {code}"));
     let parts = [text("outcome"), text("failureType"), status, took, text("error")];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
@@ -196,6 +199,7 @@ mod tests {
             ]
         );
         assert_eq!(seen.changes(&retrying), [""; 0]);
+        assert_eq!(result(&json!({"statusCode": 200, "durationMs": 0})), "HTTP 200, under 1ms");
         assert_eq!(
             seen.changes(&notification(State::DeadLetter, 3, made)),
             ["Failed (moved to dead letter queue): 503 \\u{1b} (MAX_ATTEMPTS_EXCEEDED)"]
