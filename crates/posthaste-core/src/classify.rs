@@ -1,4 +1,5 @@
-//! Classifies replies: one table for HTTP, one for SMTP, one for exchanges without a response.
+//! Classifies replies: one table for HTTP by the kind of receiver, one for SMTP, one for exchanges without a
+//! response. docs/failures.md shows the tables.
 //!
 //! Invariant: the tables know no policy. The policy decides which failure types are retried.
 
@@ -7,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::channel::Channel;
 use crate::failure::FailureType;
 use crate::fields::{BadField, excerpt};
 use crate::reply::{Fault, Reply, RetryAfter};
@@ -77,12 +79,11 @@ impl<'de> Deserialize<'de> for Overrides {
     }
 }
 
-/// Classifies a reply. All channels share the tables; what a provider means by a code comes in as the
-/// channel's `overrides`.
-pub fn classify(reply: &Reply, overrides: &Overrides) -> Verdict {
+/// Classifies a reply on a channel. The channel's `overrides` win over the tables.
+pub fn classify(channel: Channel, reply: &Reply, overrides: &Overrides) -> Verdict {
     let (ruling, retry_after) = match reply {
         Reply::Http { status, retry_after, .. } => {
-            (overrides.of(*status).unwrap_or_else(|| http(*status)), *retry_after)
+            (overrides.of(*status).unwrap_or_else(|| http(receiver(channel), *status)), *retry_after)
         }
         Reply::Smtp { code, enhanced, .. } => {
             (overrides.of(*code).unwrap_or_else(|| smtp(*code, *enhanced)), None)
@@ -100,18 +101,45 @@ pub fn is_gone(reply: &Reply) -> bool {
     matches!(reply, Reply::Http { status: 410, .. })
 }
 
-fn http(status: u16) -> Ruling {
-    let failure_type = match status {
-        200..=299 => return Ruling::Delivered,
-        300..=399 => FailureType::Permanent,
-        401 | 403 => FailureType::AuthenticationFailure,
-        402 => FailureType::QuotaExceeded,
-        408 => FailureType::Timeout,
-        425 => FailureType::Temporary,
-        429 => FailureType::RateLimit,
-        400..=499 => FailureType::Permanent,
-        500..=599 => FailureType::Temporary,
-        0..=199 | 600.. => FailureType::Unknown,
+/// Who answers over HTTP. The same code means different things from each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiver {
+    /// The recipient's own server, which may be in the middle of a deploy.
+    Webhook,
+    /// A provider that looks up the address of the recipient.
+    AddressProvider,
+    /// Any other provider.
+    Provider,
+}
+
+fn receiver(channel: Channel) -> Receiver {
+    match channel {
+        Channel::Webhook => Receiver::Webhook,
+        Channel::Email | Channel::Sms => Receiver::AddressProvider,
+        Channel::Whatsapp
+        | Channel::Telegram
+        | Channel::Slack
+        | Channel::Discord
+        | Channel::Teams
+        | Channel::Push
+        | Channel::Inapp => Receiver::Provider,
+    }
+}
+
+fn http(receiver: Receiver, status: u16) -> Ruling {
+    let failure_type = match (status, receiver) {
+        (200..=299, _) => return Ruling::Delivered,
+        // Answers of a webhook whose routes, locks or addresses are just changing.
+        (300..=399 | 404 | 409 | 421 | 423, Receiver::Webhook) => FailureType::Unknown,
+        (404, Receiver::AddressProvider) => FailureType::InvalidRecipient,
+        (401 | 403, _) => FailureType::AuthenticationFailure,
+        (402, _) => FailureType::QuotaExceeded,
+        (408, _) => FailureType::Timeout,
+        (425, _) => FailureType::Temporary,
+        (429, _) => FailureType::RateLimit,
+        (300..=499, _) => FailureType::Permanent,
+        (500..=599, _) => FailureType::Temporary,
+        (0..=199 | 600.., _) => FailureType::Unknown,
     };
     Ruling::Failed(failure_type)
 }
@@ -163,16 +191,20 @@ mod tests {
     }
 
     fn judge(reply: &Reply) -> Option<FailureType> {
-        match classify(reply, &Overrides::default()) {
+        judge_on(Channel::Webhook, reply)
+    }
+
+    fn judge_on(channel: Channel, reply: &Reply) -> Option<FailureType> {
+        match classify(channel, reply, &Overrides::default()) {
             Verdict::Delivered => None,
             Verdict::Failed(failure) => Some(failure.failure_type),
         }
     }
 
     #[test]
-    fn every_http_status_has_its_type() {
+    fn every_http_status_has_its_type_on_every_channel() {
         use FailureType::*;
-        let single = BTreeMap::from([
+        let everywhere = BTreeMap::from([
             (401, AuthenticationFailure),
             (402, QuotaExceeded),
             (403, AuthenticationFailure),
@@ -180,15 +212,33 @@ mod tests {
             (425, Temporary),
             (429, RateLimit),
         ]);
-        for status in 0..=u16::MAX {
-            let class = match status / 100 {
-                2 => None,
-                3 | 4 => Some(Permanent),
-                5 => Some(Temporary),
-                _ => Some(Unknown),
+        let (may_heal, gone) = ([404, 409, 421, 423], [404]);
+        for channel in Channel::ALL {
+            let special = |status: u16| match channel {
+                Channel::Webhook if status / 100 == 3 || may_heal.contains(&status) => Some(Unknown),
+                Channel::Email | Channel::Sms if gone.contains(&status) => Some(InvalidRecipient),
+                _ => None,
             };
-            let expected = single.get(&status).copied().or(class);
-            assert_eq!(judge(&http_reply(status)), expected, "{status}");
+            for status in 0..=u16::MAX {
+                let class = match status / 100 {
+                    2 => None,
+                    3 | 4 => Some(Permanent),
+                    5 => Some(Temporary),
+                    _ => Some(Unknown),
+                };
+                let expected = everywhere.get(&status).copied().or(special(status)).or(class);
+                assert_eq!(judge_on(channel, &http_reply(status)), expected, "{channel} {status}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_webhook_says_during_a_deploy_is_retried_and_gone_is_gone() {
+        for status in [301, 302, 304, 307, 308, 404, 409, 421, 423, 425] {
+            assert!(judge(&http_reply(status)).unwrap().is_retried_by_default(), "{status}");
+        }
+        for status in [400, 405, 406, 410, 411, 413, 415, 418, 422, 451] {
+            assert_eq!(judge(&http_reply(status)), Some(FailureType::Permanent), "{status}");
         }
     }
 
@@ -245,7 +295,7 @@ mod tests {
         let rules =
             Overrides::from_json(&json!({"404": "temporary", "409": "delivered", "500": "permanent"}))
                 .unwrap();
-        let judge = |status| classify(&http_reply(status), &rules);
+        let judge = |status| classify(Channel::Webhook, &http_reply(status), &rules);
         let failed = |failure_type| Verdict::Failed(Failure { failure_type, retry_after: None });
         assert_eq!(judge(404), failed(FailureType::Temporary));
         assert_eq!(judge(409), Verdict::Delivered);
@@ -266,7 +316,7 @@ mod tests {
         let retry_after = Some(RetryAfter::In(Duration::from_secs(7)));
         let reply = Reply::Http { status: 503, retry_after, text: String::new() };
         let expected = Failure { failure_type: FailureType::Temporary, retry_after };
-        assert_eq!(classify(&reply, &Overrides::default()), Verdict::Failed(expected));
+        assert_eq!(classify(Channel::Webhook, &reply, &Overrides::default()), Verdict::Failed(expected));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Accepted: `500ms`, `30s`, `5m`, `4h`, `1d` (also with decimals), a plain number of seconds, and the .NET
 //! spans `d.hh:mm`, `hh:mm:ss.fff` and their mixtures. Shown: a whole number of the largest unit that is
-//! exact. Parts of a millisecond are shown as a fraction (`0.25ms`), so that no precision is lost.
+//! exact. Parts of a millisecond are shown as a fraction (`0.25ms`), so that no precision is lost. For people:
+//! the three largest units, `3d 11h 8m`.
 
 use std::time::Duration;
 
@@ -77,6 +78,33 @@ pub fn show(duration: Duration) -> String {
             format!("{}ms", shown.trim_end_matches('0'))
         }
     }
+}
+
+/// Formats a duration for people: at most three units, the smaller ones are cut off. Below a minute it has
+/// milliseconds (`4.5s`, `12ms`).
+pub fn words(duration: Duration) -> String {
+    const LONG: usize = 4;
+    const SHOWN: usize = 3;
+    let nanos = duration.as_nanos();
+    if nanos < MILLISECOND {
+        return show(duration);
+    }
+    if nanos < SECOND {
+        return format!("{}ms", nanos / MILLISECOND);
+    }
+    if nanos < MINUTE {
+        let text = format!("{}.{:03}", nanos / SECOND, nanos % SECOND / MILLISECOND);
+        return format!("{}s", text.trim_end_matches('0').trim_end_matches('.'));
+    }
+    let mut rest = nanos;
+    let parts = UNITS[..LONG].iter().map(|(unit, size)| {
+        let count = rest / size;
+        rest %= size;
+        (count, unit)
+    });
+    let from_the_first = parts.skip_while(|(count, _)| *count == 0).take(SHOWN);
+    let told = from_the_first.filter(|(count, _)| *count > 0).map(|(count, unit)| format!("{count}{unit}"));
+    told.collect::<Vec<_>>().join(" ")
 }
 
 /// For `#[serde(with = "crate::duration")]`.
@@ -305,6 +333,36 @@ mod tests {
             assert_eq!(show(Duration::from_nanos(nanos)), text);
         }
         assert!(!show(Duration::MAX).is_empty());
+    }
+
+    #[test]
+    fn people_read_the_three_largest_units() {
+        let table = [
+            (0, "0s"),
+            (250_000, "0.25ms"),
+            (1_500_000, "1ms"),
+            (12_000_000, "12ms"),
+            (999_999_999, "999ms"),
+            (1_000_000_000, "1s"),
+            (4_500_000_000, "4.5s"),
+            (30_012_000_000, "30.012s"),
+            (59_999_999_999, "59.999s"),
+            (60_000_000_000, "1m"),
+            (99_000_000_000, "1m 39s"),
+            (99_900_000_000, "1m 39s"),
+            (495_000_000_000, "8m 15s"),
+            (3_600_000_000_000, "1h"),
+            (3_601_000_000_000, "1h 1s"),
+            (86_400_000_000_000, "1d"),
+            (86_459_000_000_000, "1d"),
+            (90_060_000_000_000, "1d 1h 1m"),
+            (299_315_500_000_000, "3d 11h 8m"),
+        ];
+        for (nanos, text) in table {
+            assert_eq!(words(Duration::from_nanos(nanos)), text, "{nanos}");
+        }
+        assert_eq!(words(MAXIMUM), "36500d");
+        assert!(!words(Duration::MAX).is_empty());
     }
 
     proptest! {

@@ -227,8 +227,8 @@ fn broken_down(shared: &Shared, claimed: &Claimed) -> Step {
 
 impl Shared {
     fn judge(&self, claimed: &Claimed, reply: &Reply) -> Verdict {
-        let none = Overrides::default();
-        classify(reply, self.overrides.get(&claimed.notification.channel).unwrap_or(&none))
+        let (none, channel) = (Overrides::default(), claimed.notification.channel);
+        classify(channel, reply, self.overrides.get(&channel).unwrap_or(&none))
     }
 }
 

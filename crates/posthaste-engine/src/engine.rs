@@ -241,6 +241,11 @@ impl Engine {
         &self.shared.policies
     }
 
+    /// The id of this node. It changes if the others have declared the node dead meanwhile.
+    pub fn node_id(&self) -> NodeId {
+        self.shared.node.id()
+    }
+
     /// Every node of the cluster that is not forgotten, and which of them this one is.
     pub async fn nodes(&self) -> Result<(NodeId, Vec<NodeView>), StoreError> {
         let all = self.shared.store.nodes(self.now()).await?;

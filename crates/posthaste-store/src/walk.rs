@@ -10,16 +10,16 @@ use posthaste_core::filter::Filter;
 use posthaste_core::state::State;
 
 /// The most rows that one walk looks at.
-pub(crate) const MOST_LOOKED_AT: usize = 5_000;
+pub(crate) const MAX_LOOKED_AT: usize = 5_000;
 
 /// The most bytes of content that one page reads; the row that goes beyond is its last.
-pub(crate) const MOST_BYTES: usize = 4 * 1024 * 1024;
+pub(crate) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// The most flows that are merged at once.
 const FEW_FLOWS: usize = 500;
 
 /// The most flows that are merged at all.
-pub(crate) const MOST_FLOWS: usize = 10_000;
+pub(crate) const MAX_FLOWS: usize = 10_000;
 
 /// What is walked for a list of notifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub(crate) fn names_flows(filter: &Filter) -> bool {
 pub(crate) fn by_flows(count: usize) -> &'static [ByFlows] {
     if count <= FEW_FLOWS {
         &[ByFlows::Merge]
-    } else if count <= MOST_FLOWS {
+    } else if count <= MAX_FLOWS {
         &[ByFlows::Everything, ByFlows::Merge]
     } else {
         &[ByFlows::Everything]

@@ -13,6 +13,7 @@ mod dead_letters;
 mod detail;
 mod dev;
 mod doctor;
+mod failure;
 mod filter;
 mod input;
 mod keys;
@@ -33,9 +34,8 @@ mod watch;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use self::output::note;
 use self::reach::ServerArgs;
 use crate::config::ConfigError;
 
@@ -94,24 +94,38 @@ pub(crate) struct WrongUse(pub(crate) String);
 
 /// All commands with their flags.
 pub fn command() -> clap::Command {
-    Cli::command()
+    let mut built = Cli::command();
+    built.build();
+    with_short_usage(Cli::command(), &mut built)
+}
+
+/// Sets the usage line of each command to what its help shows. Otherwise clap adds every flag that has a value to the
+/// usage line of an error, also those that come from the environment.
+fn with_short_usage(command: clap::Command, built: &mut clap::Command) -> clap::Command {
+    let usage = built.render_usage().to_string();
+    let own = usage.strip_prefix("Usage: ").unwrap_or(&usage).trim().to_owned();
+    command.override_usage(own).mut_subcommands(|inner| match built.find_subcommand_mut(inner.get_name()) {
+        Some(built) => with_short_usage(inner, built),
+        None => inner,
+    })
 }
 
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let parsed = command().try_get_matches().and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => {
-            // Printing fails only if the terminal is gone.
-            let _ = error.print();
+            failure::print_usage(&error);
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
+    let output = cli.reach.output;
     match run(cli) {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Failed) => ExitCode::from(1),
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            note(&format!("error: {error:#}"));
+            failure::print(&error, output);
             ExitCode::from(if is_wrong_use(&error) { 2 } else { 1 })
         }
     }

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod config;
 pub mod http;
 pub mod keys;
+pub mod listen;
 mod open_files;
 pub mod shutdown;
 pub mod telemetry;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::lease::NodeId;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
@@ -28,6 +29,7 @@ use crate::config::Config;
 use crate::http::server::{self, Limits};
 use crate::http::{self, Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys};
+use crate::listen::ListenAddr;
 
 /// Time to answer a request, in addition to the time for its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -41,7 +43,15 @@ pub enum StartError {
         "cannot listen on {address}: is another Posthaste running? `--listen` or server.listen names another address"
     )]
     Listen {
-        address: SocketAddr,
+        address: ListenAddr,
+        #[source]
+        source: io::Error,
+    },
+    #[error(
+        "cannot listen on {address}: the name cannot be looked up; give an address such as 127.0.0.1:7780"
+    )]
+    Name {
+        address: ListenAddr,
         #[source]
         source: io::Error,
     },
@@ -76,6 +86,8 @@ pub enum StopError {
 /// A running Posthaste.
 pub struct Server {
     pub address: SocketAddr,
+    /// The id of this node in the store.
+    pub node: NodeId,
     /// The admin key that was created because there was none. It is shown once.
     pub new_key: Option<String>,
     api: Arc<Api>,
@@ -88,13 +100,16 @@ impl Server {
     /// Starts everything. Creates an admin key if there is none.
     pub async fn start(config: &Config, admin: Option<&str>) -> Result<Self, StartError> {
         let keys = Keys::new(admin)?;
-        let address = config.server.listen;
-        let listen = |source| StartError::Listen { address, source };
-        let listener = server::bind(address).await.map_err(listen)?;
-        let address = listener.local_addr().map_err(listen)?;
+        let asked = &config.server.listen;
+        let unknown = |source| StartError::Name { address: asked.clone(), source };
+        let taken = |source| StartError::Listen { address: asked.clone(), source };
+        let address = asked.resolve().await.map_err(unknown)?;
+        let listener = server::bind(address).await.map_err(taken)?;
+        let address = listener.local_addr().map_err(taken)?;
         let guard = Guard::new(config.security.allow_subnets.clone());
         let (store, durability) = store::open(&config.store).await?;
         let engine = engine(config, store.clone(), guard.clone()).await?;
+        let node = engine.node_id();
         let new_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
         let cursor_secret = cursor_secret(&engine).await?;
         let api = Arc::new(Api::new(ApiParts {
@@ -116,7 +131,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(server::serve(listener, http::router(api.clone()), limits, stopped, CLOSE_TIMEOUT));
-        Ok(Self { address, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
+        Ok(Self { address, node, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
 
     /// Waits until a part fails that should run as long as the process, and returns its name. The node has

@@ -6,11 +6,12 @@ use serde::Serialize;
 
 use super::Policy;
 
-/// Times are relative to the first attempt. `Retry-After` is not known and not included.
+/// Times are relative to the first attempt. `Retry-After` and how long an attempt takes are not known and not
+/// included.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Preview {
     pub attempts: Vec<PreviewedAttempt>,
-    /// The latest time of the last attempt.
+    /// The latest time of the last attempt that can be made.
     #[serde(with = "crate::duration")]
     pub window: Duration,
 }
@@ -27,8 +28,12 @@ pub struct PreviewedAttempt {
     pub latest: Duration,
 }
 
-/// The times of all attempts if every attempt fails.
+/// The times of all attempts if every attempt fails. An attempt that `maxAge` always forbids is not shown, and no
+/// attempt is later than it.
 pub fn preview(policy: &Policy) -> Preview {
+    let is_possible = |attempt: &PreviewedAttempt| !policy.is_exceeded_by(attempt.earliest);
+    // The default maximum age is beyond the window of the policy.
+    let end = policy.named_max_age.unwrap_or(Duration::MAX);
     let first = PreviewedAttempt { number: 1, earliest: Duration::ZERO, latest: Duration::ZERO };
     let later = policy.delay_ranges().scan(first, |last, (shortest, longest)| {
         *last = PreviewedAttempt {
@@ -38,8 +43,11 @@ pub fn preview(policy: &Policy) -> Preview {
         };
         Some(*last)
     });
-    let attempts = std::iter::once(first).chain(later).collect();
-    Preview { attempts, window: policy.window() }
+    let made = std::iter::once(first).chain(later).take_while(is_possible);
+    let attempts: Vec<_> =
+        made.map(|attempt| PreviewedAttempt { latest: attempt.latest.min(end), ..attempt }).collect();
+    let window = attempts.last().map_or(Duration::ZERO, |last| last.latest);
+    Preview { attempts, window }
 }
 
 #[cfg(test)]
@@ -74,6 +82,72 @@ mod tests {
         };
         assert_eq!(preview(&policy).attempts.len(), 1);
         assert_eq!(preview(&policy).window, Duration::ZERO);
+    }
+
+    /// The times in seconds of `notify` with this maximum age.
+    fn with_max_age(millis: u64) -> (Vec<(u64, u64)>, Duration) {
+        let named_max_age = Some(Duration::from_millis(millis));
+        let told = preview(&crate::policy::Policy { named_max_age, ..Preset::Notify.policy() });
+        let secs = |attempt: &PreviewedAttempt| (attempt.earliest.as_secs(), attempt.latest.as_secs());
+        (told.attempts.iter().map(secs).collect(), told.window)
+    }
+
+    #[test]
+    fn the_preview_ends_where_the_maximum_age_ends_it() {
+        let all = [(0, 0), (27, 33), (81, 99), (189, 231), (405, 495)];
+        let secs = Duration::from_secs;
+        assert_eq!(with_max_age(496_000), (all.to_vec(), secs(495)));
+        assert_eq!(with_max_age(495_000), (all.to_vec(), secs(495)));
+        // The fifth may still come, but not as late as it otherwise would.
+        let capped = [(0, 0), (27, 33), (81, 99), (189, 231), (405, 410)];
+        assert_eq!(with_max_age(410_000), (capped.to_vec(), secs(410)));
+        let capped = [(0, 0), (27, 33), (81, 99), (189, 231), (405, 405)];
+        assert_eq!(with_max_age(405_000), (capped.to_vec(), secs(405)));
+        // The fifth never comes, so that the end is that of the fourth.
+        assert_eq!(with_max_age(404_999), (all[..4].to_vec(), secs(231)));
+        assert_eq!(with_max_age(26_000), (all[..1].to_vec(), secs(0)));
+        assert_eq!(with_max_age(1), (all[..1].to_vec(), secs(0)));
+    }
+
+    #[test]
+    fn without_a_maximum_age_of_its_own_every_attempt_of_a_policy_is_shown() {
+        for preset in Preset::ALL {
+            let policy = preset.policy();
+            let told = preview(&policy);
+            assert_eq!(told.attempts.len(), policy.max_attempts as usize, "{preset:?}");
+            assert_eq!(told.window, policy.window(), "{preset:?}");
+        }
+    }
+
+    /// What the preview shows is what is decided: a retry is not sent past the maximum age.
+    #[test]
+    fn the_preview_agrees_with_the_decisions() {
+        use crate::policy::{BeforeSend, decide_before_send};
+        use crate::time::Timestamp;
+        let first_due = Timestamp::from_millis(1_800_000_000_000);
+        let policy = Preset::Notify.policy();
+        for age in [1, 33, 100, 200, 300, 405, 495, 1_000] {
+            let policy = crate::policy::Policy {
+                named_max_age: Some(Duration::from_secs(age)),
+                jitter: Jitter::None,
+                ..policy.clone()
+            };
+            let sent = |attempt: &PreviewedAttempt| {
+                let facts = BeforeSend {
+                    now: first_due.later(attempt.earliest),
+                    first_due,
+                    expires_at: None,
+                    cancel_requested: false,
+                    interruptions: 0,
+                };
+                decide_before_send(&policy, &facts).is_none()
+            };
+            let told = preview(&policy).attempts;
+            let unbounded =
+                preview(&crate::policy::Policy { named_max_age: None, ..policy.clone() }).attempts;
+            assert!(told.iter().all(sent), "{age}: {told:?}");
+            assert!(!unbounded[told.len()..].iter().any(sent), "{age}: {told:?}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::flows::Flows;
 use super::rows::{Columns, Keys, bigint, letter_uuid, uuid, wide, without_nul};
 use super::tx::{Bound, Mode, Tx, bind};
 use crate::kept::attempts::attempts_from;
-use crate::walk::{ByFlows, MOST_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
+use crate::walk::{ByFlows, MAX_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
 
 /// The greatest possible id: the start of a list from newest to oldest.
 const LAST: Uuid = Uuid::max();
@@ -168,7 +168,7 @@ async fn keyed(tx: &Tx, filter: &Filter, walk: Walk) -> Result<Vec<Keyed>> {
 
 /// The flows of the filter's tenant, destinations and channels, up to one more than can be merged.
 async fn flows_of(tx: &Tx, filter: &Filter) -> Result<Vec<i64>> {
-    let most = bigint(MOST_FLOWS + 1);
+    let most = bigint(MAX_FLOWS + 1);
     let channels: Vec<i16> = filter.channels().map(|channel| i16::from(channel.code())).collect();
     let rows = match (&filter.tenant, filter.destinations.is_empty()) {
         (Some(tenant), true) => {

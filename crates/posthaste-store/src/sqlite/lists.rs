@@ -25,7 +25,7 @@ use super::rows::{
     status, time, wide_columns,
 };
 use crate::kept::attempts::attempts_from;
-use crate::walk::{ByFlows, MOST_FLOWS, Walk, by_flows, names_flows, of_notifications};
+use crate::walk::{ByFlows, MAX_FLOWS, Walk, by_flows, names_flows, of_notifications};
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: [u8; 16] = [0xff; 16];
@@ -91,7 +91,7 @@ impl Source {
         Ok(Self::Ranges(match walk {
             Walk::All => ranges::all(),
             Walk::Flows => match ranges::flows(conn, filter)? {
-                flows if flows.len() <= MOST_FLOWS => return Ok(Self::OfFlows(OfFlows::new(flows))),
+                flows if flows.len() <= MAX_FLOWS => return Ok(Self::OfFlows(OfFlows::new(flows))),
                 _ => ranges::all(),
             },
             Walk::Ends(states) => ranges::ends(&states, filter.tenant.as_ref()),

@@ -25,7 +25,7 @@ impl Asked {
             Some(url) if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
                 Self::Database(url.to_owned())
             }
-            Some(path) => Self::File(PathBuf::from(path)),
+            Some(path) => Self::File(PathBuf::from(path.strip_prefix("sqlite://").unwrap_or(path))),
         }
     }
 
@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(Asked::parse(None), Asked::Nothing);
         assert_eq!(Asked::parse(Some("postgres")), Asked::OwnServer);
         assert_eq!(Asked::parse(Some("./postgres")), Asked::File("./postgres".into()));
+        assert_eq!(Asked::parse(Some("sqlite://b.db")), Asked::File("b.db".into()));
         for url in ["postgres://u@h/d", "postgresql://u@h/d"] {
             assert_eq!(Asked::parse(Some(url)), Asked::Database(url.to_owned()));
         }

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::Exit;
-use super::output::{Output, harmless, json as print_json, line, note};
-use super::reach::Session;
+use super::output::{Output, harmless, json as print_json, line, note, note_json};
+use super::reach::{CommandError, Session};
 use crate::client::encode;
 
 /// Does `act` to each of `ids`. A refusal does not stop the others, but the command has failed then.
@@ -22,11 +22,10 @@ pub(crate) async fn each(
             // Without a server all others would fail too.
             Err(error) if error.status.is_none() => return Err(error.into()),
             Err(error) => {
-                // Most errors contain the id already.
-                let error = error.to_string();
-                let of =
-                    if error.contains(id.as_str()) { String::new() } else { format!("{}: ", harmless(id)) };
-                note(&format!("error: {of}{error}"));
+                if session.output == Output::Json {
+                    answers.push(json!({"id": id, "problem": error.json()}));
+                }
+                report(id, &error, session.output);
                 outcome = Exit::Failed;
                 continue;
             }
@@ -41,6 +40,16 @@ pub(crate) async fn each(
         print_json(json!({"data": answers}).to_string().as_bytes())?;
     }
     Ok(outcome)
+}
+
+fn report(id: &str, error: &CommandError, output: Output) {
+    if output == Output::Json {
+        return note_json(&error.json());
+    }
+    // Most errors contain the id already.
+    let error = error.to_string();
+    let of = if error.contains(id) { String::new() } else { format!("{}: ", harmless(id)) };
+    note(&format!("error: {of}{error}"));
 }
 
 fn done(id: &str, act: &str, answer: &Value) -> String {

@@ -1,7 +1,6 @@
 //! `posthaste dev`: everything on an embedded store, to try it.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -11,9 +10,11 @@ use posthaste_wire::sink::{Sink, SinkOptions};
 
 use super::Exit;
 use super::serve;
+use super::settings::store_url;
 use crate::clock::SystemClock;
 use crate::config::{Config, Sources, StoreUrl};
 use crate::keys;
+use crate::listen::ListenAddr;
 use crate::shutdown::Signals;
 use crate::wiring::Server;
 
@@ -24,8 +25,9 @@ const POLICY: &str =
 const EXAMPLES: &str = "\
 Examples:
   posthaste dev
-  posthaste dev --listen 127.0.0.1:8080 --sink 127.0.0.1:8090
+  posthaste dev --listen localhost:8080 --sink localhost:8090
   posthaste dev --store /tmp/try.db
+  posthaste dev --store postgres://posthaste@db.example.com/try
 
 Settings: flags, then POSTHASTE__SECTION__KEY, then posthaste.toml, then the defaults. Loopback is always allowed.
 Exit codes: 0 stopped by a signal, 1 failed, 2 wrong use";
@@ -39,12 +41,12 @@ pub(crate) struct DevArgs {
     pub(crate) config: Option<PathBuf>,
     /// Where the API listens [default: server.listen, 127.0.0.1:7780]
     #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) listen: Option<ListenAddr>,
     /// Where the test receiver listens
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7790")]
-    pub(crate) sink: SocketAddr,
-    /// The SQLite file; it is kept for the next start [default: store.url, posthaste-dev.db]
-    #[arg(long, value_name = "PATH")]
+    pub(crate) sink: ListenAddr,
+    /// The store: an SQLite file, or a URL; it is kept for the next start [default: store.url, posthaste-dev.db]
+    #[arg(long, value_name = "PATH|URL")]
     pub(crate) store: Option<String>,
     /// Any other setting, by its name; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
@@ -60,7 +62,7 @@ const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 pub(crate) fn run(args: DevArgs) -> anyhow::Result<Exit> {
     let mut flags = vec![];
     flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
-    flags.extend(args.store.map(|store| ("store.url".to_owned(), format!("sqlite://{store}"))));
+    flags.extend(args.store.map(|store| ("store.url".to_owned(), store_url(&store))));
     let own = DEFAULTS.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let mut config = Config::load(Sources { own, ..serve::sources(args.config, flags, &args.set)? })?;
     for subnet in LOOPBACK {
@@ -71,10 +73,13 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Exit> {
     serve::block_on(async {
         let mut signals = Signals::listen()?;
         let options = SinkOptions::new(Arc::new(SystemClock));
-        let sink = Sink::start(args.sink, options).await.with_context(|| {
+        let sink =
+            args.sink.resolve().await.with_context(|| format!("the sink cannot listen on {}", args.sink))?;
+        let sink = Sink::start(sink, options).await.with_context(|| {
             format!("the sink cannot listen on {}: is another Posthaste running? `--sink` and `--listen` name other addresses", args.sink)
         })?;
         let server = Server::start(&config, Some(&key)).await?;
+        serve::log_start(&server, &config);
         greet(&server, &sink, &key, &config.store.url)?;
         let outcome = serve::serve(server, &mut signals).await;
         sink.stop().await;
@@ -101,6 +106,7 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &StoreUrl) -> std::io::
         sink.url("/arrivals")
     )?;
     writeln!(out, "  store  {store}")?;
+    writeln!(out, "  node   {}", server.node)?;
     writeln!(out, "  key    {key}   (a new one at each start, unless POSTHASTE_ADMIN_KEY is set)\n")?;
     writeln!(
         out,

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use clap::Args;
 use http::header::DATE;
+use posthaste_core::duration;
 use posthaste_core::reply::RetryAfter;
 use posthaste_core::retry_after;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 use serde_json::{Value, json};
 
-use super::output::{Output, Table, json as print_json};
+use super::output::{Output, Table, json as print_json, seconds_in_words};
 use super::reach::{ServerArgs, Session};
 use super::settings::StoreArgs;
 use super::{Exit, is_wrong_use};
@@ -196,8 +197,8 @@ fn clocks(health: &ClientResponse, now: Timestamp) -> Finding {
         return Finding::ok("clock", "both clocks show the same time");
     }
     let way = if theirs > now { "ahead of" } else { "behind" };
-    let text =
-        format!("the server's clock is {} s {way} this one: check NTP on both machines", apart.as_secs());
+    let apart = duration::words(Duration::from_secs(apart.as_secs()));
+    let text = format!("the server's clock is {apart} {way} this one: check NTP on both machines");
     Finding::warn("clock", text)
 }
 
@@ -228,8 +229,9 @@ fn overdue(stats: &Value) -> Finding {
     match stats["oldestDueSeconds"].as_f64() {
         Some(seconds) if seconds > OVERDUE_SECONDS => {
             let text = format!(
-                "something has been due for {seconds} s: a destination may be blocked or slow, or the server overloaded\n\
-                 look at `posthaste stats` and `posthaste notifications list --state retryScheduled`"
+                "something has been due for {}: a destination may be blocked or slow, or the server overloaded\n\
+                 look at `posthaste stats` and `posthaste notifications list --state retryScheduled`",
+                seconds_in_words(seconds),
             );
             Finding::warn("queue", text)
         }

@@ -2,6 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use posthaste_core::duration;
@@ -24,8 +27,22 @@ pub(crate) fn text(given: &str) -> anyhow::Result<String> {
     }
 }
 
+/// Whether stdin was read. Its content can be given to one flag only.
+static STDIN_READ: AtomicBool = AtomicBool::new(false);
+
+/// Notes that stdin is used, which can happen only once.
+pub(crate) fn take_stdin() -> anyhow::Result<()> {
+    if STDIN_READ.swap(true, Ordering::Relaxed) {
+        return Err(WrongUse("only one of the values can be -, because stdin is read once".to_owned()).into());
+    }
+    Ok(())
+}
+
 /// The content of a file, or stdin if the path is `-`.
 pub(crate) fn file(path: &str) -> anyhow::Result<String> {
+    if path == "-" {
+        take_stdin()?;
+    }
     let (mut content, name) = (String::new(), if path == "-" { "stdin" } else { path });
     let read = if path == "-" {
         io::stdin().lock().take(MAX_SIZE + 1).read_to_string(&mut content)
@@ -37,15 +54,26 @@ pub(crate) fn file(path: &str) -> anyhow::Result<String> {
     Ok(content)
 }
 
-/// JSON as text, as `@file` or from stdin. `flag` is named in the error.
-pub(crate) fn json(flag: &str, given: &str) -> anyhow::Result<Box<RawValue>> {
-    check_json(flag, text(given)?)
+/// JSON as text, as `@file` or from stdin. It is kept as written: numbers and the order of fields do not change.
+/// `what` is named in the error.
+pub(crate) fn json(what: &str, given: &str) -> anyhow::Result<Box<RawValue>> {
+    Ok(RawValue::from_string(text(given)?).map_err(|error| {
+        let hint = if Path::new(given).is_file() {
+            format!("; to read that file, write @{given}")
+        } else {
+            String::new()
+        };
+        WrongUse(format!("{what} is not JSON: {error}{hint}"))
+    })?)
 }
 
-/// Checks JSON and keeps it as written: numbers and the order of fields do not change. `what` is named in the
-/// error.
-pub(crate) fn check_json(what: &str, text: String) -> anyhow::Result<Box<RawValue>> {
-    Ok(RawValue::from_string(text).map_err(|error| WrongUse(format!("{what} is not JSON: {error}")))?)
+/// A duration of whole seconds, at least one, as a number of seconds.
+pub(crate) fn whole_seconds(given: &str) -> Result<u64, String> {
+    let duration = duration::parse(given).map_err(|error| error.to_string())?;
+    if duration < Duration::from_secs(1) || duration.subsec_nanos() != 0 {
+        return Err("give whole seconds, at least one, such as 90s or 1h".to_owned());
+    }
+    Ok(duration.as_secs())
 }
 
 /// A time in the future: RFC 3339, or how long from now.
@@ -60,6 +88,16 @@ pub(crate) fn future(given: &str) -> Result<Timestamp, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_time_to_live_is_whole_seconds() {
+        for (text, seconds) in [("1h", 3_600), ("90", 90), ("1.5m", 90), ("1d", 86_400), ("1s", 1)] {
+            assert_eq!(whole_seconds(text), Ok(seconds), "{text}");
+        }
+        for text in ["0", "500ms", "1.5s", "-1h", "soon", ""] {
+            assert!(whole_seconds(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_time_is_a_date_or_a_distance_from_now() {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use clap::Args;
+use posthaste_core::duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -144,6 +145,13 @@ pub(crate) fn field(row: &Value, name: &str) -> String {
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }
+}
+
+/// A duration as people read it, such as `3d 11h 8m`.
+pub(crate) fn duration_field(row: &Value, name: &str) -> String {
+    let text = field(row, name);
+    // The server may show durations that are longer than those it reads.
+    duration::parse(&text).map_or(text, duration::words)
 }
 
 /// A field that may be long, cut to fit a table.

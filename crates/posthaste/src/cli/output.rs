@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::time::Duration;
 
 use clap::ValueEnum;
+use posthaste_core::duration;
+use serde_json::Value;
 
 /// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -19,6 +22,11 @@ pub(crate) enum Output {
 pub(crate) fn note(text: &str) {
     // Printing fails only if the terminal is gone.
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Prints JSON on stderr, in one line.
+pub(crate) fn note_json(value: &Value) {
+    note(&harmless_json(&value.to_string()));
 }
 
 pub(crate) fn line(text: &str) -> io::Result<()> {
@@ -69,6 +77,12 @@ fn harmless_json(text: &str) -> Cow<'_, str> {
 fn is_active(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// A number of seconds as people read it. Below an hour it has tenths of a second at most.
+pub(crate) fn seconds_in_words(seconds: f64) -> String {
+    let tenths = (seconds.max(0.0) * 10.0).round() / 10.0;
+    Duration::try_from_secs_f64(tenths).map_or_else(|_| format!("{seconds} s"), duration::words)
 }
 
 /// At most `most` characters; `…` marks a cut.
@@ -150,6 +164,14 @@ mod tests {
         assert!(!shown.chars().any(|character| is_active(character) && character != '\n'), "{shown:?}");
         let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(read(&shown), read(text));
+    }
+
+    #[test]
+    fn seconds_are_shown_as_people_read_them() {
+        for (seconds, text) in [(0.0, "0s"), (0.04, "0s"), (1.26, "1.3s"), (99.0, "1m 39s"), (-1.0, "0s")] {
+            assert_eq!(seconds_in_words(seconds), text);
+        }
+        assert_eq!(seconds_in_words(f64::INFINITY), "inf s");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use posthaste_core::import;
 use posthaste_core::policy::Scope;
 use serde_json::{Value, json};
 
-use super::listing::{self, Column, Query, field};
+use super::listing::{self, Column, Query, duration_field, field};
 use super::output::{Output, Table, harmless, json as print_json, line, note};
 use super::reach::{ServerArgs, Session};
 use super::{Exit, WrongUse, input};
@@ -20,7 +20,7 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste policy show
   posthaste policy show channel:webhook
-  posthaste policy set tenant:acme policy.json
+  posthaste policy set tenant:acme @policy.json
   posthaste policy preview '{\"preset\": \"story\"}'
   posthaste policy import appsettings.json
 
@@ -32,7 +32,8 @@ Examples:
   posthaste policy show tenant:acme --channel email";
 const SET_EXAMPLES: &str = "\
 Examples:
-  posthaste policy set channel:webhook policy.json
+  posthaste policy set channel:webhook @policy.json
+  posthaste policy set global '{\"preset\": \"notify\"}'
   echo '{\"preset\": \"story\", \"maxAttempts\": 4}' | posthaste policy set tenant:acme -
 
 It replaces the policy of the scope. Scheduled retries keep their times.";
@@ -42,8 +43,10 @@ Examples:
 const PREVIEW_EXAMPLES: &str = "\
 Examples:
   posthaste policy preview '{\"preset\": \"story\", \"maxAttempts\": 4}'
-  posthaste policy preview policy.json
-  posthaste policy preview - < policy.json";
+  posthaste policy preview @policy.json
+  posthaste policy preview - < policy.json
+
+The times count from the first attempt. An attempt that maxAge forbids is not shown.";
 const IMPORT_EXAMPLES: &str = "\
 Examples:
   posthaste policy import appsettings.json             sections PollyConfig, Hangfire, CircuitBreaker
@@ -77,8 +80,9 @@ enum PolicyCommand {
     Set {
         /// global, channel:NAME, tenant:NAME or template:NAME
         scope: Scope,
-        /// A file with the policy as JSON, or - for stdin
-        file: String,
+        /// The policy; @FILE reads a file, - reads stdin
+        #[arg(value_name = "JSON|@FILE|-")]
+        policy: String,
     },
     /// Remove the policy of a scope; the wider scopes apply again
     #[command(after_help = REMOVE_EXAMPLES)]
@@ -89,8 +93,8 @@ enum PolicyCommand {
     /// Show the times of a policy's attempts
     #[command(after_help = PREVIEW_EXAMPLES)]
     Preview {
-        /// The policy: a file, - for stdin, or the JSON itself
-        #[arg(value_name = "FILE|-|JSON")]
+        /// The policy; @FILE reads a file, - reads stdin
+        #[arg(value_name = "JSON|@FILE|-")]
         policy: String,
         /// Apply it to the policies of this channel and your tenant, instead of the defaults
         #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
@@ -99,7 +103,8 @@ enum PolicyCommand {
     /// Convert the configuration of another system
     #[command(after_help = IMPORT_EXAMPLES)]
     Import {
-        /// The file, or - for stdin
+        /// A file, or - for stdin; @FILE is taken as well
+        #[arg(value_name = "FILE|-")]
         file: String,
     },
 }
@@ -118,8 +123,8 @@ pub(crate) async fn run(args: PolicyArgs, reach: &ServerArgs) -> anyhow::Result<
             session.print(&answer, pretty)?;
             Ok(Exit::Done)
         }
-        PolicyCommand::Set { scope, file } => {
-            let policy = input::check_json(&file, input::file(&file)?)?;
+        PolicyCommand::Set { scope, policy } => {
+            let policy = input::json("the policy", &policy)?;
             let session = reach.open()?;
             let answer = session.call(Method::PUT, &path(&scope), &[], Some(policy.get().to_owned())).await?;
             session.print(&answer, pretty)?;
@@ -154,26 +159,26 @@ fn pretty(policy: &Value) -> io::Result<()> {
 }
 
 async fn preview(given: &str, channel: Option<String>, session: &Session) -> anyhow::Result<Exit> {
-    let policy = if given.trim_start().starts_with('{') {
-        input::check_json("the policy", given.to_owned())?
-    } else {
-        input::check_json(given, input::file(given)?)?
-    };
+    let policy = input::json("the policy", given)?;
     let answer =
         session.post(&for_channel(channel).after("/v1/policies/preview"), policy.get().to_owned()).await?;
     session.print(&answer, |preview| {
         let mut table = Table::new(&["ATTEMPT", "EARLIEST", "LATEST"]);
         for attempt in preview["attempts"].as_array().into_iter().flatten() {
-            table.row(["number", "earliest", "latest"].map(|name| field(attempt, name)));
+            table.row([
+                field(attempt, "number"),
+                duration_field(attempt, "earliest"),
+                duration_field(attempt, "latest"),
+            ]);
         }
         table.print()?;
-        line(&harmless(&format!("from the first attempt to the last: {}", field(preview, "window"))))
+        line(&harmless(&format!("from the first attempt to the last: {}", duration_field(preview, "window"))))
     })?;
     Ok(Exit::Done)
 }
 
 fn import(path: &str) -> anyhow::Result<Exit> {
-    let text = input::file(path)?;
+    let text = input::file(path.strip_prefix('@').unwrap_or(path))?;
     let imported =
         import::import(&text).map_err(|error| WrongUse(harmless(&error.to_string()).into_owned()))?;
     for warning in &imported.warnings {

@@ -8,26 +8,29 @@ use clap::Args;
 use http::header::{HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::WrongUse;
-use super::output::{Output, harmless, json};
+use super::failure::without_passwords;
+use super::output::{self, Output, harmless};
 use crate::client::{ApiProblem, Client, ClientError, ClientResponse};
 
 /// The default address of a server.
 const DEFAULT_URL: &str = "http://127.0.0.1:7780";
+/// The flags of every command stand apart in the help.
+const HEADING: &str = "Server and output";
 
 /// The flags of every command.
 #[derive(Args)]
 pub(crate) struct ServerArgs {
     /// The server
-    #[arg(long, global = true, env = "POSTHASTE_URL", default_value = DEFAULT_URL, value_name = "URL")]
+    #[arg(long, global = true, env = "POSTHASTE_URL", hide_env_values = true, default_value = DEFAULT_URL, value_name = "URL", help_heading = HEADING)]
     url: String,
     /// The API key
-    #[arg(long, global = true, env = "POSTHASTE_KEY", hide_env_values = true, value_name = "KEY")]
+    #[arg(long, global = true, env = "POSTHASTE_KEY", hide_env_values = true, value_name = "KEY", help_heading = HEADING)]
     key: Option<String>,
-    /// What is printed: tables for people, JSON for programs
-    #[arg(long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORM", hide_possible_values = true)]
+    /// What is printed: `table` for people, `json` for programs, errors included
+    #[arg(long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORM", hide_possible_values = true, help_heading = HEADING)]
     pub(crate) output: Output,
 }
 
@@ -35,7 +38,8 @@ impl ServerArgs {
     /// Does not connect yet.
     pub(crate) fn open(&self) -> anyhow::Result<Session> {
         let key = self.key.as_deref().filter(|key| !key.is_empty());
-        let client = Client::new(&self.url, key).map_err(|error| WrongUse(error.to_string()))?;
+        let client =
+            Client::new(&self.url, key).map_err(|error| WrongUse(without_passwords(&error.to_string())))?;
         Ok(Session { client, output: self.output, has_key: key.is_some() })
     }
 }
@@ -54,6 +58,26 @@ pub(crate) struct CommandError {
     pub(crate) status: Option<StatusCode>,
     text: String,
     hint: Option<String>,
+    /// The problem document of the server.
+    problem: Option<Value>,
+}
+
+impl CommandError {
+    /// The error for programs: the server's problem document, or an object with the same names.
+    pub(crate) fn json(&self) -> Value {
+        if let Some(problem) = &self.problem {
+            return problem.clone();
+        }
+        let code = if self.status.is_some() { "UNEXPECTED_ANSWER" } else { "NO_ANSWER" };
+        let mut error = json!({"code": code, "detail": self.text});
+        if let Some(status) = self.status {
+            error["status"] = json!(status.as_u16());
+        }
+        if let Some(hint) = &self.hint {
+            error["hint"] = json!(hint);
+        }
+        error
+    }
 }
 
 impl fmt::Display for CommandError {
@@ -118,7 +142,8 @@ impl Session {
             503 => Some("the server asks to try again later".to_owned()),
             _ => None,
         };
-        CommandError { status: StatusCode::from_u16(problem.status).ok(), text, hint }
+        let status = StatusCode::from_u16(problem.status).ok();
+        CommandError { status, text, hint, problem: problem.document.clone() }
     }
 
     pub(crate) fn value(&self, answer: &ClientResponse) -> anyhow::Result<Value> {
@@ -132,6 +157,7 @@ impl Session {
             hint: Some(
                 "is that the address of a Posthaste server? Set it with --url or POSTHASTE_URL".to_owned(),
             ),
+            problem: None,
         };
         Ok(answer.json().map_err(unreadable)?)
     }
@@ -144,7 +170,7 @@ impl Session {
     ) -> anyhow::Result<()> {
         let value = self.value(answer)?;
         match self.output {
-            Output::Json => json(&answer.body)?,
+            Output::Json => output::json(&answer.body)?,
             Output::Table => shown(&value)?,
         }
         Ok(())
@@ -171,5 +197,6 @@ fn unanswered(error: &ClientError) -> CommandError {
         text = format!("{text}: {cause}");
         source = cause.source();
     }
-    CommandError { status: None, text: harmless(&text).into_owned(), hint: hint.map(str::to_owned) }
+    let hint = hint.map(str::to_owned);
+    CommandError { status: None, text: harmless(&text).into_owned(), hint, problem: None }
 }

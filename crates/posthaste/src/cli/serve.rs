@@ -1,16 +1,18 @@
 //! `posthaste serve`: the server.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
 use tokio::runtime::Runtime;
 
+use super::failure::without_passwords;
 use super::output::{line, note};
+use super::settings::store_url;
 use super::{Exit, WrongUse};
 use crate::config::{Config, Sources};
 use crate::keys::MIN_ADMIN_KEY;
+use crate::listen::ListenAddr;
 use crate::shutdown::Signals;
 use crate::wiring::{Server, StopError};
 use crate::{open_files, telemetry};
@@ -22,7 +24,7 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste serve
   posthaste serve --config /etc/posthaste/posthaste.toml
-  posthaste serve --store sqlite:///var/lib/posthaste/posthaste.db --listen 0.0.0.0:7780
+  posthaste serve --store /var/lib/posthaste/posthaste.db --listen 0.0.0.0:7780
   posthaste serve --store postgres://posthaste@db.example.com/posthaste
   posthaste serve --set engine.concurrency=512 --set breaker.break_duration=1m
 
@@ -40,9 +42,9 @@ pub(crate) struct ServeArgs {
     pub(crate) config: Option<PathBuf>,
     /// Where the API listens (server.listen)
     #[arg(long, value_name = "ADDR")]
-    pub(crate) listen: Option<SocketAddr>,
-    /// The store (store.url)
-    #[arg(long, value_name = "URL")]
+    pub(crate) listen: Option<ListenAddr>,
+    /// The store: an SQLite file, or a URL (store.url)
+    #[arg(long, value_name = "PATH|URL")]
     pub(crate) store: Option<String>,
     /// Any other setting, by its name; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
@@ -53,7 +55,7 @@ pub(crate) struct ServeArgs {
 pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Exit> {
     let mut flags = vec![];
     flags.extend(args.listen.map(|listen| ("server.listen".to_owned(), listen.to_string())));
-    flags.extend(args.store.map(|store| ("store.url".to_owned(), store)));
+    flags.extend(args.store.map(|store| ("store.url".to_owned(), store_url(&store))));
     let config = Config::load(sources(args.config, flags, &args.set)?)?;
     start_logging(&config);
     let admin = admin_key()?;
@@ -63,9 +65,16 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Exit> {
         if let Some(key) = &server.new_key {
             show(key);
         }
+        log_start(&server, &config);
         tracing::info!(address = %server.address, "ready");
         serve(server, &mut signals).await
     })
+}
+
+/// Logs what runs here, without a password.
+pub(crate) fn log_start(server: &Server, config: &Config) {
+    let (store, url) = (config.store.url.kind(), &config.store.url);
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), store, url = %url, node = %server.node, "started");
 }
 
 /// Runs a command on the runtime of a server.
@@ -158,7 +167,10 @@ pub(crate) fn sources(
 ) -> anyhow::Result<Sources> {
     for set in set {
         let (name, value) = set.split_once('=').ok_or_else(|| {
-            WrongUse(format!("--set {set}: give it as section.key=value, such as engine.concurrency=512"))
+            WrongUse(format!(
+                "--set {}: give it as section.key=value, such as engine.concurrency=512",
+                without_passwords(set)
+            ))
         })?;
         flags.push((name.to_owned(), value.to_owned()));
     }

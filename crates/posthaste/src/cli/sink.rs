@@ -1,6 +1,5 @@
 //! `posthaste sink`: a test receiver that fails on request.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use super::Exit;
 use super::output::{harmless, line, note};
 use crate::clock::SystemClock;
+use crate::listen::ListenAddr;
 
 /// How long requests are collected before they are printed, so that many at once are cheap.
 const COLLECT_FOR: Duration = Duration::from_millis(20);
@@ -22,7 +22,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 const EXAMPLES: &str = "\
 Examples:
   posthaste sink
-  posthaste sink --listen 127.0.0.1:9000 --quiet
+  posthaste sink --listen localhost:9000 --quiet
   posthaste send --to http://127.0.0.1:7790/sequence/503,reset,200 --body Hi --watch
   curl http://127.0.0.1:7790/arrivals
 
@@ -34,7 +34,7 @@ Exit codes: 0 stopped by a signal, 1 failed, 2 wrong use";
 pub(crate) struct SinkArgs {
     /// Where it listens; every client that can connect can read the received requests
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7790")]
-    listen: SocketAddr,
+    listen: ListenAddr,
     /// Do not print received requests
     #[arg(long, short)]
     quiet: bool,
@@ -46,9 +46,9 @@ pub(crate) async fn run(args: SinkArgs) -> anyhow::Result<Exit> {
     // Before the first output, so that an early signal is not lost.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let sink = Sink::start(args.listen, options)
-        .await
-        .with_context(|| format!("cannot listen on {}; choose another address with --listen", args.listen))?;
+    let cannot = || format!("cannot listen on {}; choose another address with --listen", args.listen);
+    let address = args.listen.resolve().await.with_context(cannot)?;
+    let sink = Sink::start(address, options).await.with_context(cannot)?;
     line(&format!("listening on http://{}", sink.address()))?;
     line(PATHS)?;
     tokio::select! {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Exit;
 use super::filter::TenantFilter;
 use super::listing::{Query, field};
-use super::output::{Table, line};
+use super::output::{Table, line, seconds_in_words};
 use super::reach::ServerArgs;
 
 const EXAMPLES: &str = "\
@@ -49,7 +49,7 @@ fn show(stats: &Value) -> io::Result<()> {
         "delivered of what ended in 24 h".to_owned(),
         rate.unwrap_or_else(|| "nothing ended".to_owned()),
     ]);
-    let oldest = stats["oldestDueSeconds"].as_f64().map(|seconds| format!("{seconds:.1} s"));
+    let oldest = stats["oldestDueSeconds"].as_f64().map(seconds_in_words);
     table.row(["longest overdue".to_owned(), oldest.unwrap_or_else(|| "nothing is".to_owned())]);
     table.print()?;
     let Some(channels) = stats["channels"].as_object().filter(|channels| channels.len() > 1) else {

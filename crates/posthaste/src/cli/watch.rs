@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use posthaste_core::duration;
 use posthaste_core::state::State;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
@@ -160,19 +161,14 @@ pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
 
 /// The result of an attempt or of a quick try.
 fn result(made: &Value) -> String {
-    let mut parts = Vec::new();
-    let mut part = |name: &str, before: &str, after: &str| {
-        let text = field(made, name);
-        if !text.is_empty() {
-            parts.push(format!("{before}{}{after}", text.trim()));
-        }
-    };
-    part("outcome", "", "");
-    part("failureType", "", "");
-    part("statusCode", "HTTP ", "");
-    part("durationMs", "", " ms");
-    part("error", "", "");
-    parts.join(", ")
+    let text = |name: &str| Some(field(made, name).trim().to_owned()).filter(|text| !text.is_empty());
+    let took = made["durationMs"].as_u64().map(|millis| match millis {
+        0 => "under 1ms".to_owned(),
+        millis => duration::words(Duration::from_millis(millis)),
+    });
+    let status = text("statusCode").map(|code| format!("HTTP {code}"));
+    let parts = [text("outcome"), text("failureType"), status, took, text("error")];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -197,12 +193,13 @@ mod tests {
         assert_eq!(
             seen.changes(&retrying),
             [
-                "  attempt 1 at 2026-04-15T10:45:30.100Z: failed, temporary, HTTP 503, 12 ms",
-                "    its try 1: temporary, HTTP 502, 1 ms",
+                "  attempt 1 at 2026-04-15T10:45:30.100Z: failed, temporary, HTTP 503, 12ms",
+                "    its try 1: temporary, HTTP 502, 1ms",
                 "Retrying (attempt 2 of 3), next at 2026-04-15T10:46:30.000Z",
             ]
         );
         assert_eq!(seen.changes(&retrying), [""; 0]);
+        assert_eq!(result(&json!({"statusCode": 200, "durationMs": 0})), "HTTP 200, under 1ms");
         assert_eq!(
             seen.changes(&notification(State::DeadLetter, 3, made)),
             ["Failed (moved to dead letter queue): 503 \\u{1b} (MAX_ATTEMPTS_EXCEEDED)"]

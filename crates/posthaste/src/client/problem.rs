@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::ClientResponse;
 
@@ -25,6 +26,9 @@ pub struct ApiProblem {
     pub parameter: Option<String>,
     #[serde(rename = "notificationId")]
     pub notification_id: Option<String>,
+    /// The whole document as it came; none if the response was not a problem document.
+    #[serde(skip)]
+    pub document: Option<Value>,
 }
 
 impl ApiProblem {
@@ -34,13 +38,22 @@ impl ApiProblem {
         if let Ok(problem) = answer.json::<Self>()
             && (problem.detail.is_some() || problem.title.is_some())
         {
-            return Self { status, ..problem };
+            return Self { status, document: answer.json().ok(), ..problem };
         }
         let text = String::from_utf8_lossy(&answer.body);
         let text: String = text.trim().chars().take(MAX_EXCERPT).collect();
         let detail = if text.is_empty() { None } else { Some(text) };
         let title = answer.status.canonical_reason().map(str::to_owned);
-        Self { status, code: None, title, detail, pointer: None, parameter: None, notification_id: None }
+        Self {
+            status,
+            code: None,
+            title,
+            detail,
+            pointer: None,
+            parameter: None,
+            notification_id: None,
+            document: None,
+        }
     }
 }
 

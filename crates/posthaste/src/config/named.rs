@@ -33,6 +33,14 @@ pub enum StoreUrl {
 }
 
 impl StoreUrl {
+    /// The kind of store.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Sqlite(_) => "SQLite",
+            Self::Postgres(_) => "PostgreSQL",
+        }
+    }
+
     pub(super) fn parse(text: &str) -> Option<Self> {
         match text.split_once("://")? {
             ("sqlite", path) if !path.is_empty() => Some(Self::Sqlite(path.into())),

@@ -1,7 +1,6 @@
 //! The sections of the configuration, checked.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,11 +13,12 @@ use super::layers::ConfigValue;
 use super::named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 use super::read::ConfigReader;
 use super::values::{self, Read};
+use crate::listen::ListenAddr;
 
 /// `[server]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
-    pub listen: SocketAddr,
+    pub listen: ListenAddr,
     /// Limit on open connections.
     pub connections: u32,
     /// Limit on the time to send the head of a request.
@@ -219,7 +219,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
 fn server(reader: &mut ConfigReader<'_>) -> ServerSettings {
     ServerSettings {
         listen: reader.read("server.listen", |given| {
-            let what = "must be an address and a port such as 127.0.0.1:7780, not";
+            let what = "must be an address and a port such as 127.0.0.1:7780 or localhost:7780, not";
             let address = given.value.as_str().and_then(|text| text.trim().parse().ok());
             address.ok_or_else(|| format!("{what} {}", values::excerpt(&given.value)))
         }),

@@ -1,8 +1,10 @@
 //! The command line as people call it: the built binary, its words and its exit codes.
 
 mod alone;
+mod batch;
 mod client;
 mod dev;
+mod failures;
 mod listing;
 mod migrate;
 mod page;

@@ -98,7 +98,7 @@ fn secs(secs: u64) -> Duration {
 #[test]
 fn a_program_that_is_told_nothing_has_the_defaults_of_the_contract() {
     let config = Config::defaults();
-    assert_eq!(config.server.listen, SocketAddr::from(([127, 0, 0, 1], 7780)));
+    assert_eq!(config.server.listen, SocketAddr::from(([127, 0, 0, 1], 7780)).into());
     assert_eq!(config.server.connections, 1024);
     let server = &config.server;
     let timeouts = [server.header_timeout, server.body_timeout, server.idle_timeout, server.drain_timeout];

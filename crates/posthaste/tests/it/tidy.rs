@@ -6,6 +6,7 @@
 mod docs;
 mod manifest;
 mod source;
+mod tables;
 mod tree;
 
 use tree::{Problem, Tree};

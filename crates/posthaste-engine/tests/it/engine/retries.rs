@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::attempt::Outcome;
+use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::id::NotificationId;
@@ -179,7 +180,7 @@ async fn a_permanent_failure_goes_straight_to_the_dead_letters() {
         (http(400), FailureType::Permanent),
         (http(401), FailureType::AuthenticationFailure),
         (http(403), FailureType::AuthenticationFailure),
-        (http(302), FailureType::Permanent),
+        (http(410), FailureType::Permanent),
         (
             Reply::Smtp { code: 550, enhanced: Some((5, 1, 1)), text: "no such user".to_owned() },
             FailureType::InvalidRecipient,
@@ -199,6 +200,36 @@ async fn a_permanent_failure_goes_straight_to_the_dead_letters() {
         pass(secs(3_600)).await;
         assert_eq!(rig.arrivals(id).len(), 1);
     }
+}
+
+/// A receiver that is being deployed answers so for a while.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_may_heal_is_retried_until_it_does() {
+    for status in [302, 307, 404, 409, 421, 423] {
+        let rig = Rig::new();
+        rig.script("a", [Script::Answer(http(status)), Script::Answer(http(status))]);
+        let engine = rig.start().await;
+        let id = send(&engine, notification(&engine, "a", PLAIN)).await;
+        pass(secs(300)).await;
+        assert_eq!(rig.state(id).await, State::Succeeded, "{status}");
+        let failed = Outcome::Failed(FailureType::Unknown);
+        assert_eq!(rig.outcomes(id).await, [(1, 1, failed), (1, 2, failed), (1, 3, Outcome::Delivered)]);
+    }
+}
+
+/// An e-mail provider says with 404 that it does not know the recipient, which no retry changes.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_recipient_of_a_provider_is_not_retried() {
+    let mut rig = Rig::new();
+    rig.ways.push(Channel::Email);
+    rig.always("a@example.org", Script::Answer(http(404)));
+    let engine = rig.start().await;
+    let mut mail = notification(&engine, "a@example.org", PLAIN);
+    mail.channel = Channel::Email;
+    let id = send(&engine, mail).await;
+    pass(secs(300)).await;
+    assert_eq!(rig.state(id).await, State::DeadLetter);
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Failed(FailureType::InvalidRecipient))]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use posthaste_engine::store::Page;
 
 use super::super::fault::{Result, unless_damaged};
-use crate::walk::{MOST_BYTES, MOST_LOOKED_AT};
+use crate::walk::{MAX_BYTES, MAX_LOOKED_AT};
 
 /// Maximum number of index entries that a walk reads: each range contributes as many as the size of the
 /// window.
@@ -38,7 +38,7 @@ pub(super) struct Window<C> {
 
 impl<C: Copy> Window<C> {
     pub(super) fn new(start: Option<C>, limit: usize, ranges: usize) -> Self {
-        let size = (limit + 1).min(MOST_LOOKED_AT).min((MAX_ENTRIES / ranges.max(1)).max(1));
+        let size = (limit + 1).min(MAX_LOOKED_AT).min((MAX_ENTRIES / ranges.max(1)).max(1));
         Self { at: start, size, ranges, looked_at: 0, entries: 0, bound: None }
     }
 
@@ -51,12 +51,12 @@ impl<C: Copy> Window<C> {
         self.at = Some(last);
         self.looked_at += looked_at;
         self.entries += self.size * self.ranges;
-        if self.looked_at >= MOST_LOOKED_AT || self.entries >= MAX_ENTRIES {
+        if self.looked_at >= MAX_LOOKED_AT || self.entries >= MAX_ENTRIES {
             (self.bound, self.size) = (Some(last), 1);
             return None;
         }
         let most = (MAX_ENTRIES / self.ranges.max(1)).max(self.size);
-        self.size = (self.size * 4).min(MOST_LOOKED_AT - self.looked_at).min(most);
+        self.size = (self.size * 4).min(MAX_LOOKED_AT - self.looked_at).min(most);
         None
     }
 }
@@ -78,7 +78,7 @@ impl<T, C: Copy + std::fmt::Debug> Filling<T, C> {
             // although there are more rows.
             let more = shown.len() > self.limit;
             for (cursor, row, bytes) in shown {
-                if self.rows.len() >= self.limit || self.bytes >= MOST_BYTES {
+                if self.rows.len() >= self.limit || self.bytes >= MAX_BYTES {
                     return Ok(Some(Went::Full));
                 }
                 self.bytes += bytes;

@@ -7,10 +7,10 @@ use rusqlite::{Connection, params};
 
 use super::super::blocks::{ID, before, holder, last, parts};
 use super::super::fault::{Fault, Result, unless_damaged};
-use crate::walk::MOST_LOOKED_AT;
+use crate::walk::MAX_LOOKED_AT;
 
 /// The most blocks that one list looks at.
-const MOST_BLOCKS: usize = MOST_LOOKED_AT;
+const MOST_BLOCKS: usize = MAX_LOOKED_AT;
 
 /// The notifications of some flows, newest first.
 pub(super) struct OfFlows {

@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use posthaste_engine::store::Page;
 
 use super::super::fault::{Result, unless_damaged};
-use crate::walk::{MOST_BYTES, MOST_LOOKED_AT};
+use crate::walk::{MAX_BYTES, MAX_LOOKED_AT};
 
 /// The most keys that are fetched from a range at once.
 const LARGEST_CHUNK: usize = 512;
@@ -99,13 +99,13 @@ impl<T: Weigh, K: Ord + Copy + Debug> Filling<T, K> {
     ) -> Result<Went<K>> {
         let (mut looked_at, mut last) = (0, None);
         while let Some(key) = merge.next()? {
-            if let Some(last) = last.filter(|_| looked_at == MOST_LOOKED_AT) {
+            if let Some(last) = last.filter(|_| looked_at == MAX_LOOKED_AT) {
                 return Ok(Went::ToTheBound(last));
             }
             looked_at += 1;
             last = Some(key);
             let Some(row) = unless_damaged(&key, look(key))?.flatten() else { continue };
-            if self.rows.len() >= self.limit || self.bytes >= MOST_BYTES {
+            if self.rows.len() >= self.limit || self.bytes >= MAX_BYTES {
                 return Ok(Went::Full);
             }
             self.bytes += row.weight();

@@ -16,7 +16,7 @@ use rusqlite::{Connection, ToSql};
 
 use super::super::fault::Result;
 use super::super::rows::{dead_letter_id, notification_id, time};
-use crate::walk::{MOST_FLOWS, distinct};
+use crate::walk::{MAX_FLOWS, distinct};
 
 /// A range of an index: a statement, and the values that lead to the range.
 pub(super) struct Range {
@@ -227,7 +227,7 @@ pub(super) fn flows(conn: &Connection, filter: &Filter) -> Result<Vec<i64>> {
         where destination = ?1
         and channel = ?2
         limit ?3";
-    let most = whole(MOST_FLOWS + 1);
+    let most = whole(MAX_FLOWS + 1);
     let mut found: Vec<i64> = vec![];
     let tenant = filter.tenant.as_ref().map(Tenant::as_str);
     for channel in filter.channels().map(Channel::code) {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use posthaste_core::duration;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 use posthaste_store::postgres::ConnectError;
@@ -131,8 +132,8 @@ fn clock(asked: Timestamp, theirs: Timestamp, answered: Timestamp) -> Finding {
     }
     let way = if ahead > behind { "ahead of" } else { "behind" };
     let text = format!(
-        "the server's clock is {:.0} s {way} this machine's: nodes use the server's clock, so only logs differ; check NTP",
-        apart.as_secs_f64()
+        "the server's clock is {} {way} this machine's: nodes use the server's clock, so only logs differ; check NTP",
+        duration::words(Duration::from_secs(apart.as_secs()))
     );
     Finding::warn("store clock", text)
 }
@@ -165,7 +166,7 @@ mod tests {
     fn a_clock_that_differs_is_a_remark_and_the_way_there_and_back_is_no_difference() {
         let at = |secs: i64| Timestamp::from_millis(1_790_000_000_000 + secs * 1_000);
         assert_eq!(clock(at(0), at(20), at(30)).mark, Mark::Ok);
-        for (theirs, said) in [(at(60), "60 s ahead of"), (at(-60), "60 s behind")] {
+        for (theirs, said) in [(at(60), "1m ahead of"), (at(-60), "1m behind")] {
             let found = clock(at(0), theirs, at(0));
             assert!(found.mark == Mark::Warn && found.text.contains(said), "{found:?}");
         }

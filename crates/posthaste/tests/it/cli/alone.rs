@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use posthaste::cli;
+use posthaste_core::filter::List;
 use serde_json::{Value, json};
 
 use super::{finish, posthaste, run};
@@ -75,6 +76,10 @@ async fn wrong_use_ends_with_2_and_says_what_is_right() {
         (&["notifications", "list", "--since", "yesterday"], "2026-04-15T10:45:30Z"),
         (&["send", "--to", "x", "--body", "a", "--json", "1"], "cannot be used with"),
         (&["send", "--to", "x", "--json", "{"], "--json is not JSON"),
+        (&["send", "--to", "x", "--metadata", "{"], "--metadata is not JSON"),
+        (&["send", "--to", "x", "--ttl", "500ms"], "at least one, such as 90s or 1h"),
+        (&["serve", "--listen", "7780"], "localhost:7780"),
+        (&["sink", "--listen", "127.0.0.256:1"], "localhost:7780"),
         (&["send", "--to", "x", "--header", "nothing"], "Name: value"),
         (&["keys", "create", "--name", "x"], "--tenant"),
         (&["keys", "create", "--name", "x", "--admin", "--tenant", "t"], "cannot be used with"),
@@ -87,6 +92,38 @@ async fn wrong_use_ends_with_2_and_says_what_is_right() {
         assert_eq!(ended.code, Some(2), "{args:?}: {ended:?}");
         assert!(ended.err.contains(said), "{args:?}: {}", ended.err);
         assert_eq!(ended.out, "", "{args:?}");
+    }
+}
+
+/// Each filter of a list in the API is a flag of the command for that list.
+#[test]
+fn every_filter_of_a_list_is_a_flag() {
+    let lists = [
+        (&["notifications", "list"][..], List::Notifications),
+        (&["notifications", "failed"], List::Failed),
+        (&["retry-queue"], List::RetryQueue),
+        (&["dead-letters", "list"], List::DeadLetters),
+    ];
+    for (words, list) in lists {
+        let mut command = cli::command();
+        let mut inner = &mut command;
+        for word in words {
+            inner = inner.find_subcommand_mut(word).unwrap();
+        }
+        for parameter in list.parameters() {
+            let kebab: String = parameter.chars().fold(String::new(), |mut text, character| {
+                if character.is_ascii_uppercase() {
+                    text.push('-');
+                }
+                text.push(character.to_ascii_lowercase());
+                text
+            });
+            let has = |flag: &clap::Arg| {
+                flag.get_long() == Some(&kebab)
+                    || flag.get_short() == kebab.chars().next().filter(|_| kebab.len() == 1)
+            };
+            assert!(inner.get_arguments().any(has), "{words:?} has no flag for {parameter}");
+        }
     }
 }
 

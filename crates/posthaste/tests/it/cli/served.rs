@@ -5,27 +5,29 @@ use std::sync::Arc;
 use posthaste::clock::SystemClock;
 use posthaste::config::{Config, Sources};
 use posthaste::wiring::Server;
+use posthaste_core::time::Timestamp;
+use posthaste_engine::clock::Clock as _;
 use posthaste_wire::sink::{Sink, SinkOptions};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{Ended, Talk, finish, posthaste};
 
-const KEY: &str = "an-admin-key-of-more-than-32-characters";
+pub(super) const KEY: &str = "an-admin-key-of-more-than-32-characters";
 /// JSON that any reader which writes it again would change.
 const ORDER: &str = r#"{"order": 17, "amount": 10.00, "big": 123456789012345678901, "a": 1}"#;
 /// Three attempts, a moment apart.
 const POLICY: &str = r#"{"strategy": "fixed", "initialDelay": "50ms", "maxAttempts": 3, "jitter": "none", "quick": {"tries": 0}}"#;
 
 /// A server on a fresh file, and a sink to send to.
-struct Scene {
-    server: Server,
-    sink: Sink,
+pub(super) struct Scene {
+    pub(super) server: Server,
+    pub(super) sink: Sink,
     _directory: TempDir,
 }
 
 impl Scene {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("posthaste.db");
         let flags = [
@@ -42,18 +44,18 @@ impl Scene {
         Self { server, sink, _directory: directory }
     }
 
-    fn command(&self, args: &[&str]) -> tokio::process::Command {
+    pub(super) fn command(&self, args: &[&str]) -> tokio::process::Command {
         let mut command = posthaste(args);
         command.env("POSTHASTE_URL", format!("http://{}", self.server.address)).env("POSTHASTE_KEY", KEY);
         command
     }
 
-    async fn run(&self, args: &[&str]) -> Ended {
+    pub(super) async fn run(&self, args: &[&str]) -> Ended {
         finish(self.command(args), "").await
     }
 
     /// Runs a command that must go well, and reads the JSON it prints.
-    async fn json(&self, args: &[&str]) -> Value {
+    pub(super) async fn json(&self, args: &[&str]) -> Value {
         let ended = self.run(&[args, &["--output", "json"]].concat()).await;
         assert_eq!(ended.code, Some(0), "{args:?}: {ended:?}");
         serde_json::from_str(&ended.out).unwrap()
@@ -140,7 +142,7 @@ async fn what_was_sent_arrives_as_it_was_given() {
         "--header",
         "X-Shop: 4",
         "--ttl",
-        "600",
+        "10m",
         "--idempotency-key",
         "k-1",
         "--output",
@@ -151,7 +153,7 @@ async fn what_was_sent_arrives_as_it_was_given() {
     assert_eq!((first.code, &first.out), (Some(0), &again.out), "the same key gives the same notification");
     let other = finish(scene.command(&args), "{\"order\": 18}").await;
     assert_eq!(other.code, Some(1));
-    assert!(other.err.contains("(IDEMPOTENCY_CONFLICT)"), "{}", other.err);
+    assert!(other.err.contains("\"code\":\"IDEMPOTENCY_CONFLICT\""), "{}", other.err);
 
     scene.sink.wait_for(1).await;
     assert_eq!(scene.sink.arrivals()[0].body, ORDER);
@@ -163,7 +165,62 @@ async fn what_was_sent_arrives_as_it_was_given() {
         assert_eq!(one[field], wanted, "{one}");
     }
     assert_eq!(one["headers"]["X-Shop"], "4", "{one}");
-    assert!(one["expiresAt"].is_string(), "{one}");
+    let time = |field: &str| one[field].as_str().unwrap().parse::<Timestamp>().unwrap();
+    assert_eq!(time("expiresAt").since(time("createdAt")).as_secs(), 600, "{one}");
+}
+
+#[tokio::test]
+async fn every_field_of_a_send_can_be_given() {
+    let scene = Scene::start().await;
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        format!("@{}", path.display())
+    };
+    let (metadata, policy) = (file("metadata.json", r#"{"shop": 4}"#), file("policy.json", POLICY));
+    let to = scene.sink.url("/ok");
+    let args = [
+        &[
+            "send",
+            "--to",
+            &to,
+            "--body",
+            "-",
+            "--html",
+            "<p>Hi</p>",
+            "--user-id",
+            "u-7",
+            "--template",
+            "welcome",
+        ][..],
+        &[
+            "--module",
+            "shop",
+            "--metadata",
+            &metadata,
+            "--policy",
+            &policy,
+            "--not-before",
+            "1h",
+            "--output",
+            "json",
+        ],
+    ];
+    let sent = finish(scene.command(&args.concat()), "Hello").await;
+    assert_eq!(sent.code, Some(0), "{sent:?}");
+    let accepted: Value = serde_json::from_str(&sent.out).unwrap();
+    let one = scene.json(&["notifications", "show", accepted["notificationId"].as_str().unwrap()]).await;
+    for (field, wanted) in
+        [("userId", "u-7"), ("template", "welcome"), ("module", "shop"), ("html", "<p>Hi</p>")]
+    {
+        assert_eq!(one[field], wanted, "{one}");
+    }
+    assert_eq!((&one["body"], &one["metadata"]["shop"]), (&"Hello".into(), &4.into()), "{one}");
+    assert_eq!(one["maxAttempts"], 3, "{one}");
+    let twice = scene.run(&["send", "--to", &to, "--body", "-", "--metadata", "-"]).await;
+    assert_eq!(twice.code, Some(2), "{twice:?}");
+    assert!(twice.err.contains("stdin is read once"), "{}", twice.err);
 }
 
 #[tokio::test]
@@ -267,6 +324,8 @@ async fn policies_are_set_shown_previewed_and_removed() {
     assert_eq!(shown["policy"]["maxAttempts"], 4, "{shown}");
     let list = scene.run(&["policy", "show"]).await;
     assert!(list.out.lines().any(|line| line.starts_with("tenant:acme")), "{}", list.out);
+    let given = scene.run(&["policy", "set", "tenant:acme", policy]).await;
+    assert_eq!(given.code, Some(0), "{given:?}");
     let preview = scene.run(&["policy", "preview", policy]).await;
     let last =
         preview.out.lines().find(|line| line.starts_with('4')).unwrap_or_else(|| panic!("{preview:?}"));
@@ -277,6 +336,65 @@ async fn policies_are_set_shown_previewed_and_removed() {
     assert_eq!(scene.run(&["policy", "remove", "tenant:acme"]).await.code, Some(0));
     let shown = scene.json(&["policy", "show", "tenant:acme"]).await;
     assert!(shown["policy"].is_null() || shown["policy"] == serde_json::json!({}), "{shown}");
+}
+
+#[tokio::test]
+async fn a_preview_is_in_words_and_ends_with_the_maximum_age() {
+    let scene = Scene::start().await;
+    let preview = async |policy: &str| {
+        let ended = scene.run(&["policy", "preview", policy]).await;
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        ended.out
+    };
+    let all = preview(r#"{"preset": "webhook"}"#).await;
+    assert!(all.ends_with("from the first attempt to the last: 3d 11h 8m\n"), "{all}");
+    assert!(all.contains("\n2        4.5s         5.5s\n"), "{all}");
+    let cut = preview(r#"{"preset": "webhook", "maxAge": "1h"}"#).await;
+    assert!(cut.ends_with("from the first attempt to the last: 38m 35s\n"), "{cut}");
+    assert_eq!(cut.lines().filter(|line| line.starts_with(char::is_numeric)).count(), 4, "{cut}");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.json");
+    std::fs::write(&path, r#"{"preset": "story"}"#).unwrap();
+    let path = path.to_str().unwrap();
+    assert!(preview(&format!("@{path}")).await.contains("7m"));
+    let bare = scene.run(&["policy", "preview", path]).await;
+    assert_eq!(bare.code, Some(2), "{bare:?}");
+    assert!(bare.err.contains(&format!("write @{path}")), "{}", bare.err);
+}
+
+#[tokio::test]
+async fn failures_are_found_by_reason_code_status_code_and_status() {
+    let scene = Scene::start().await;
+    let mut ids = vec![];
+    for path in ["/status/400", "/status/500", "/status/404"] {
+        ids.push(scene.sent(path, 1).await.0);
+    }
+    let found = async |args: &[&str]| {
+        let list = scene.json(&[&["notifications", "list"], args].concat()).await;
+        let rows = list["data"].as_array().unwrap().clone();
+        let mut found: Vec<usize> =
+            rows.iter().map(|row| ids.iter().position(|id| row["notificationId"] == **id).unwrap()).collect();
+        found.sort_unstable();
+        found
+    };
+    let today = &SystemClock.now().to_string()[..10];
+    let url = scene.sink.url("/any/path?x=1");
+    for (args, wanted) in [
+        (&["--reason-code", "PERMANENT_FAILURE"][..], &[0][..]),
+        (&["--reason-code", "MAX_ATTEMPTS_EXCEEDED,PERMANENT_FAILURE"], &[0, 1, 2]),
+        (&["--status-code", "500"], &[1]),
+        (&["--status-code", "400,404"], &[0, 2]),
+        (&["--failure-type", "unknown"], &[2]),
+        (&["--status", "failed", "--since", "1d"], &[0, 1, 2]),
+        (&["--status", "delivered,queued"], &[]),
+        (&["--since", today, "--destination", &url], &[0, 1, 2]),
+        (&["--until", today], &[]),
+    ] {
+        assert_eq!(found(args).await, wanted, "{args:?}");
+    }
+    let dead =
+        scene.json(&["dead-letters", "list", "--status-code", "404", "--status", "pending,requeued"]).await;
+    assert_eq!(dead["data"].as_array().unwrap().len(), 1, "{dead}");
 }
 
 #[tokio::test]

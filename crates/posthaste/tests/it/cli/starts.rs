@@ -138,3 +138,42 @@ async fn a_node_is_called_as_it_is_told_or_else_as_its_host() {
         assert_eq!(name, wanted);
     }
 }
+
+/// A store is a path or a URL for every command, and the start says what runs.
+#[test]
+fn serve_and_dev_take_the_same_stores_and_names_to_listen_on_and_say_what_runs() {
+    for (command, store) in [
+        (&["serve"][..], "p.db"),
+        (&["serve"], "sqlite://p.db"),
+        (&["dev", "--sink", "localhost:0"], "p.db"),
+        (&["dev", "--sink", "localhost:0"], "sqlite://p.db"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let log = ["--listen", "localhost:0", "--store", store, "--set", "log.level=info"];
+        let mut start = posthaste(&[command, &log].concat());
+        start.current_dir(directory.path()).env_remove("POSTHASTE_ADMIN_KEY");
+        let mut talk = Talk::start(start);
+        // Both print something once they are ready.
+        assert!(!talk.line().is_empty());
+        talk.signal("TERM");
+        let (code, said) = talk.end();
+        assert_eq!(code, Some(0), "{said}");
+        assert!(directory.path().join("p.db").exists(), "{command:?} {store}");
+        let version = env!("CARGO_PKG_VERSION");
+        let line = format!("started version=\"{version}\" store=\"SQLite\" url=p.db node=1");
+        assert!(said.contains(&line), "{command:?} {store}: {said}");
+        if command[0] == "serve" {
+            assert!(said.contains("ready address=127.0.0.1:"), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_without_an_address_cannot_be_listened_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = posthaste(&["serve", "--listen", "no-such-host.invalid:0", "--store", "p.db"]);
+    command.current_dir(directory.path());
+    let ended = finish(command, "").await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.err.contains("no-such-host.invalid:0: the name cannot be looked up"), "{}", ended.err);
+}

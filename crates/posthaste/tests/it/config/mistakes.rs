@@ -30,11 +30,11 @@ const FILES: &[(&str, &str)] = &[
     ("[server.listen]\nport = 1", "FILE: server.listen must be a value, not a section"),
     (
         "[server.listen]",
-        "FILE: server.listen must be an address and a port such as 127.0.0.1:7780, not a section",
+        "FILE: server.listen must be an address and a port such as 127.0.0.1:7780 or localhost:7780, not a section",
     ),
     (
         "[server]\nlisten = \"7780\"",
-        "FILE: server.listen must be an address and a port such as 127.0.0.1:7780, not `7780`",
+        "FILE: server.listen must be an address and a port such as 127.0.0.1:7780 or localhost:7780, not `7780`",
     ),
     (
         "[server]\nconnections = -1",

@@ -14,8 +14,13 @@ const CONNECT: &str = "store.connect_timeout=2s";
 const AT_ONCE: Duration = Duration::from_secs(2 + 15);
 
 /// The commands that need the store, and where each says what is wrong with it.
-const COMMANDS: [&[&str]; 4] =
-    [&["serve", "--listen", "127.0.0.1:0"], &["migrate", "status"], &["migrate", "up"], &["doctor"]];
+const COMMANDS: [&[&str]; 5] = [
+    &["serve", "--listen", "127.0.0.1:0"],
+    &["dev", "--listen", "127.0.0.1:0", "--sink", "127.0.0.1:0"],
+    &["migrate", "status"],
+    &["migrate", "up"],
+    &["doctor"],
+];
 
 async fn each_says(store: &str, code: i32, words: &[&str]) {
     for command in COMMANDS {
@@ -77,7 +82,8 @@ async fn who_is_no_postgresql_is_told_apart_from_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_url_of_a_store_is_refused_with_a_sample() {
     let sample = "postgres://user:password@host:5432/database";
-    for text in ["var/posthaste.db", "postgres://", "mysql://ada:secret@db/x", ""] {
+    for text in ["postgres://", "mysql://ada:secret@db/x", "postgres:/ada:secret@db/x", "ada:secret@db/x", ""]
+    {
         each_says(text, 2, &["flag for store.url: store.url must be sqlite:// and a path", sample]).await;
     }
     for (url, what) in [
