@@ -180,7 +180,8 @@ impl Writer {
         }
         counters::write(tx.deltas, tx.conn, tx.flows)?;
         tx.blocks.write(tx.conn)?;
-        tx.expired_keys.step(tx.conn, if group.is_empty() { MAX_ROWS_ALONE } else { MAX_ROWS_BESIDE_COMMANDS })?;
+        tx.expired_keys
+            .step(tx.conn, if group.is_empty() { MAX_ROWS_ALONE } else { MAX_ROWS_BESIDE_COMMANDS })?;
         self.conn.prepare_cached("commit")?.execute([])?;
         Ok(())
     }

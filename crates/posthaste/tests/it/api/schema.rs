@@ -63,11 +63,7 @@ fn check(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
                     check(said, item, &format!("{place}/{index}"), found);
                 }
             }
-            "maxLength"
-                if value
-                    .as_str()
-                    .is_some_and(|text| text.chars().count() as u64 > said.as_u64().unwrap()) =>
-            {
+            "maxLength" if is_longer(value, said) => {
                 found.push(format!("{place}: longer than {said}"));
             }
             "minItems" | "maxItems" => {
@@ -97,6 +93,10 @@ fn check(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
             unknown => panic!("the checker does not know the keyword {unknown} at {place}"),
         }
     }
+}
+
+fn is_longer(value: &Value, limit: &Value) -> bool {
+    value.as_str().is_some_and(|text| text.chars().count() as u64 > limit.as_u64().unwrap())
 }
 
 /// The properties that the schema does not name.
