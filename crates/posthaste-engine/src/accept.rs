@@ -42,21 +42,52 @@ pub enum AcceptError {
 /// One caller's request on its way to the store.
 pub(crate) struct Incoming {
     idempotency: Option<Idempotency>,
-    notifications: Vec<Arc<Notification>>,
+    admitted: Vec<Admitted>,
     answer: oneshot::Sender<Result<Accepted, AcceptError>>,
 }
 
+/// A notification that may be stored, and when its first attempt is due.
+#[derive(Debug, Clone)]
+pub struct Admitted {
+    pub notification: Arc<Notification>,
+    pub due: Timestamp,
+}
+
 impl Engine {
-    /// Takes in notifications, all or none. When this answers `New`, they are durable.
+    /// Decides when each notification is due. Nothing is stored yet: the caller renders its answer from what was decided, and an
+    /// idempotency key keeps that answer.
+    pub async fn admit(&self, notifications: Vec<Notification>) -> Result<Vec<Admitted>, AcceptError> {
+        if self.shared.is_draining() {
+            return Err(AcceptError::Stopping);
+        }
+        for policy in notifications.iter().filter_map(|one| one.content.policy.as_ref()) {
+            self.shared.policies.check_message(policy).map_err(AcceptError::Policy)?;
+        }
+        let now = self.shared.node.now();
+        let admit = |one: Notification| Admitted { due: one.first_due(now), notification: Arc::new(one) };
+        Ok(notifications.into_iter().map(admit).collect())
+    }
+
+    /// Stores what was admitted, all or none. When this answers `New`, it is durable.
+    pub async fn accept_admitted(
+        &self,
+        idempotency: Option<Idempotency>,
+        admitted: Vec<Admitted>,
+    ) -> Result<Accepted, AcceptError> {
+        if self.shared.is_draining() {
+            return Err(AcceptError::Stopping);
+        }
+        self.hand_in(idempotency, admitted).await
+    }
+
+    /// Admits and stores notifications whose answer does not depend on what was decided.
     pub async fn accept(
         &self,
         idempotency: Option<Idempotency>,
         notifications: Vec<Notification>,
     ) -> Result<Accepted, AcceptError> {
-        if self.shared.is_draining() {
-            return Err(AcceptError::Stopping);
-        }
-        self.hand_in(idempotency, notifications).await
+        let admitted = self.admit(notifications).await?;
+        self.hand_in(idempotency, admitted).await
     }
 
     /// Waits until everything that came in before this is answered: an empty request takes its turn behind it.
@@ -67,14 +98,10 @@ impl Engine {
     async fn hand_in(
         &self,
         idempotency: Option<Idempotency>,
-        notifications: Vec<Notification>,
+        admitted: Vec<Admitted>,
     ) -> Result<Accepted, AcceptError> {
-        for policy in notifications.iter().filter_map(|one| one.content.policy.as_ref()) {
-            self.shared.policies.check_message(policy).map_err(AcceptError::Policy)?;
-        }
         let (answer, answered) = oneshot::channel();
-        let notifications = notifications.into_iter().map(Arc::new).collect();
-        let incoming = Incoming { idempotency, notifications, answer };
+        let incoming = Incoming { idempotency, admitted, answer };
         self.shared.inbox.send(incoming).await.map_err(|_| AcceptError::Stopping)?;
         // The loop has it: from here on only the store's answer says what became of it.
         answered.await.map_err(|_| AcceptError::Unclear)?
@@ -90,7 +117,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
         let wait = if gathers { last.wait() } else { None };
         let (mut rows, mut callers) = (0, 0);
         let batch = gather(&mut arrivals, first, |incoming| {
-            rows += incoming.notifications.len();
+            rows += incoming.admitted.len();
             callers += 1;
             match wait {
                 _ if rows >= shared.settings.batch => More::No,
@@ -160,11 +187,11 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
     let mut held = Vec::with_capacity(batch.len());
     let mut requests = Vec::with_capacity(batch.len());
     for incoming in batch {
-        let prepare = |notification: &Arc<Notification>| {
+        let prepare = |admitted: &Admitted| {
             let flow = flows.next().expect("each arrival has a flow");
-            arrival(shared, notification.clone(), flow, lease, now)
+            arrival(shared, admitted.clone(), flow, lease, now)
         };
-        let arrivals: Vec<(Arrival, Hold)> = incoming.notifications.iter().map(prepare).collect();
+        let arrivals: Vec<(Arrival, Hold)> = incoming.admitted.iter().map(prepare).collect();
         let request = arrivals.iter().map(|(arrival, _)| arrival.clone()).collect();
         requests.push(Request { idempotency: incoming.idempotency.clone(), arrivals: request });
         held.push(arrivals);
@@ -207,8 +234,8 @@ fn leased<'a>(
 
 /// The number of the flow of each arrival, in their order; new flows are made.
 async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<Vec<FlowId>, StoreError> {
-    let arrivals = batch.iter().flat_map(|incoming| &incoming.notifications);
-    let keys: Vec<FlowKey> = arrivals.map(|notification| FlowKey::of(notification)).collect();
+    let arrivals = batch.iter().flat_map(|incoming| &incoming.admitted);
+    let keys: Vec<FlowKey> = arrivals.map(|admitted| FlowKey::of(&admitted.notification)).collect();
     let known = shared.flow_names.ids(&keys);
     let unknown = keys.iter().zip(&known).filter(|(_, id)| id.is_none()).map(|(key, _)| key.clone());
     let unknown: Vec<FlowKey> = unknown.collect::<BTreeSet<FlowKey>>().into_iter().collect();
@@ -224,12 +251,11 @@ async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<Vec<FlowId>, Store
 /// Prepares one row: leased to this node if it is due and can be sent at once or soon, else left to whoever claims.
 fn arrival(
     shared: &Shared,
-    notification: Arc<Notification>,
+    Admitted { notification, due }: Admitted,
     flow: FlowId,
     lease: Lease,
     now: Timestamp,
 ) -> (Arrival, Hold) {
-    let due = notification.first_due(now);
     let bucket = Bucket { flow, lane: Lane::Main, priority: notification.priority };
     let hold = if due <= now && shared.may_take_work() {
         shared.slots.take(&notification.tenant, bucket, notification.bytes(), now)

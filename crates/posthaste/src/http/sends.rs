@@ -11,7 +11,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State as NotificationState;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::accept::AcceptError;
+use posthaste_engine::accept::{AcceptError, Admitted};
 use posthaste_engine::store::{Accepted, Idempotency};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -47,6 +47,20 @@ struct AcceptedView {
     state_code: u8,
     channel: Channel,
     created_at: Timestamp,
+}
+
+impl AcceptedView {
+    fn of(admitted: &Admitted) -> Self {
+        let one = &*admitted.notification;
+        Self {
+            notification_id: one.id,
+            status: Status::Queued,
+            state: NotificationState::Pending,
+            state_code: NotificationState::Pending.code(),
+            channel: one.channel,
+            created_at: one.created_at(),
+        }
+    }
 }
 
 /// Up to 500 notifications.
@@ -102,15 +116,9 @@ async fn send(
         // What was accepted once stays accepted, even if it would be refused today: its expiry has passed, or the rules changed.
         Err(problem) => return send.repeated().await?.ok_or(problem),
     };
-    let answer = AcceptedView {
-        notification_id: notification.id,
-        status: Status::Queued,
-        state: NotificationState::Pending,
-        state_code: NotificationState::Pending.code(),
-        channel: notification.channel,
-        created_at: notification.created_at(),
-    };
-    send.accept(vec![notification], json(&answer)).await
+    let admitted = api.engine.admit(vec![notification]).await?;
+    let answer = json(&AcceptedView::of(&admitted[0]));
+    send.accept(admitted, answer).await
 }
 
 /// Accepts up to 500 notifications; each that is wrong is rejected by itself.
@@ -133,23 +141,27 @@ async fn send_batch(
     let send =
         Send { api: &api, tenant: caller.sends_for(), path: "/v1/notifications/batch", key, text: &text };
     let door = send.door();
-    let (mut taken, mut accepted, mut refused) = (Vec::with_capacity(items.len()), vec![], vec![]);
+    let (mut taken, mut places, mut refused) = (Vec::with_capacity(items.len()), vec![], vec![]);
     for (index, item) in items.into_iter().enumerate() {
         if index % READ_AT_ONCE == READ_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
         match read_item(&door, &api, item) {
             Ok(notification) => {
-                accepted.push(AcceptedItem { index, notification_id: notification.id });
+                places.push(index);
                 taken.push(notification);
             }
             Err(problem) => refused.push((index, problem.under(&format!("/notifications/{index}")))),
         }
     }
+    let admitted = api.engine.admit(taken).await?;
+    let accepted = places.into_iter().zip(&admitted);
+    let accepted =
+        accepted.map(|(index, one)| AcceptedItem { index, notification_id: one.notification.id }).collect();
     let rejected =
         refused.iter().map(|(index, problem)| RejectedItem { index: *index, problem: problem.view(None) });
     let answer = json(&BatchAnswer { accepted, rejected: rejected.collect() });
-    send.accept(taken, answer).await
+    send.accept(admitted, answer).await
 }
 
 fn read_item(door: &Door<'_>, api: &Api, item: &RawValue) -> Result<Notification> {
@@ -176,14 +188,14 @@ impl Send<'_> {
     }
 
     /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first answer.
-    async fn accept(self, notifications: Vec<Notification>, answer: Vec<u8>) -> Result<Response> {
+    async fn accept(self, admitted: Vec<Admitted>, answer: Vec<u8>) -> Result<Response> {
         let hash = self.hash();
         let idempotency =
             self.key.map(|key| Idempotency { tenant: self.tenant, key, hash, answer: answer.clone() });
-        if notifications.is_empty() && idempotency.is_none() {
+        if admitted.is_empty() && idempotency.is_none() {
             return Ok(accepted(answer));
         }
-        let result = self.api.engine.accept(idempotency, notifications).await;
+        let result = self.api.engine.accept_admitted(idempotency, admitted).await;
         self.api.taking.note(!matches!(result, Err(AcceptError::Store(_))));
         match result? {
             Accepted::New => Ok(accepted(answer)),

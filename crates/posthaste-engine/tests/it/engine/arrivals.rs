@@ -47,6 +47,24 @@ async fn nothing_is_answered_or_sent_before_it_is_stored() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_was_decided_at_the_admission_is_what_is_stored() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    let mut later = notification(&engine, "a", PLAIN);
+    later.not_before = Some(BEGIN.later(secs(60)));
+    let admitted = engine.admit(vec![notification(&engine, "a", PLAIN), later]).await.unwrap();
+    let dues: Vec<_> = admitted.iter().map(|one| one.due).collect();
+    assert_eq!(dues, [BEGIN, BEGIN.later(secs(60))]);
+    assert!(rig.model.inspect(|tables| tables.notifications.is_empty()), "nothing is stored yet");
+    let ids: Vec<_> = admitted.iter().map(|one| one.notification.id).collect();
+    pass(secs(5)).await;
+    assert_eq!(engine.accept_admitted(None, admitted).await.unwrap(), Accepted::New);
+    pass(secs(60)).await;
+    assert_arrived(&rig.arrivals(ids[0]), &[(1, secs(5))]);
+    assert_arrived(&rig.arrivals(ids[1]), &[(1, secs(60))]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_twin_gets_the_first_answer_and_another_body_is_a_conflict() {
     let rig = Rig::new();
     let engine = rig.start().await;
