@@ -14,7 +14,7 @@ use axum::middleware;
 use posthaste_engine::engine::Engine;
 use posthaste_engine::reads::Reads;
 use posthaste_engine::store::{Durability, Store};
-use posthaste_wire::guard::Guard;
+use posthaste_wire::guard::{Guard, Subnet};
 use utoipa_axum::router::OpenApiRouter;
 
 use self::budget::Budget;
@@ -33,6 +33,7 @@ mod answer_body;
 mod audit;
 mod body;
 mod budget;
+mod client_address;
 pub(crate) mod cursor;
 mod dead_letters;
 mod extract;
@@ -81,6 +82,8 @@ pub struct ApiParts {
     pub keys: Keys,
     /// Which addresses a webhook may name.
     pub guard: Guard,
+    /// The proxies whose `X-Forwarded-For` counts.
+    pub trusted_proxies: Vec<Subnet>,
     /// How long the body of a request may take.
     pub body_timeout: Duration,
     /// Whether `/metrics` needs a key for all tenants.

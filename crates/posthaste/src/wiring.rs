@@ -117,6 +117,7 @@ impl Server {
             store,
             keys,
             guard,
+            trusted_proxies: config.server.trusted_proxies.clone(),
             body_timeout: config.server.body_timeout,
             metrics_need_key: config.metrics.require_key,
             durability,

@@ -29,6 +29,8 @@ pub struct ServerSettings {
     pub idle_timeout: Duration,
     /// How long shutdown waits for running attempts.
     pub drain_timeout: Duration,
+    /// The proxies whose `X-Forwarded-For` counts.
+    pub trusted_proxies: Vec<Subnet>,
 }
 
 /// `[store]`
@@ -227,6 +229,7 @@ fn server(reader: &mut ConfigReader<'_>) -> ServerSettings {
         header_timeout: reader.read("server.header_timeout", values::positive_duration),
         body_timeout: reader.read("server.body_timeout", values::positive_duration),
         idle_timeout: reader.read("server.idle_timeout", values::positive_duration),
+        trusted_proxies: reader.read("server.trusted_proxies", subnets),
         drain_timeout: reader.read("server.drain_timeout", values::any_duration),
     }
 }

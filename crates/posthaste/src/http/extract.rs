@@ -9,6 +9,7 @@ use posthaste_core::id::{DeadLetterId, KeyId, NotificationId};
 use posthaste_engine::acts::Actor;
 
 use super::Shared;
+use super::client_address::client_address;
 use super::problem::{Kind, Problem, Result};
 use super::query::Query;
 use super::server::Connection;
@@ -37,7 +38,8 @@ impl FromRequestParts<Shared> for ActorOf {
 
     async fn from_request_parts(head: &mut Parts, api: &Shared) -> Result<Self> {
         let Authenticated(caller) = Authenticated::from_request_parts(head, api).await?;
-        let address = head.extensions.get::<Connection>().map(|from| from.peer.ip().to_string());
+        let peer = head.extensions.get::<Connection>().map(|from| from.peer.ip());
+        let address = peer.map(|peer| client_address(peer, &head.headers, &api.trusted_proxies).to_string());
         Ok(Self(Actor { address, ..caller.actor() }))
     }
 }
