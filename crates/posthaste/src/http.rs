@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware;
+use axum::http::Uri;
 use posthaste_engine::engine::Engine;
 use posthaste_engine::reads::Reads;
 use posthaste_engine::store::{Durability, Store};
@@ -28,7 +27,7 @@ use self::read_slots::{ReadSlots, Reader};
 use crate::keys::{Caller, Keys};
 
 mod act;
-mod admission;
+pub mod admission;
 mod answer_body;
 mod audit;
 mod body;
@@ -149,14 +148,10 @@ impl Api {
     }
 }
 
-/// Everything that is answered.
-pub fn router(api: Shared) -> Router {
+/// The handlers of all routes. `Door` decides who gets to them.
+fn router(api: Shared) -> Router {
     let (routes, _) = described().split_for_parts();
-    routes
-        .fallback(nothing_here)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(api.clone(), admission::exchange))
-        .with_state(api)
+    routes.fallback(nothing_here).method_not_allowed_fallback(wrong_method).with_state(api)
 }
 
 /// Every route with its description.
@@ -182,7 +177,6 @@ async fn nothing_here() -> Problem {
     Problem::not_found("there is nothing at this address; /openapi.json lists what there is")
 }
 
-async fn wrong_method(State(_): State<Shared>, request: Request) -> Problem {
-    let path = request.extensions().get::<MatchedPath>().map_or("", MatchedPath::as_str);
-    Problem::wrong_method(&document().routes.methods(path))
+async fn wrong_method(uri: Uri) -> Problem {
+    Problem::wrong_method(&document().routes.methods(uri.path()))
 }

@@ -26,8 +26,9 @@ use tokio::task::JoinSet;
 
 use crate::clock::SystemClock;
 use crate::config::Config;
+use crate::http::admission::Door;
 use crate::http::server::{self, Limits};
-use crate::http::{self, Api, ApiParts, cursor, hex};
+use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys};
 use crate::listen::ListenAddr;
 
@@ -131,7 +132,7 @@ impl Server {
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        tasks.spawn(server::serve(listener, http::router(api.clone()), limits, stopped, CLOSE_TIMEOUT));
+        tasks.spawn(server::serve(listener, Door::new(api.clone()), limits, stopped, CLOSE_TIMEOUT));
         Ok(Self { address, node, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
 

@@ -1,9 +1,10 @@
 //! Every exchange passes here: its id, its key, its role, what is counted of it, and how a problem is shown.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::Next;
+use axum::Router;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Version};
@@ -13,51 +14,77 @@ use super::openapi::document;
 use super::problem::{Kind, Problem, Result};
 use super::request_id::RequestId;
 use super::route::Access;
-use super::server::Connection;
-use super::{Api, Shared};
+use super::server::{Answer, Connection};
+use super::{Api, Shared, router};
 use crate::keys::Caller;
 
-/// Lets a request through to its handler, or says why not.
-pub(super) async fn exchange(State(api): State<Shared>, mut request: Request, next: Next) -> Response {
-    let begun = Instant::now();
-    let id = RequestId::of(request.headers());
-    let matched = request.extensions().get::<MatchedPath>();
-    let route = matched.and_then(|path| document().routes.find(request.method(), path.as_str()));
-    let mut response = match api.admit(route, &mut request) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
-    };
-    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
-        response = problem.response(&id);
+/// The way in: it lets a request through to its handler, or says why not. It stands before the router, because a layer of axum
+/// costs several allocations for each request.
+#[derive(Clone)]
+pub struct Door {
+    api: Shared,
+    router: Router,
+}
+
+/// What handlers know of a request beside itself.
+#[derive(Clone)]
+pub(super) struct Asked {
+    /// None where no key is needed.
+    pub(super) caller: Option<Arc<Caller>>,
+    pub(super) peer: IpAddr,
+}
+
+impl Door {
+    pub fn new(api: Shared) -> Self {
+        Self { router: router(api.clone()), api }
     }
-    response.headers_mut().insert(RequestId::HEADER, id.into_header());
-    api.requests.note(route, response.status(), begun.elapsed());
-    response
+}
+
+impl Answer for Door {
+    async fn answer(&self, mut request: Request, from: &Connection) -> Response {
+        let begun = Instant::now();
+        let id = RequestId::of(request.headers());
+        let route = document().routes.find(request.method(), request.uri().path());
+        let mut response = match self.api.admit(route, &request, from) {
+            Ok(caller) => {
+                request.extensions_mut().insert(Asked { caller, peer: from.peer.ip() });
+                self.router.answer(request, from).await
+            }
+            Err(problem) => problem.into_response(),
+        };
+        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            response = problem.response(&id);
+        }
+        response.headers_mut().insert(RequestId::HEADER, id.into_header());
+        self.api.requests.note(route, response.status(), begun.elapsed());
+        response
+    }
 }
 
 impl Api {
-    fn admit(&self, route: Option<usize>, request: &mut Request) -> Result<()> {
+    /// Who asks, if the route needs a key.
+    fn admit(
+        &self,
+        route: Option<usize>,
+        request: &Request,
+        from: &Connection,
+    ) -> Result<Option<Arc<Caller>>> {
         has_one_host(request.version(), request.headers())?;
-        let Some(route) = route else { return Ok(()) };
-        let access = &document().routes.all()[route].access;
-        if let Access::Key { .. } = access {
-            let caller = self.caller(request)?;
-            access.check(&caller)?;
-            request.extensions_mut().insert(caller);
-        }
-        Ok(())
-    }
-
-    /// Who asks, by the key of the request. The connection remembers whether it was a valid one.
-    pub(super) fn caller(&self, request: &Request) -> Result<Arc<Caller>> {
+        let Some(route) = route else { return Ok(None) };
+        let needed = match &document().routes.all()[route].access {
+            Access::Open => return Ok(None),
+            Access::Optional(_) if !self.metrics_need_key => return Ok(None),
+            Access::Optional(needed) | Access::Key(needed) => needed,
+        };
         let found = self.key_of(request.headers());
-        if let Some(connection) = request.extensions().get::<Connection>() {
-            match found {
-                Ok(_) => connection.guest.is_known(),
-                Err(_) => connection.guest.is_unknown(),
-            }
+        // The connection remembers whether its key was valid.
+        match found {
+            Ok(_) => from.guest.is_known(),
+            Err(_) => from.guest.is_unknown(),
         }
-        found
+        let caller = found?;
+        needed.check(&caller)?;
+        Ok(Some(caller))
     }
 
     fn key_of(&self, headers: &HeaderMap) -> Result<Arc<Caller>> {

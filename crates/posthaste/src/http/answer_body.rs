@@ -26,14 +26,15 @@ pub(super) struct Stream {
 }
 
 impl AnswerBody {
-    pub(super) fn new(body: Body, phase: Arc<Phase>, mut stop: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(body: Body, phase: &Arc<Phase>, stop: &watch::Receiver<bool>) -> Self {
         if body.size_hint().exact().is_some() {
             phase.enter(Phase::IDLE);
             return Self::Whole(body);
         }
         phase.enter(Phase::STREAM);
+        let mut stop = stop.clone();
         let stopped = Box::pin(async move { set(&mut stop).await });
-        Self::Stream(Stream { body, phase, stopped })
+        Self::Stream(Stream { body, phase: phase.clone(), stopped })
     }
 }
 

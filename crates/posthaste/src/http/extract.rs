@@ -9,10 +9,10 @@ use posthaste_core::id::{DeadLetterId, KeyId, NotificationId};
 use posthaste_engine::acts::Actor;
 
 use super::Shared;
+use super::admission::Asked;
 use super::client_address::client_address;
 use super::problem::{Kind, Problem, Result};
 use super::query::Query;
-use super::server::Connection;
 use crate::keys::Caller;
 
 /// The most characters of an idempotency key.
@@ -25,7 +25,7 @@ impl FromRequestParts<Shared> for Authenticated {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, _: &Shared) -> Result<Self> {
-        let caller = head.extensions.get::<Arc<Caller>>().cloned();
+        let caller = head.extensions.get::<Asked>().and_then(|asked| asked.caller.clone());
         caller.map(Self).ok_or_else(|| Problem::new(Kind::Internal, "this route was declared without a key"))
     }
 }
@@ -38,7 +38,7 @@ impl FromRequestParts<Shared> for ActorOf {
 
     async fn from_request_parts(head: &mut Parts, api: &Shared) -> Result<Self> {
         let Authenticated(caller) = Authenticated::from_request_parts(head, api).await?;
-        let peer = head.extensions.get::<Connection>().map(|from| from.peer.ip());
+        let peer = head.extensions.get::<Asked>().map(|asked| asked.peer);
         let address = peer.map(|peer| client_address(peer, &head.headers, &api.trusted_proxies).to_string());
         Ok(Self(Actor { address, ..caller.actor() }))
     }

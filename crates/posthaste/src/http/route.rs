@@ -2,8 +2,6 @@
 //!
 //! `#[utoipa::path]` on a handler is the one declaration of a route. Its `security` names the roles that may call it.
 
-use std::collections::HashMap;
-
 use http::Method;
 use posthaste_core::role::Role;
 use serde_json::Value;
@@ -33,20 +31,45 @@ pub enum Access {
     /// Anyone.
     Open,
     /// Anyone, unless the configuration asks for a key.
-    Optional,
-    /// A key with one of these roles, and for all tenants if `all` is set.
-    Key { roles: Vec<Role>, all: bool },
+    Optional(Needed),
+    /// The holder of such a key.
+    Key(Needed),
+}
+
+/// What a key has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needed {
+    /// It has one of these roles, or one that includes it.
+    pub roles: Vec<Role>,
+    /// It is for all tenants.
+    pub all: bool,
 }
 
 impl Access {
     /// Whether a key is always needed.
     pub const fn needs_key(&self) -> bool {
-        matches!(self, Self::Key { .. })
+        matches!(self, Self::Key(_))
     }
 
+    /// From the security requirements of an operation.
+    fn of(security: &Value) -> Self {
+        let requirements = security.as_array().map_or(&[][..], Vec::as_slice);
+        let named = requirements.iter().find_map(|one| one.get(SCHEME));
+        let Some(names) = named.and_then(Value::as_array) else { return Self::Open };
+        let names = || names.iter().filter_map(Value::as_str);
+        let needed = Needed {
+            roles: names().filter_map(Role::from_name).collect(),
+            all: names().any(|name| name == FOR_ALL),
+        };
+        let is_empty = |one: &Value| one.as_object().is_some_and(serde_json::Map::is_empty);
+        if requirements.iter().any(is_empty) { Self::Optional(needed) } else { Self::Key(needed) }
+    }
+}
+
+impl Needed {
     /// Refuses a caller whose key has another role.
     pub fn check(&self, caller: &Caller) -> Result<()> {
-        let Self::Key { roles, all } = self else { return Ok(()) };
+        let Self { roles, all } = self;
         if !roles.iter().any(|needed| caller.role.includes(*needed)) {
             // A role that no key can be given by name says nothing to the caller.
             let named = roles.iter().filter(|role| Role::NAMED.contains(role)).map(|role| role.name());
@@ -59,23 +82,6 @@ impl Access {
         }
         Ok(())
     }
-
-    /// From the security requirements of an operation.
-    fn of(security: &Value) -> Self {
-        let requirements = security.as_array().map_or(&[][..], Vec::as_slice);
-        let named = requirements.iter().find_map(|one| one.get(SCHEME));
-        let is_optional =
-            requirements.iter().any(|one| one.as_object().is_some_and(serde_json::Map::is_empty));
-        let Some(names) = named.and_then(Value::as_array) else { return Self::Open };
-        if is_optional {
-            return Self::Optional;
-        }
-        let names = || names.iter().filter_map(Value::as_str);
-        Self::Key {
-            roles: names().filter_map(Role::from_name).collect(),
-            all: names().any(|name| name == FOR_ALL),
-        }
-    }
 }
 
 fn role_of(caller: &Caller) -> String {
@@ -85,50 +91,54 @@ fn role_of(caller: &Caller) -> String {
     }
 }
 
-/// All routes, found by the path that the router matched.
-#[derive(Debug, Default)]
+/// All routes, found by the path of a request.
 pub struct Routes {
     all: Vec<Route>,
-    by_path: HashMap<String, Vec<usize>>,
+    /// The numbers of the routes of each path.
+    by_path: matchit::Router<Vec<usize>>,
 }
 
 impl Routes {
     /// Reads them from the description.
     pub(super) fn of(document: &Value) -> Self {
-        let mut routes = Self::default();
-        let paths = document["paths"].as_object().expect("a description has paths");
-        for (path, operations) in paths {
-            let operations = operations.as_object().expect("a path has operations");
-            for (method, operation) in operations {
-                let method = method.to_uppercase().parse().expect("the name of a method");
-                routes.by_path.entry(path.clone()).or_default().push(routes.all.len());
-                let access = Access::of(&operation["security"]);
-                let name = operation["operationId"].as_str().unwrap_or_default().to_owned();
-                routes.all.push(Route { name, method, path: path.clone(), access });
+        let (mut all, mut by_path) = (vec![], matchit::Router::new());
+        for (path, operations) in document["paths"].as_object().expect("a description has paths") {
+            let mut here = vec![];
+            for (method, operation) in operations.as_object().expect("a path has operations") {
+                here.push(all.len());
+                all.push(Route {
+                    name: operation["operationId"].as_str().unwrap_or_default().to_owned(),
+                    method: method.to_uppercase().parse().expect("the name of a method"),
+                    path: path.clone(),
+                    access: Access::of(&operation["security"]),
+                });
             }
+            by_path.insert(path, here).expect("axum would refuse it too");
         }
-        routes
+        Self { all, by_path }
     }
 
     pub fn all(&self) -> &[Route] {
         &self.all
     }
 
-    /// The number of the route with this path, as it was declared. HEAD is answered as GET.
+    /// The number of the route of a request. HEAD is answered as GET.
     pub fn find(&self, method: &Method, path: &str) -> Option<usize> {
         let method = if method == Method::HEAD { &Method::GET } else { method };
-        let at = self.by_path.get(path)?;
-        at.iter().copied().find(|at| self.all[*at].method == method)
+        self.at(path).iter().copied().find(|at| self.all[*at].method == method)
     }
 
     /// The methods of a path, for people and for `Allow`.
     pub(super) fn methods(&self, path: &str) -> String {
-        let at = self.by_path.get(path).map_or(&[][..], Vec::as_slice);
-        let mut names: Vec<&str> = at.iter().map(|at| self.all[*at].method.as_str()).collect();
+        let mut names: Vec<&str> = self.at(path).iter().map(|at| self.all[*at].method.as_str()).collect();
         if names.contains(&"GET") {
             names.push("HEAD");
         }
         names.join(", ")
+    }
+
+    fn at(&self, path: &str) -> &[usize] {
+        self.by_path.at(path).map_or(&[][..], |found| found.value.as_slice())
     }
 }
 
@@ -141,13 +151,13 @@ mod tests {
 
     #[test]
     fn access_is_what_the_security_of_an_operation_says() {
-        let key = |roles: &[Role], all| Access::Key { roles: roles.to_vec(), all };
+        let needed = |roles: &[Role], all| Needed { roles: roles.to_vec(), all };
         for (security, wanted) in [
             (json!(null), Access::Open),
             (json!([]), Access::Open),
-            (json!([{}, {"key": ["reader"]}]), Access::Optional),
-            (json!([{"key": ["sender", "reader"]}]), key(&[Sender, Reader], false)),
-            (json!([{"key": ["reader", "all"]}]), key(&[Reader], true)),
+            (json!([{}, {"key": ["reader"]}]), Access::Optional(needed(&[Reader], false))),
+            (json!([{"key": ["sender", "reader"]}]), Access::Key(needed(&[Sender, Reader], false))),
+            (json!([{"key": ["reader", "all"]}]), Access::Key(needed(&[Reader], true))),
         ] {
             assert_eq!(Access::of(&security), wanted, "{security}");
         }
@@ -161,13 +171,13 @@ mod tests {
             key: None,
             role,
         };
-        let operators = Access::Key { roles: vec![Operator], all: false };
+        let operators = Needed { roles: vec![Operator], all: false };
         assert!(operators.check(&caller(Operator, Some("a"))).is_ok());
         assert!(operators.check(&caller(Tenant, Some("a"))).is_ok());
         let refused = operators.check(&caller(Reader, Some("a"))).unwrap_err();
         assert_eq!(refused.kind, Kind::Forbidden);
         assert!(refused.detail.contains("role operator") && refused.detail.contains("role reader"));
-        let everything = Access::Key { roles: vec![Reader], all: true };
+        let everything = Needed { roles: vec![Reader], all: true };
         assert!(everything.check(&caller(Reader, None)).is_ok());
         assert!(everything.check(&caller(Admin, Some("a"))).is_err());
     }
@@ -177,12 +187,12 @@ mod tests {
         let routes = Routes::of(&json!({"paths": {"/a/{id}": {"get": {}, "put": {}}, "/b": {"post": {}}}}));
         let found =
             |method: &Method, path| routes.find(method, path).map(|at| routes.all()[at].method.clone());
-        assert_eq!(found(&Method::HEAD, "/a/{id}"), Some(Method::GET));
-        assert_eq!(found(&Method::PUT, "/a/{id}"), Some(Method::PUT));
+        assert_eq!(found(&Method::HEAD, "/a/x1"), Some(Method::GET));
+        assert_eq!(found(&Method::PUT, "/a/x1"), Some(Method::PUT));
         assert_eq!(found(&Method::GET, "/b"), None);
         assert_eq!(found(&Method::GET, "/c"), None);
         assert_eq!(
-            (routes.methods("/a/{id}").as_str(), routes.methods("/b").as_str()),
+            (routes.methods("/a/x1").as_str(), routes.methods("/b").as_str()),
             ("GET, PUT, HEAD", "POST")
         );
     }

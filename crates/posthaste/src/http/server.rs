@@ -17,6 +17,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -48,6 +50,17 @@ pub struct Limits {
     pub idle: Duration,
 }
 
+/// What answers requests.
+pub trait Answer: Clone + Send + Sync + 'static {
+    fn answer(&self, request: Request<Body>, from: &Connection) -> impl Future<Output = Response> + Send;
+}
+
+impl Answer for Router {
+    async fn answer(&self, request: Request<Body>, _: &Connection) -> Response {
+        self.clone().call(request).await.unwrap_or_else(|never| match never {})
+    }
+}
+
 /// How often a connection is looked at, as a part of the shortest limit.
 const LOOKS: u32 = 4;
 /// How long to wait when no connection can be accepted, which is when the program is out of sockets.
@@ -59,9 +72,9 @@ pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 /// Serves until `stop` is set, then lets the exchanges under way end within `grace` and closes what is left.
-pub async fn serve(
+pub async fn serve<A: Answer>(
     listener: TcpListener,
-    router: Router,
+    answer: A,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
     grace: Duration,
@@ -78,7 +91,7 @@ pub async fn serve(
             has_room = true;
             let (stream, peer) = stream;
             let caller = Connection { guest: Arc::new(guests.enter()), peer };
-            connections.spawn(converse(stream, caller, router.clone(), limits, told.clone()));
+            connections.spawn(converse(stream, caller, answer.clone(), limits, told.clone()));
         }
         tokio::select! {
             biased;
@@ -120,17 +133,17 @@ fn make_room(guests: &Guests, crowds: &LogThrottle) -> bool {
     closed
 }
 
-/// Who is at the other end. Handlers find it among the extensions of a request.
+/// Who is at the other end.
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub(super) guest: Arc<Guest>,
     pub(super) peer: SocketAddr,
 }
 
-async fn converse(
+async fn converse<A: Answer>(
     stream: TcpStream,
     caller: Connection,
-    router: Router,
+    answer: A,
     limits: Limits,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -138,13 +151,11 @@ async fn converse(
     let _ = stream.set_nodelay(true);
     let (phase, guest) = (Arc::new(Phase::new()), caller.guest.clone());
     let stopped = stop.clone();
-    let service = service_fn(|mut request: Request<Incoming>| {
+    let service = service_fn(|request: Request<Incoming>| {
         phase.enter(Phase::ANSWER);
-        request.extensions_mut().insert(caller.clone());
-        let answer = router.clone().call(request);
-        let (phase, stopped) = (phase.clone(), stopped.clone());
+        let (answer, caller, phase, stopped) = (&answer, &caller, &phase, &stopped);
         async move {
-            let response = answer.await?;
+            let response = answer.answer(request.map(Body::new), caller).await;
             Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, phase, stopped)))
         }
     });

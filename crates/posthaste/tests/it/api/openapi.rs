@@ -63,8 +63,8 @@ fn what_needs_a_key_names_its_roles_and_may_be_refused() {
     for route in routes() {
         let Route { method, path, access, .. } = route;
         let said = &document()["paths"][path][method.as_str().to_lowercase()];
-        if let Access::Key { roles, .. } = access {
-            assert!(!roles.is_empty(), "{method} {path}: no role may call it");
+        if let Access::Key(needed) = access {
+            assert!(!needed.roles.is_empty(), "{method} {path}: no role may call it");
         }
         for status in ["401", "403"] {
             assert_eq!(said["responses"][status].is_object(), *access != Access::Open, "{method} {path}");
