@@ -202,8 +202,9 @@ macro_rules! retries {
                  join flow f on f.id = any(array[n.flow])
                  left join queue q on q.id = any(array[n.id])
                  left join ended e on false
-                 where n.id >= $3
-                 and n.id < $16
+                 -- On `n` the planner would take the two bounds for a range of its index, and walk that.
+                 where c.id >= $3
+                 and c.id < $16
                  and ",
             wanted_notification!(),
             "
