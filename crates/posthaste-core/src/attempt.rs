@@ -59,6 +59,11 @@ impl Attempt {
     /// The most bytes of an error that are kept.
     pub const LONGEST_ERROR: usize = 500;
 
+    /// When its last try ended.
+    pub fn ended_at(&self) -> Timestamp {
+        self.started_at.later(self.duration)
+    }
+
     /// The text cut to `LONGEST_ERROR` bytes, between two characters.
     pub fn excerpt(text: &str) -> String {
         cut(text, Self::LONGEST_ERROR)

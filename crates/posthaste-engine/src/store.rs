@@ -17,7 +17,9 @@ pub use self::queue::{
     Acceptance, Accepted, Arrival, ClaimResult, Claimed, FirstAnswer, Held, Idempotency, KnownFlow, Next,
     Queue, Request, Settled, Settlement,
 };
-pub use self::reads::{ChannelStats, DeadLetterView, End, History, HistoryEvent, Page, Reads, Stats, View};
+pub use self::reads::{
+    ChannelStats, DeadLetterView, End, History, HistoryEvent, LastError, Page, Reads, Stats, View,
+};
 pub use self::records::Records;
 pub use self::settings::{Settings, StoredSettings};
 pub use self::waking::{DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken};

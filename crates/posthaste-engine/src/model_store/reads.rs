@@ -10,7 +10,9 @@ use posthaste_core::time::Timestamp;
 
 use super::ModelStore;
 use super::tables::Tables;
-use crate::store::{AuditRow, DeadLetterView, DueCursor, End, History, Page, Reads, Result, Stats, View};
+use crate::store::{
+    AuditRow, DeadLetterView, DueCursor, End, History, LastError, Page, Reads, Result, Stats, View,
+};
 
 /// How many rows a page looks at before it gives up and hands out a cursor.
 const LONGEST_SCAN: usize = 5_000;
@@ -73,6 +75,8 @@ impl Reads for ModelStore {
 impl Tables {
     fn view(&self, id: NotificationId) -> Option<View> {
         let notification = self.notifications.get(&id)?.notification.clone();
+        let last = self.attempts.get(&id).and_then(|made| made.values().next_back());
+        let last_error = LastError::of(last);
         if let Some(row) = self.queue.get(&id) {
             return Some(View {
                 notification,
@@ -80,17 +84,18 @@ impl Tables {
                 progress: row.progress,
                 due: Some(row.due),
                 cancel_requested: row.cancel,
+                last_error,
                 end: None,
             });
         }
         let ended = self.ended.get(&id)?;
-        let last = self.attempts.get(&id).and_then(|made| made.values().next_back());
         Some(View {
             notification,
             state: ended.state,
             progress: ended.progress,
             due: None,
             cancel_requested: false,
+            last_error,
             end: Some(End {
                 at: ended.at,
                 reason: ended.reason,

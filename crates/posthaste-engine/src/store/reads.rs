@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::attempt::{Attempt, Progress};
+use posthaste_core::attempt::{Attempt, Outcome, Progress};
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
@@ -80,8 +80,46 @@ pub struct View {
     pub due: Option<Timestamp>,
     /// Whether somebody asked to cancel it.
     pub cancel_requested: bool,
+    /// What the last attempt said if it failed, of whichever generation.
+    pub last_error: Option<LastError>,
     /// How it ended.
     pub end: Option<End>,
+}
+
+impl View {
+    /// How many attempts were made, counted as `Progress::attempt` is.
+    pub const fn attempts_made(&self) -> u32 {
+        // Of what lives, `attempt` is the running or next one.
+        let not_made = if self.end.is_some() { 0 } else { 1 };
+        self.progress.attempt.saturating_sub(not_made)
+    }
+
+    /// Why it ended, in words. Age and expiry mostly end what is not being sent, so the stored text has no error then: the
+    /// last attempt has it.
+    pub fn why(&self) -> Option<&str> {
+        let end = self.end.as_ref()?;
+        let by_time = self.state == State::Expired || end.reason == Some(Reason::MaxAgeExceeded);
+        let error = self.last_error.as_ref().and_then(|last| last.error.as_deref());
+        let text = || end.text.as_deref().or_else(|| end.reason.map(Reason::words));
+        error.filter(|_| by_time).or_else(text)
+    }
+}
+
+/// What a failed attempt said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LastError {
+    /// The error in words.
+    pub error: Option<String>,
+    /// The status code, if there was an answer.
+    pub status_code: Option<u16>,
+}
+
+impl LastError {
+    /// None if there is no attempt or it delivered.
+    pub fn of(attempt: Option<&Attempt>) -> Option<Self> {
+        let failed = attempt.filter(|attempt| attempt.outcome != Outcome::Delivered)?;
+        Some(Self { error: failed.error.clone(), status_code: failed.status_code })
+    }
 }
 
 /// How a notification ended.
@@ -155,6 +193,19 @@ pub struct DeadLetterView {
     pub fingerprint: Option<[u8; 16]>,
     /// When it was deleted, if it was: it is kept for a while.
     pub deleted_at: Option<Timestamp>,
+}
+
+impl DeadLetterView {
+    /// What the last of its attempts said, if it failed.
+    pub fn last_error(&self) -> Option<LastError> {
+        LastError::of(self.attempts.last())
+    }
+
+    /// Why, in words: the last error where it died of its age, as `View::why` has it.
+    pub fn why(&self) -> &str {
+        let error = self.attempts.last().and_then(|last| last.error.as_deref());
+        error.filter(|_| self.reason == Reason::MaxAgeExceeded).unwrap_or(&self.text)
+    }
 }
 
 /// The kept counters.

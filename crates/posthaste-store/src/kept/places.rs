@@ -12,7 +12,7 @@ use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, Leased, State};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Claimed, End, Progress, Seen, View};
+use posthaste_engine::store::{Claimed, End, LastError, Progress, Seen, View};
 
 pub(crate) enum Place {
     Live(Queued),
@@ -85,7 +85,7 @@ impl Place {
         Standing { state, progress, due, expires_at, cancel_requested, reason, dead_letter }
     }
 
-    pub(crate) fn view(self, notification: Arc<Notification>) -> View {
+    pub(crate) fn view(self, notification: Arc<Notification>, last_error: Option<LastError>) -> View {
         let state = self.seen().state;
         match self {
             Self::Live(row) => View {
@@ -94,6 +94,7 @@ impl Place {
                 progress: row.progress,
                 due: Some(row.due),
                 cancel_requested: row.cancel,
+                last_error,
                 end: None,
             },
             Self::Over(ended) => View {
@@ -102,6 +103,7 @@ impl Place {
                 progress: ended.progress,
                 due: None,
                 cancel_requested: false,
+                last_error,
                 end: Some(ended.shown()),
             },
         }

@@ -217,14 +217,12 @@ async fn keys(tx: &Tx, flows: &Flows, rows: &[Row], column: usize) -> Result<Key
     flows.keys(tx, named).await
 }
 
-/// Reads a notification and its current row, from column `start` on.
+/// Reads a notification, its current row and its last attempt, from column `start` on.
 fn view(row: &Row, start: usize, keys: &Keys) -> Result<(NotificationId, Result<View>, usize)> {
     let mut columns = Columns::of(row);
     columns.skip(start);
     let id = columns.notification_id()?;
-    let view =
-        wide(id, keys, &mut columns).and_then(|notification| Ok(columns.place(id)?.view(notification)));
-    Ok((id, view, row.raw_size_bytes()))
+    Ok((id, columns.view(id, keys), row.raw_size_bytes()))
 }
 
 /// Rows that wait for a retry or are being retried, soonest first.

@@ -7,13 +7,13 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
-    self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, Page, Reads, Stats, View,
+    self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, LastError, Page, Reads, Stats, View,
 };
 
 use super::ends::ENDED_COLUMNS;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
-use super::rows::{Columns, QUEUE_COLUMNS, attempt, uuid, wide, wide_columns};
+use super::rows::{Columns, Keys, QUEUE_COLUMNS, attempt, uuid, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, statement};
 use super::{PostgresStore, list, lists, look, stats};
 use crate::kept::places::Place;
@@ -87,6 +87,23 @@ macro_rules! place_columns {
 }
 pub(super) use place_columns;
 
+/// The last attempt `l` of the notification `$id`, for `Columns::last_error`.
+macro_rules! last_attempt {
+    ($id:literal) => {
+        concat!(
+            "left join lateral (
+                 select a.failure, a.status_code, a.error
+                 from attempt a
+                 where a.notification = ",
+            $id,
+            "
+                 order by a.generation desc, a.number desc
+                 limit 1) as l on true"
+        )
+    };
+}
+pub(super) use last_attempt;
+
 impl Columns<'_> {
     /// Reads `place_columns`.
     pub(super) fn place(&mut self, id: NotificationId) -> Result<Place> {
@@ -102,6 +119,19 @@ impl Columns<'_> {
         }
         Ok(Place::Over(self.ended()?))
     }
+
+    /// Reads the columns of `last_attempt`.
+    fn last_error(&mut self) -> Result<Option<LastError>> {
+        let (failure, status_code) = (self.maybe_code()?, self.maybe_status_code()?);
+        let error = self.take()?;
+        Ok(failure.map(|_| LastError { error, status_code }))
+    }
+
+    /// Reads `wide_columns`, `place_columns` and the columns of `last_attempt`.
+    pub(super) fn view(&mut self, id: NotificationId, keys: &Keys) -> Result<View> {
+        let (notification, place) = (wide(id, keys, self)?, self.place(id)?);
+        Ok(place.view(notification, self.last_error()?))
+    }
 }
 
 pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Option<View>> {
@@ -110,18 +140,19 @@ pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Op
         wide_columns!(),
         ", ",
         place_columns!(),
-        "
+        ", l.*
          from notification n
          left join queue q on q.id = any(array[n.id])
          left join ended e on e.id = any(array[n.id])
+         ",
+        last_attempt!("n.id"),
+        "
          where n.id = $1"
     );
     let rows = tx.alone(Mode::Read, sql, bind![uuid(id) => UUID]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
     let keys = flows.keys(tx, [FlowId(Columns::of(row).take()?)]).await?;
-    let mut columns = Columns::of(row);
-    let view =
-        wide(id, &keys, &mut columns).and_then(|notification| Ok(columns.place(id)?.view(notification)));
+    let view = Columns::of(row).view(id, &keys);
     view.map(Some).map_err(|fault| fault.of(id))
 }
 

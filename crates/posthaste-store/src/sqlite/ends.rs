@@ -8,7 +8,7 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::Progress;
+use posthaste_engine::store::{LastError, Progress};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::fault::{Fault, Result};
@@ -61,26 +61,35 @@ pub(super) fn find(conn: &Connection, id: NotificationId) -> Result<Option<Ended
 
 /// Sets failure type and status code from the last attempt.
 pub(super) fn with_last_attempt(conn: &Connection, id: NotificationId, ended: Ended) -> Result<Ended> {
-    let (failure_type, status_code) = last_attempt(conn, id)?;
+    let LastAttempt { failure_type, status_code, .. } = last_attempt(conn, id)?;
     Ok(Ended { failure_type, status_code, ..ended })
 }
 
-/// Failure type and status code of the last attempt. Both are `None` without an attempt; a delivered one has
-/// no failure type.
-pub(super) fn last_attempt(
-    conn: &Connection,
-    id: NotificationId,
-) -> Result<(Option<FailureType>, Option<u16>)> {
+/// All are `None` without an attempt; a delivered one has no failure type.
+#[derive(Default)]
+pub(super) struct LastAttempt {
+    pub(super) failure_type: Option<FailureType>,
+    pub(super) status_code: Option<u16>,
+    error: Option<String>,
+}
+
+impl LastAttempt {
+    pub(super) fn failed(self) -> Option<LastError> {
+        self.failure_type.map(|_| LastError { error: self.error, status_code: self.status_code })
+    }
+}
+
+pub(super) fn last_attempt(conn: &Connection, id: NotificationId) -> Result<LastAttempt> {
     let mut select = conn.prepare_cached(
-        "select failure, status_code
+        "select failure, status_code, error
          from attempt
          where notification = ?1
          order by generation desc, number desc
          limit 1",
     )?;
     let mut rows = select.query([id.to_bytes()])?;
-    let Some(row) = rows.next()? else { return Ok((None, None)) };
-    Ok((maybe_failure(row, 0)?, row.get(1)?))
+    let Some(row) = rows.next()? else { return Ok(LastAttempt::default()) };
+    Ok(LastAttempt { failure_type: maybe_failure(row, 0)?, status_code: row.get(1)?, error: row.get(2)? })
 }
 
 /// Inserts a row by the statement `INSERT`. Delivered rows have no tenant: the column serves the index for

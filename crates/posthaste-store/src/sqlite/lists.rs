@@ -16,6 +16,7 @@ use rusqlite::{Connection, Row, params};
 use self::blocks::OfFlows;
 use self::merge::{Filling, Merge, Weigh, Went};
 use self::ranges::{Range, Soonest};
+use super::ends;
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::readers::Reader;
@@ -147,7 +148,9 @@ fn look(conn: &Connection, flows: &mut Flows, filter: &Filter, id: NotificationI
     if !wanted {
         return Ok(None);
     }
-    Ok(Some(place.view(Wide::read(id, key, row, 0)?.notification()?)))
+    // Only of rows that are shown, so a page costs one more look into the attempts for each of them.
+    let last = ends::last_attempt(conn, id)?.failed();
+    Ok(Some(place.view(Wide::read(id, key, row, 0)?.notification()?, last)))
 }
 
 /// Whether a row that begins with `wide_columns` has the template and the text.

@@ -90,7 +90,9 @@ pub(super) fn need_place(conn: &Connection, id: NotificationId) -> Result<Place>
 
 pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View>> {
     let Reader { conn, flows } = reader;
-    let view = |wide: Wide| Ok(need_place(conn, id)?.view(wide.notification()?));
+    let view = |wide: Wide| {
+        Ok(need_place(conn, id)?.view(wide.notification()?, ends::last_attempt(conn, id)?.failed()))
+    };
     Wide::find(conn, flows, id).and_then(|wide| wide.map(view).transpose()).map_err(|fault| fault.of(id))
 }
 
@@ -99,8 +101,8 @@ pub(super) fn last_failure(conn: &Connection, id: NotificationId, place: &Place)
     if let Place::Over(ended) = place {
         return Ok(ended.failure_type.map(|failure| (failure, ended.status_code)));
     }
-    let (failure, code) = ends::last_attempt(conn, id)?;
-    Ok(failure.map(|failure| (failure, code)))
+    let last = ends::last_attempt(conn, id)?;
+    Ok(last.failure_type.map(|failure| (failure, last.status_code)))
 }
 
 pub(super) fn history(conn: &Connection, id: NotificationId) -> Result<History> {

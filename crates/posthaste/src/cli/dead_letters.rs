@@ -90,11 +90,15 @@ enum Status {
     All,
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 11] = [
     ("ID", |row| field(row, "id")),
     ("NOTIFICATION", |row| field(row, "notificationId")),
+    ("TENANT", |row| field(row, "tenant")),
+    ("STATUS", |row| field(row, "status")),
+    ("ATTEMPTS", |row| row["attempts"].as_array().map_or(0, Vec::len).to_string()),
     ("CHANNEL", |row| field(row, "channel")),
     ("RECIPIENT", |row| short(row, "recipient")),
+    ("EVENT KEY", |row| short(row, "eventKey")),
     ("DIED", |row| field(row, "createdAt")),
     ("CODE", |row| field(row, "reasonCode")),
     ("REASON", |row| short(row, "reason")),

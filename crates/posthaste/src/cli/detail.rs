@@ -13,7 +13,7 @@ use crate::client::encode;
 
 /// Fields that are shown in their own place, or that repeat another field as a number.
 const SHOWN_APART: [&str; 7] =
-    ["attempts", "events", "stateCode", "statusCode", "words", "id", "notificationId"];
+    ["attempts", "events", "stateCode", "statusNumber", "words", "id", "notificationId"];
 
 pub(crate) async fn print(session: &Session, resource: &str, id: &str) -> anyhow::Result<Exit> {
     let answer = session.get(&format!("/v1/{resource}/{}", encode(id))).await?;

@@ -20,6 +20,11 @@ const LARGEST_PAGE: usize = 500;
 /// The most characters of a free text in a table.
 const WIDEST: usize = 60;
 
+/// Left out of a page if all its rows show the same: the caller sees one tenant.
+const IF_SEVERAL: [&str; 1] = ["TENANT"];
+/// Left out of a page if none of its rows has one.
+const IF_ANY: [&str; 3] = ["EVENT KEY", "NEXT ATTEMPT", "CODE"];
+
 /// The flags that page through a list.
 #[derive(Args)]
 pub(crate) struct Paging {
@@ -93,7 +98,7 @@ pub(crate) async fn print(
             break;
         }
     }
-    put(session, &list, columns)?;
+    put(session, &list, columns, is_shown)?;
     if let Some(cursor) = &list.next_cursor {
         let all = if paging.all { "" } else { ", or --all" };
         note(&format!(
@@ -108,7 +113,7 @@ pub(crate) async fn print(
 /// Fetches a list that comes as a whole and prints it.
 pub(crate) async fn print_whole(session: &Session, path: &str, columns: &[Column]) -> anyhow::Result<Exit> {
     let list = fetch(session, path).await?;
-    put(session, &list, columns)?;
+    put(session, &list, columns, |_, _| true)?;
     Ok(Exit::Done)
 }
 
@@ -117,25 +122,44 @@ async fn fetch(session: &Session, path: &str) -> anyhow::Result<Page> {
     session.read(&answer)
 }
 
-fn put(session: &Session, list: &Page, columns: &[Column]) -> anyhow::Result<()> {
+/// Whether a column is in the table, by its title and what the rows show in it.
+type IsShown = fn(&str, &[String]) -> bool;
+
+fn is_shown(title: &str, cells: &[String]) -> bool {
+    if IF_SEVERAL.contains(&title) {
+        return cells.iter().any(|cell| Some(cell) != cells.first());
+    }
+    !IF_ANY.contains(&title) || cells.iter().any(|cell| !cell.is_empty())
+}
+
+fn put(session: &Session, list: &Page, columns: &[Column], is_shown: IsShown) -> anyhow::Result<()> {
     match session.output {
         Output::Json => Ok(json(serde_json::to_string(list)?.as_bytes())?),
-        Output::Table => show(list, columns),
+        Output::Table if list.data.is_empty() => {
+            note("nothing found");
+            Ok(())
+        }
+        Output::Table => {
+            let rows = list.data.iter().map(|row| serde_json::from_str(row.get()));
+            Ok(table(&rows.collect::<Result<Vec<Value>, _>>()?, columns, is_shown).print()?)
+        }
     }
 }
 
-fn show(list: &Page, columns: &[Column]) -> anyhow::Result<()> {
-    if list.data.is_empty() {
-        note("nothing found");
-        return Ok(());
+fn table(rows: &[Value], columns: &[Column], is_shown: IsShown) -> Table {
+    let mut shown: Vec<(&str, Vec<String>)> = Vec::with_capacity(columns.len());
+    for (title, show) in columns {
+        let cells: Vec<String> = rows.iter().map(show).collect();
+        if is_shown(title, &cells) {
+            shown.push((*title, cells));
+        }
     }
-    let titles: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+    let titles: Vec<&str> = shown.iter().map(|(title, _)| *title).collect();
     let mut table = Table::new(&titles);
-    for row in &list.data {
-        let row: Value = serde_json::from_str(row.get())?;
-        table.row(columns.iter().map(|(_, show)| show(&row)));
+    for row in 0..rows.len() {
+        table.row(shown.iter().map(|(_, cells)| &cells[row]));
     }
-    Ok(table.print()?)
+    table
 }
 
 /// A field of a row as text; nothing where it is missing or null.
@@ -157,4 +181,54 @@ pub(crate) fn duration_field(row: &Value, name: &str) -> String {
 /// A field that may be long, cut to fit a table.
 pub(crate) fn short(row: &Value, name: &str) -> String {
     cut(field(row, name).trim(), WIDEST).into_owned()
+}
+
+/// How many attempts were made, of how many.
+pub(crate) fn attempts(row: &Value) -> String {
+    match (field(row, "attemptsMade"), field(row, "maxAttempts")) {
+        // A server of an older version says less.
+        (made, _) if made.is_empty() => String::new(),
+        (made, of) => format!("{made} of {of}"),
+    }
+}
+
+/// The last error; where there is none, why it ended.
+pub(crate) fn last_error(row: &Value) -> String {
+    let error = short(row, "lastError");
+    if error.is_empty() { short(row, "reason") } else { error }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const COLUMNS: [Column; 5] = [
+        ("ID", |row| field(row, "id")),
+        ("TENANT", |row| field(row, "tenant")),
+        ("ATTEMPTS", attempts),
+        ("EVENT KEY", |row| field(row, "eventKey")),
+        ("LAST ERROR", last_error),
+    ];
+
+    fn shown(rows: &Value) -> String {
+        table(rows.as_array().unwrap(), &COLUMNS, is_shown).render()
+    }
+
+    #[test]
+    fn the_tenant_is_shown_if_there_are_several_and_an_event_key_if_there_is_any() {
+        let one = json!([{"id": "a", "tenant": "acme", "attemptsMade": 1, "maxAttempts": 3, "eventKey": null,
+            "lastError": "answered 503", "reason": "discarded"},
+            {"id": "b", "tenant": "acme", "reason": "discarded"}]);
+        assert_eq!(
+            shown(&one),
+            "ID  ATTEMPTS  LAST ERROR\na   1 of 3    answered 503\nb             discarded\n"
+        );
+        let two = json!([{"id": "a", "tenant": "acme", "eventKey": "paid"}, {"id": "b", "tenant": "globex"}]);
+        assert_eq!(
+            shown(&two),
+            "ID  TENANT  ATTEMPTS  EVENT KEY  LAST ERROR\na   acme              paid\nb   globex\n"
+        );
+    }
 }

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand};
 use posthaste_core::state::State;
 
 use super::filter::{Filter, RetryFilter};
-use super::listing::{self, Column, Paging, Query, field, short};
+use super::listing::{self, Column, Paging, Query, attempts, field, last_error, short};
 use super::reach::ServerArgs;
 use super::{Exit, acts, detail, watch};
 
@@ -116,14 +116,18 @@ pub(crate) struct RetryQueueArgs {
     paging: Paging,
 }
 
-const COLUMNS: [Column; 7] = [
+const COLUMNS: [Column; 11] = [
     ("ID", |row| field(row, "notificationId")),
+    ("TENANT", |row| field(row, "tenant")),
     ("STATUS", watch::words),
+    ("ATTEMPTS", attempts),
     ("CHANNEL", |row| field(row, "channel")),
     ("TO", |row| short(row, "to")),
+    ("EVENT KEY", |row| short(row, "eventKey")),
     ("CREATED", |row| field(row, "createdAt")),
     ("NEXT ATTEMPT", |row| field(row, "nextAttemptAt")),
-    ("REASON", |row| short(row, "reason")),
+    ("CODE", |row| field(row, "reasonCode")),
+    ("LAST ERROR", last_error),
 ];
 const FAILED_COLUMNS: [Column; 6] = [
     ("ID", |row| field(row, "notificationId")),

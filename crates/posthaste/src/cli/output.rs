@@ -118,7 +118,7 @@ impl Table {
         io::stdout().lock().write_all(self.render().as_bytes())
     }
 
-    fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));

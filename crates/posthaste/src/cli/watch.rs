@@ -150,13 +150,21 @@ fn status_line(notification: &Value) -> String {
     harmless(&format!("{}{more}", words(notification))).into_owned()
 }
 
-/// An attempt in one line, then the tries before the last one.
+/// An attempt in one line, then its tries where there were several, each with its time. Of the last one only the end is
+/// known; its result is that of the attempt.
 pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
     let started = field(attempt, "startedAt");
     let first = format!("attempt {} at {started}: {}", field(attempt, "number"), result(attempt));
     let tries = attempt["quickTries"].as_array().map_or(&[][..], Vec::as_slice);
-    let tries = tries.iter().zip(1..).map(|(quick, number)| format!("  its try {number}: {}", result(quick)));
-    std::iter::once(first).chain(tries).map(|text| harmless(&text).into_owned()).collect()
+    let mut lines = vec![first];
+    for (quick, number) in tries.iter().zip(1..) {
+        lines.push(format!("  its try {number} at {}: {}", field(quick, "startedAt"), result(quick)));
+    }
+    let ended = field(attempt, "endedAt");
+    if !tries.is_empty() && !ended.is_empty() {
+        lines.push(format!("  its try {}, the last, ended at {ended}", tries.len() + 1));
+    }
+    lines.iter().map(|text| harmless(text).into_owned()).collect()
 }
 
 /// The result of an attempt or of a quick try.
@@ -185,16 +193,18 @@ mod tests {
     #[test]
     fn each_change_is_told_once_in_the_words_of_the_story() {
         let mut seen = WatchState::default();
-        let quick = json!([{"failureType": "temporary", "statusCode": 502, "durationMs": 1}]);
-        let made = json!([{"number": 1, "startedAt": "2026-04-15T10:45:30.100Z", "outcome": "failed",
-            "failureType": "temporary", "statusCode": 503, "durationMs": 12, "error": null, "quickTries": quick}]);
+        let quick = json!([{"startedAt": "2026-04-15T10:45:30.100Z", "failureType": "temporary", "statusCode": 502,
+            "durationMs": 1}]);
+        let made = json!([{"number": 1, "startedAt": "2026-04-15T10:45:30.100Z", "endedAt": "2026-04-15T10:45:30.112Z",
+            "outcome": "failed", "failureType": "temporary", "statusCode": 503, "durationMs": 12, "error": null, "quickTries": quick}]);
         assert_eq!(seen.changes(&notification(State::Processing, 1, json!([]))), ["Sending"]);
         let retrying = notification(State::RetryScheduled, 2, made.clone());
         assert_eq!(
             seen.changes(&retrying),
             [
                 "  attempt 1 at 2026-04-15T10:45:30.100Z: failed, temporary, HTTP 503, 12ms",
-                "    its try 1: temporary, HTTP 502, 1ms",
+                "    its try 1 at 2026-04-15T10:45:30.100Z: temporary, HTTP 502, 1ms",
+                "    its try 2, the last, ended at 2026-04-15T10:45:30.112Z",
                 "Retrying (attempt 2 of 3), next at 2026-04-15T10:46:30.000Z",
             ]
         );

@@ -162,6 +162,24 @@ fn differences(old: &Value, new: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
+/// An older answer as it is told today: the number of a dead letter's status has another name, and what expired says its
+/// last error.
+fn retold(path: &str, old: &Value) -> Value {
+    let mut old = old.clone();
+    let fields = old.as_object_mut().unwrap();
+    if path.starts_with("/v1/dead-letters/")
+        && let Some(number) = fields.remove("statusCode")
+    {
+        fields.insert("statusNumber".to_owned(), number);
+    }
+    if fields.get("state").is_some_and(|state| state == "expired") {
+        let attempts = fields["attempts"].as_array().and_then(|made| made.last());
+        let error = attempts.map_or(Value::Null, |last| last["error"].clone());
+        fields.insert("reason".to_owned(), error);
+    }
+    old
+}
+
 /// Everything that a list shows, page by page.
 async fn listed(client: &Client, path: &str, id: &str) -> BTreeSet<String> {
     let (mut all, mut cursor) = (BTreeSet::new(), String::new());
@@ -262,7 +280,7 @@ async fn what_was_due_or_held_ends(admin: &Client, told: &Told) -> BTreeSet<Stri
 async fn everything_else_is_as_it_was(admin: &Client, acme: &Client, told: &Told) {
     let mut found = vec![];
     for (path, old) in &told.answers {
-        differences(old, &get(admin, path).await, path, &mut found);
+        differences(&retold(path, old), &get(admin, path).await, path, &mut found);
     }
     assert_eq!(found, Vec::<String>::new());
     let moving = told.moving.values().map(|one| one["notificationId"].as_str().unwrap().to_owned());

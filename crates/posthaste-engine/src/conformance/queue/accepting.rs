@@ -35,6 +35,7 @@ async fn what_is_accepted_is_read_back_as_it_came(mut scene: Scene) -> Kept {
             progress: Progress::START,
             due: Some(due),
             cancel_requested: false,
+            last_error: None,
             end: None,
         };
         same("what is shown", scene.view(notification.id).await?, wanted)?;

@@ -15,7 +15,8 @@ use posthaste_core::time::Timestamp;
 use crate::conformance::scene::{Scene, at, audit, burial, failed_attempt, good_attempt, retry_at, tenant};
 use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{
-    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterView, DueCursor, Ending, Next, Page, Request, View,
+    Accepted, Act, Arrival, Audit, AuditRow, DeadLetterView, DueCursor, Ending, LastError, Next, Page,
+    Request, View,
 };
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -23,6 +24,8 @@ pub(super) const PROMISES: &[Promise] = list![
     a_filter_shows_what_fits_it,
     a_filter_finds_every_state,
     a_filter_finds_how_the_last_attempt_failed,
+    a_row_says_what_the_last_attempt_said,
+    an_end_by_age_or_expiry_keeps_the_last_error,
     a_text_is_found_in_any_case,
     a_page_looks_at_a_bounded_number_of_rows,
     the_retry_queue_shows_the_soonest_first,
@@ -158,6 +161,92 @@ async fn a_filter_finds_how_the_last_attempt_failed(mut scene: Scene) -> Kept {
     is("the newest generation", list(Permanent).await?, &[again.id])?;
     is("no longer the last", list(Timeout).await?, &[])?;
     is("the others", list(Temporary).await?, &[dead.id, waits.id])
+}
+
+/// What lists and `get` say of it: the last error, its status code, and how many attempts were made.
+async fn said_of(scene: &Scene, id: NotificationId) -> Result<(Option<LastError>, u32), Broken> {
+    let view = scene.view(id).await?;
+    let page = scene.store.page(Filter::default(), None, 99).await?;
+    let listed = page.rows.into_iter().find(|row| row.notification.id == id);
+    same("in the list", listed, Some(view.clone()))?;
+    if matches!(view.state, State::RetryScheduled | State::Retrying) {
+        let queue = scene.store.retry_queue(Filter::default(), None, 99).await?;
+        let queued = queue.rows.into_iter().find(|row| row.notification.id == id);
+        same("in the retry queue", queued, Some(view.clone()))?;
+    }
+    let made = view.attempts_made();
+    Ok((view.last_error, made))
+}
+
+async fn a_row_says_what_the_last_attempt_said(mut scene: Scene) -> Kept {
+    let error = |text: &str, code| Some(LastError { error: Some(text.to_owned()), status_code: code });
+    let later = || error("503: später", Some(503));
+    let table = [
+        (State::Pending, (None, 0)),
+        (State::Processing, (None, 0)),
+        (State::Succeeded, (None, 1)),
+        (State::RetryScheduled, (later(), 1)),
+        (State::Retrying, (later(), 1)),
+        (State::Failed, (later(), 1)),
+        (State::DeadLetter, (later(), 1)),
+    ];
+    for (state, wanted) in table {
+        let notification = scene.in_state(state).await?;
+        same(state.name(), said_of(&scene, notification.id).await?, wanted)?;
+    }
+    // A second generation has no attempt yet: what is known is of the first.
+    let again = scene.in_state(State::RetryScheduled).await?;
+    let (lease, name) = (scene.lease().await?, scene.grave());
+    scene.claim(&again, Lane::Retry, lease, at(60)).await?;
+    let reset = |generation, number| Attempt {
+        status_code: None,
+        error: Some("reset".to_owned()),
+        ..failed_attempt(generation, number)
+    };
+    scene.settle(again.id, lease, Some(reset(1, 2)), burial(name)).await?;
+    same("buried", said_of(&scene, again.id).await?, (error("reset", None), 2))?;
+    scene.does(&again, Act::Requeue, None, at(70)).await?;
+    same("requeued", said_of(&scene, again.id).await?, (error("reset", None), 0))?;
+    let lease = scene.lease().await?;
+    scene.claim(&again, Lane::Main, lease, at(70)).await?;
+    scene.settle(again.id, lease, Some(failed_attempt(2, 1)), retry_at(at(90))).await?;
+    same("failed again", said_of(&scene, again.id).await?, (later(), 1))?;
+    let lease = scene.lease().await?;
+    scene.claim(&again, Lane::Retry, lease, at(90)).await?;
+    scene.settle(again.id, lease, Some(good_attempt(2, 2)), Next::End(Ending::Delivered)).await?;
+    same("delivered", said_of(&scene, again.id).await?, (None, 2))
+}
+
+async fn an_end_by_age_or_expiry_keeps_the_last_error(mut scene: Scene) -> Kept {
+    let reason = Reason::MaxAgeExceeded;
+    let bury = |dead_letter| Act::Bury { dead_letter, reason, text: reason.words().to_owned() };
+    let (old, unsent, late) = (
+        scene.in_state(State::RetryScheduled).await?,
+        scene.waiting().await?,
+        scene.in_state(State::RetryScheduled).await?,
+    );
+    let (first, second) = (scene.grave(), scene.grave());
+    scene.does(&old, bury(first), None, at(30)).await?;
+    scene.does(&unsent, bury(second), None, at(30)).await?;
+    scene.does(&late, Act::Expire, None, at(30)).await?;
+    let table = [
+        (&old, Some("503: später"), Some(FailureType::Temporary), Some(503)),
+        (&late, Some("503: später"), Some(FailureType::Temporary), Some(503)),
+        (&unsent, Some(reason.words()), None, None),
+    ];
+    for (notification, why, failure_type, status_code) in table {
+        let view = scene.view(notification.id).await?;
+        same("why", view.why(), why)?;
+        let end = view.end.as_ref().map(|end| (end.failure_type, end.status_code));
+        same("for filters", end, Some((failure_type, status_code)))?;
+    }
+    let letters = scene.store.dead_letters(Filter::default(), None, 9).await?.rows;
+    let said: Vec<_> = letters.iter().map(|dead| (dead.why(), dead.status_code)).collect();
+    same("dead letters", said, [(reason.words(), None), ("503: später", Some(503))])?;
+    let of_503 = Filter { status_codes: vec![503], ..Filter::default() };
+    let found = scene.store.page(of_503.clone(), None, 9).await?;
+    page_is("by status code", found, |row| row.notification.id, &[late.id, old.id], None)?;
+    page_is("by status code", scene.store.dead_letters(of_503, None, 9).await?, |row| row.id, &[first], None)
 }
 
 async fn a_text_is_found_in_any_case(mut scene: Scene) -> Kept {

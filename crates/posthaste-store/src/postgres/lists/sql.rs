@@ -57,14 +57,15 @@ macro_rules! wanted_notification {
     };
 }
 
-/// The notifications of `c`, each with its current row.
+/// The notifications of `c`, each with its current row and, looked up for the rows that are returned, its last
+/// attempt.
 macro_rules! notifications {
     ($keys:expr) => {
         concat!(
             "with c as materialized (",
             $keys,
             ")
-             select (select count(*) from c), (select id from c order by id limit 1), t.*
+             select (select count(*) from c), (select id from c order by id limit 1), t.*, l.*
              from (select) as always
              left join (
                  select n.id, ",
@@ -82,6 +83,9 @@ macro_rules! notifications {
             "
                  order by n.id desc
                  limit $2) as t on true
+             ",
+            $crate::postgres::reads::last_attempt!("t.id"),
+            "
              order by t.id desc"
         )
     };
@@ -185,7 +189,7 @@ macro_rules! retries {
             $keys,
             ")
              select (select count(*) from c), (select due from c order by due desc, id desc limit 1),
-                 (select id from c order by due desc, id desc limit 1), t.*
+                 (select id from c order by due desc, id desc limit 1), t.*, l.*
              from (select) as always
              left join (
                  select c.due, n.id, ",
@@ -198,13 +202,17 @@ macro_rules! retries {
                  join flow f on f.id = any(array[n.flow])
                  left join queue q on q.id = any(array[n.id])
                  left join ended e on false
-                 where n.id >= $3
-                 and n.id < $16
+                 -- On `n` the planner would take the two bounds for a range of its index, and walk that.
+                 where c.id >= $3
+                 and c.id < $16
                  and ",
             wanted_notification!(),
             "
                  order by c.due, n.id
                  limit $2) as t on true
+             ",
+            $crate::postgres::reads::last_attempt!("t.id"),
+            "
              order by 4, t.id"
         )
     };

@@ -15,8 +15,11 @@ pub(in crate::http) struct AttemptView {
     number: u32,
     #[schema(minimum = 1)]
     generation: u32,
+    /// When its first try began.
     started_at: Timestamp,
-    /// Quick tries included.
+    /// When its last try ended.
+    ended_at: Timestamp,
+    /// Quick tries and the waits between them included.
     duration_ms: u64,
     outcome: OutcomeView,
     failure_type: Option<FailureType>,
@@ -28,7 +31,7 @@ pub(in crate::http) struct AttemptView {
     message_id: Option<String>,
     /// The start of the answer, if the attempt failed.
     response: Option<Response>,
-    /// The tries before the last one.
+    /// The tries before the last one, each with its time. The last one ended at `endedAt`.
     quick_tries: Vec<QuickTry>,
 }
 
@@ -52,6 +55,7 @@ impl AttemptView {
             number: one.number,
             generation: one.generation,
             started_at: one.started_at,
+            ended_at: one.ended_at(),
             duration_ms: u64::try_from(one.duration.as_millis()).unwrap_or(u64::MAX),
             outcome,
             failure_type,

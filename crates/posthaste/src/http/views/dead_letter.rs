@@ -38,9 +38,12 @@ pub(in crate::http) struct DeadLetterView {
     /// Those of the generation that died.
     attempts: Vec<AttemptView>,
     last_attempt_at: Option<Timestamp>,
+    /// The status code of the last attempt, if that failed and there was an answer.
+    last_status_code: Option<u16>,
     status: DeadLetterStatus,
+    /// `status` as a number.
     #[schema(maximum = 2)]
-    status_code: u8,
+    status_number: u8,
     created_at: Timestamp,
     resolved_at: Option<Timestamp>,
     resolved_by: Option<String>,
@@ -62,12 +65,13 @@ impl DeadLetterView {
             event_key: one.event_key.clone(),
             correlation_id: one.correlation_id.clone(),
             reason_code: view.reason,
-            reason: view.text.clone(),
+            reason: view.why().to_owned(),
             exception_details: last.and_then(|last| last.error.clone()),
             attempts: view.attempts.iter().map(AttemptView::short).collect(),
             last_attempt_at: last.map(|last| last.started_at),
+            last_status_code: view.last_error().and_then(|last| last.status_code),
             status: view.status,
-            status_code: view.status.code(),
+            status_number: view.status.code(),
             created_at: view.created_at,
             resolved_at: view.resolved_at,
             resolved_by: view.resolved_by.clone(),

@@ -9,7 +9,7 @@ use posthaste_core::policy::PolicyLayer;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{End, History, HistoryEvent, View};
+use posthaste_engine::store::{History, HistoryEvent, View};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -40,6 +40,12 @@ pub(in crate::http) struct NotificationView {
     attempt: u32,
     /// How many there may be, counted as `attempt` is.
     max_attempts: u32,
+    /// How many were made, counted as `attempt` is.
+    attempts_made: u32,
+    /// The error of the last attempt, if that failed. After a requeue it is one of an earlier generation.
+    last_error: Option<String>,
+    /// The status code of the last attempt, if that failed and there was an answer.
+    last_status_code: Option<u16>,
     #[schema(minimum = 1)]
     generation: u32,
     next_attempt_at: Option<Timestamp>,
@@ -57,7 +63,7 @@ pub(in crate::http) struct NotificationView {
     ended_at: Option<Timestamp>,
     /// Why it ended without delivery.
     reason_code: Option<Reason>,
-    /// Why, in words.
+    /// Why, in words: the last error, where there is one.
     reason: Option<String>,
     dead_letter_id: Option<DeadLetterId>,
 }
@@ -89,15 +95,10 @@ impl From<State> for Status {
     }
 }
 
-/// Why a notification ended, in words.
-fn reason(end: &End) -> Option<String> {
-    end.text.clone().or_else(|| end.reason.map(|reason| reason.words().to_owned()))
-}
-
 impl NotificationView {
     pub(in crate::http) fn of(api: &Api, view: &View) -> Self {
         let one = &*view.notification;
-        let end = view.end.as_ref();
+        let (end, last) = (view.end.as_ref(), view.last_error.as_ref());
         let policy = api.engine.policies().of(&view.notification);
         // A manual retry goes on counting from the attempts before it.
         let max_attempts = view.progress.base.saturating_add(policy.max_attempts);
@@ -113,6 +114,9 @@ impl NotificationView {
             words: view.state.words(view.progress.attempt, max_attempts),
             attempt: view.progress.attempt,
             max_attempts,
+            attempts_made: view.attempts_made(),
+            last_error: last.and_then(|last| last.error.clone()),
+            last_status_code: last.and_then(|last| last.status_code),
             generation: view.progress.generation,
             next_attempt_at: view.due.filter(|_| !view.state.is_leased()),
             cancel_requested: view.cancel_requested,
@@ -128,7 +132,7 @@ impl NotificationView {
             created_at: one.created_at(),
             ended_at: end.map(|end| end.at),
             reason_code: end.and_then(|end| end.reason),
-            reason: end.and_then(reason),
+            reason: view.why().map(str::to_owned),
             dead_letter_id: end.and_then(|end| end.dead_letter),
         }
     }
@@ -221,9 +225,9 @@ impl FailedView {
             channel: view.notification.channel,
             user_id: view.notification.content.user_id.clone(),
             status: view.state.into(),
-            reason: end.and_then(reason),
+            reason: view.why().map(str::to_owned),
             reason_code: end.and_then(|end| end.reason),
-            attempts: view.progress.attempt,
+            attempts: view.attempts_made(),
             failed_at: end.map(|end| end.at),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
 
-use super::running::{Running, StoreKind, slow};
+use super::running::{Running, StoreKind, quick, slow};
 
 fn text<'a>(row: &'a Value, name: &str) -> &'a str {
     row[name].as_str().unwrap_or_else(|| panic!("{name} of {row}"))
@@ -220,6 +220,85 @@ async fn dead_letters_are_listed_by_status_and_keep_their_payload_and_history(on
     running.stop().await;
 }
 
+/// What a row says about its attempts.
+fn said(row: &Value) -> [Value; 4] {
+    ["lastError", "lastStatusCode", "attemptsMade", "reason"].map(|name| row[name].clone())
+}
+
+async fn lists_and_one_notification_say_why_it_is_retried_or_ended(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (admin, error) = (&running.admin, json!("answered 503: failed as told"));
+    let sent = async |path: &str, policy: Value, ttl: Value, state: &str| {
+        let mut one = running.webhook(path);
+        one["policy"] = policy;
+        if !ttl.is_null() {
+            one["ttlSeconds"] = ttl;
+        }
+        text(&admin.send_until(&one, state).await, "notificationId").to_owned()
+    };
+    let aged = json!({"strategy": "fixed", "initialDelay": "1s", "jitter": "none", "quick": {"tries": 0}, "maxAge": "500ms"});
+    let none = Value::Null;
+    let table = [
+        (
+            sent("/sequence/503,200", quick(3), none.clone(), "succeeded").await,
+            [none.clone(), none.clone(), json!(2), none.clone()],
+        ),
+        (
+            sent("/status/503", slow(), none.clone(), "retryScheduled").await,
+            [error.clone(), json!(503), json!(1), none.clone()],
+        ),
+        // They end by time before their second attempt.
+        (
+            sent("/status/503", slow(), json!(1), "expired").await,
+            [error.clone(), json!(503), json!(1), error.clone()],
+        ),
+        (
+            sent("/status/503", aged, none.clone(), "deadLetter").await,
+            [error.clone(), json!(503), json!(1), error.clone()],
+        ),
+        (
+            sent("/reset", quick(1), none.clone(), "deadLetter").await,
+            [json!("*"), none.clone(), json!(1), json!("*")],
+        ),
+    ];
+    let list = admin.all("/v1/notifications").await;
+    for (id, wanted) in &table {
+        let shown = admin.get(&format!("/v1/notifications/{id}")).await;
+        let listed = list.iter().find(|row| row["notificationId"] == **id).unwrap();
+        assert_eq!(said(listed), said(&shown), "{shown}");
+        let any = |at: usize| {
+            wanted[at] == "*" && shown["lastError"].is_string() && said(&shown)[at] == shown["lastError"]
+        };
+        assert!((0..4).all(|at| said(&shown)[at] == wanted[at] || any(at)), "{shown}");
+    }
+    let queue = admin.all("/v1/retry-queue").await;
+    assert_eq!((ids(&queue), said(&queue[0])), (vec![table[1].0.clone()], table[1].1.clone()));
+    // Both kinds of end are found by how their last attempt failed, and a dead letter says it too.
+    let found = ids(&admin.all("/v1/notifications?statusCode=503&state=expired,deadLetter").await);
+    assert_eq!(found, [table[3].0.clone(), table[2].0.clone()]);
+    let letters = admin.all("/v1/dead-letters?statusCode=503").await;
+    let letter = letters.first().unwrap();
+    assert_eq!((letters.len(), text(letter, "reasonCode")), (1, "MAX_AGE_EXCEEDED"));
+    assert_eq!((&letter["reason"], &letter["exceptionDetails"]), (&error, &error));
+    assert_eq!((&letter["lastStatusCode"], &letter["statusNumber"]), (&json!(503), &json!(0)));
+    running.stop().await;
+}
+
+async fn an_attempt_says_when_each_try_was_made(on: StoreKind) {
+    let running = Running::start(on).await;
+    let mut one = running.webhook("/sequence/503,503,200");
+    one["policy"] = json!({"quick": {"tries": 2, "delay": "20ms", "backoff": "constant", "jitter": false}});
+    let done = running.admin.send_until(&one, "succeeded").await;
+    let attempt = &done["attempts"][0];
+    let tries = attempt["quickTries"].as_array().unwrap();
+    let mut times: Vec<Timestamp> = tries.iter().map(|one| text(one, "startedAt").parse().unwrap()).collect();
+    times.push(text(attempt, "endedAt").parse().unwrap());
+    assert_eq!((times.len(), text(attempt, "startedAt")), (3, text(&tries[0], "startedAt")));
+    // The waits are between the tries.
+    assert!(times.is_sorted_by(|one, next| next.since(*one).as_millis() >= 19), "{attempt}");
+    running.stop().await;
+}
+
 async fn each_act_leaves_its_row_in_the_audit(on: StoreKind) {
     let running = Running::start(on).await;
     let admin = &running.admin;
@@ -256,5 +335,7 @@ on_each_store! {
     each_filter_finds_what_it_says_and_nothing_else;
     the_retry_queue_shows_what_is_due_soonest_first;
     dead_letters_are_listed_by_status_and_keep_their_payload_and_history;
+    lists_and_one_notification_say_why_it_is_retried_or_ended;
+    an_attempt_says_when_each_try_was_made;
     each_act_leaves_its_row_in_the_audit;
 }

@@ -89,7 +89,7 @@ async fn a_manual_retry_after_five_failures_is_attempt_six_of_ten(on: StoreKind)
     // Its dead letter was resolved by it.
     let letter = running.admin.get(&format!("/v1/dead-letters/{letter}")).await;
     assert_eq!(
-        (&letter["status"], &letter["statusCode"], &letter["resolvedBy"]),
+        (&letter["status"], &letter["statusNumber"], &letter["resolvedBy"]),
         (&json!("requeued"), &json!(1), &json!("admin"))
     );
     assert_eq!(running.admin.get("/v1/stats").await["inDeadLetter"], 0);

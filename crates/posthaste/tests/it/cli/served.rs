@@ -122,6 +122,40 @@ async fn a_watched_notification_that_dies_ends_with_1_and_can_be_requeued() {
 }
 
 #[tokio::test]
+async fn tables_say_why_something_is_retried_or_dead() {
+    let scene = Scene::start().await;
+    scene.sent("/status/500", 1).await;
+    let to = scene.sink.url("/status/503");
+    let hourly = r#"{"strategy": "fixed", "initialDelay": "1h", "maxAttempts": 4, "quick": {"tries": 0}}"#;
+    let args = ["send", "--to", &to, "--body", "x", "--event-key", "order.paid", "--policy", hourly];
+    assert_eq!(scene.run(&args).await.code, Some(0));
+    let one_row = async |args: &[&str]| loop {
+        let list = scene.run(args).await.out;
+        match list.lines().collect::<Vec<_>>()[..] {
+            [titles, row] => return (titles.to_owned(), row.to_owned()),
+            [] => {}
+            _ => panic!("{list}"),
+        }
+    };
+    let (titles, row) = one_row(&["retry-queue"]).await;
+    for title in ["ATTEMPTS", "EVENT KEY", "NEXT ATTEMPT", "LAST ERROR"] {
+        assert!(titles.contains(title), "{titles}");
+    }
+    for cell in
+        ["Retrying (attempt 2 of 4)", "  1 of 4  ", "  order.paid  ", "  answered 503: failed as told"]
+    {
+        assert!(row.contains(cell), "{row}");
+    }
+    // There is one tenant, and nothing in the queue has a reason.
+    assert!(!titles.contains("TENANT") && !titles.contains("CODE"), "{titles}");
+    let (titles, row) = one_row(&["dead-letters", "list"]).await;
+    assert!(titles.contains("STATUS") && !titles.contains("EVENT KEY"), "{titles}");
+    for cell in ["  pending  3  ", "  MAX_ATTEMPTS_EXCEEDED  ", "  answered 500: failed as told"] {
+        assert!(row.contains(cell), "{row}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_sent_arrives_as_it_was_given() {
     let scene = Scene::start().await;
     let to = scene.sink.url("/ok");
