@@ -14,7 +14,7 @@ const OUT_OF_ORDER: Duration = Duration::from_secs(3_600);
 pub struct AuditFilter {
     /// Whose.
     pub tenant: Option<Tenant>,
-    /// Who did it.
+    /// Who did it: the actor as the row has it, or the name or the id of its key.
     pub actor: Option<String>,
     /// What was done: one of these.
     pub actions: Vec<String>,
@@ -45,7 +45,7 @@ impl AuditFilter {
     /// Whether the list shows this row.
     pub fn matches(&self, row: &Audited<'_>) -> bool {
         self.tenant.as_ref().is_none_or(|tenant| Some(tenant) == row.tenant)
-            && self.actor.as_ref().is_none_or(|actor| actor == row.actor)
+            && self.actor.as_ref().is_none_or(|actor| is_actor(actor, row.actor))
             && (self.actions.is_empty() || self.actions.iter().any(|action| action == row.action))
             && self.target.as_ref().is_none_or(|target| target == row.target)
             && self.since.is_none_or(|since| since <= row.at)
@@ -56,6 +56,17 @@ impl AuditFilter {
     pub fn is_over(&self, at: Timestamp) -> bool {
         self.since.is_some_and(|since| at < since.earlier(OUT_OF_ORDER))
     }
+}
+
+/// Whether an actor is the one that is wanted. Keys act as `name (key_..)`.
+fn is_actor(wanted: &str, actor: &str) -> bool {
+    if wanted == actor {
+        return true;
+    }
+    let Some((name, id)) = actor.strip_suffix(')').and_then(|actor| actor.rsplit_once(" (key_")) else {
+        return false;
+    };
+    name == wanted || wanted.strip_prefix("key_") == Some(id)
 }
 
 #[cfg(test)]
@@ -89,6 +100,24 @@ mod tests {
         }
         let none = Audited { tenant: None, ..row };
         assert!(all().matches(&none) && !AuditFilter::of(Some(acme.clone())).matches(&none));
+    }
+
+    #[test]
+    fn an_actor_is_found_by_the_name_and_the_id_of_its_key() {
+        for (wanted, actor, found) in [
+            ("admin", "admin", true),
+            ("shop", "shop (key_01)", true),
+            ("key_01", "shop (key_01)", true),
+            ("shop (key_01)", "shop (key_01)", true),
+            ("a (b)", "a (b) (key_01)", true),
+            ("sho", "shop (key_01)", false),
+            ("01", "shop (key_01)", false),
+            ("key_0", "shop (key_01)", false),
+            ("shop", "shop (x)", false),
+            ("", "shop", false),
+        ] {
+            assert_eq!(is_actor(wanted, actor), found, "{wanted} {actor}");
+        }
     }
 
     #[test]

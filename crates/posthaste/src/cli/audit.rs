@@ -21,7 +21,7 @@ Examples:
 pub(crate) struct AuditArgs {
     #[command(flatten)]
     tenant: TenantFilter,
-    /// Done by this one: the name of a key
+    /// Done with this key: its name or its id
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
     /// With this action, or one of these, such as requeue

@@ -68,7 +68,10 @@ struct AuditParameters;
 impl IntoParams for AuditParameters {
     fn into_params(within: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         let own = [
-            ("actor", "Who did it: the name of the key; the whole name"),
+            (
+                "actor",
+                "Who did it: the name or the id of a key, or the actor as a row shows it; the whole of it",
+            ),
             ("action", "What was done, such as `requeue` or `put-policy`; several with commas"),
             ("target", "To what: an id, a scope or a name; the whole of it"),
             ("since", "At or after: a time, a date (its first moment in UTC) or a duration ago, such as 1d"),
