@@ -25,6 +25,7 @@ const UNITS: [(&str, u128); 5] = [("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", 
 const EMPTY: &str = "is empty; a duration such as 30s was expected";
 const NEGATIVE: &str = "is negative";
 const UNREADABLE: &str = "is not a duration such as 500ms, 30s, 5m, 4h, 1d, 0.00:15 or a number of seconds";
+const NO_UNIT: &str = "has no unit; a duration such as 30s was expected";
 const TOO_LONG: &str = "is longer than 36500d";
 const TOO_FINE: &str = "is finer than a nanosecond";
 const OUT_OF_RANGE: &str = "has hours beyond 23, or minutes or seconds beyond 59";
@@ -51,6 +52,14 @@ pub fn parse(text: &str) -> Result<Duration, BadDuration> {
         Some(_) => amount(trimmed),
     };
     nanos.and_then(bounded).map_err(|reason| BadDuration::new(text, reason))
+}
+
+/// A duration beside which a time can be written: a plain number could be either, so it needs a unit.
+pub fn with_unit(text: &str) -> Result<Duration, BadDuration> {
+    if !text.contains(|c: char| c.is_ascii_alphabetic() || c == ':') {
+        return Err(BadDuration::new(text, NO_UNIT));
+    }
+    parse(text)
 }
 
 /// Accepts text, or a number of seconds.
@@ -233,6 +242,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn beside_times_a_duration_has_a_unit() {
+        for (text, secs) in [("10s", 10), ("1.5m", 90), ("1d", 86_400), ("00:00:30", 30), ("1.00:00", 86_400)]
+        {
+            assert_eq!(with_unit(text), Ok(Duration::from_secs(secs)), "{text}");
+        }
+        for text in ["", "10", "1.5", "32472144000", "-10s", "soon", "10 s", "12:00:00Z", "36501d"] {
+            assert!(with_unit(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn every_spelling_of_a_duration_is_read() {

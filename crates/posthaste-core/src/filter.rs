@@ -3,9 +3,11 @@
 //! It is parsed once, from the parameters of a query, and printed as one. `matches` and `matches_letter` say what it means;
 //! the stores choose an index by it and check the rest.
 
+mod audit;
 mod query;
 mod words;
 
+pub use self::audit::{AuditFilter, Audited};
 pub use self::query::{BadFilter, List};
 pub use self::words::{LetterStatus, time};
 use crate::attempt::{Attempt, Outcome};

@@ -82,7 +82,13 @@ described!(Reason, "ReasonCode", names("Why a notification ended undelivered", S
 described!(Strategy, "Strategy", names("How delays grow", Self::ALL.map(Self::name)));
 described!(Preset, "Preset", names("A policy with a name", Self::ALL.map(Self::name)));
 described!(Role, "Role", names("What a key may do", Self::NAMED.map(Self::name)));
-described!(Scope, "Scope", text("`global`, `channel:x`, `tenant:x` or `template:x`"));
+described!(
+    Scope,
+    "Scope",
+    text(
+        "`global`, `channel:x`, `tenant:x` or `template:x` (a template of the caller's tenant; to a key for all tenants that of every tenant, as `template:*/x`), or `template:tenant/x`"
+    )
+);
 described!(Tenant, "Tenant", text("The name of a tenant"));
 described!(
     Timestamp,

@@ -46,7 +46,7 @@ pub enum ActError {
         id: String,
     },
     /// Its state does not allow it.
-    #[error("{id} is {state} and cannot be {wanted}")]
+    #[error("{id} {}", stays(*state, wanted))]
     Refused {
         /// Which notification.
         id: NotificationId,
@@ -56,12 +56,16 @@ pub enum ActError {
         wanted: &'static str,
     },
     /// A dead letter was acted on before.
-    #[error("{id} {}", stands(*status))]
+    #[error("{id} {}", stands(*status, wanted, *current))]
     Resolved {
         /// Which dead letter.
         id: DeadLetterId,
         /// How it stands.
         status: DeadLetterStatus,
+        /// What was asked.
+        wanted: &'static str,
+        /// What stands for its notification now.
+        current: Current,
     },
     /// It expired, so a new generation would end before its first attempt.
     #[error("{id} has expired (expiresAt {expires_at}) and would not be sent any more")]
@@ -85,12 +89,52 @@ pub enum ActError {
     Store(#[from] StoreError),
 }
 
-/// How a dead letter stands that cannot be acted on as asked, and what can be done.
-const fn stands(status: DeadLetterStatus) -> &'static str {
-    match status {
-        DeadLetterStatus::Pending => "is pending: only a discarded one can be restored",
-        DeadLetterStatus::Requeued => "was already sent on its way again",
-        DeadLetterStatus::Cancelled => "was already discarded: restore it first",
+/// What stands for the notification of a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Current {
+    /// The dead letter itself.
+    Itself,
+    /// Another one: the notification was sent again and died again.
+    Letter(DeadLetterId),
+    /// None: the notification was sent again, and is in this state.
+    State(NotificationId, State),
+}
+
+const REQUEUED: &str = "requeued";
+const DISCARDED: &str = "discarded";
+const RESTORED: &str = "restored";
+const CANCELLED: &str = "cancelled";
+
+/// How a notification stands that cannot be acted on as asked.
+fn stays(state: State, wanted: &str) -> String {
+    match state {
+        State::Cancelled if wanted == CANCELLED => "is cancelled already".to_owned(),
+        state => format!("is {state} and cannot be {wanted}"),
+    }
+}
+
+/// How a dead letter stands that cannot be acted on as asked, and what can be done. The advice is never what was just asked
+/// for: where the notification was sent again since, only what stands for it now can be acted on.
+fn stands(status: DeadLetterStatus, wanted: &str, current: Current) -> String {
+    let was = match status {
+        DeadLetterStatus::Pending => "does not stand for its notification any more",
+        DeadLetterStatus::Requeued => "was sent on its way again already",
+        DeadLetterStatus::Cancelled => "was discarded, and its notification was retried since",
+    };
+    match (current, status) {
+        (Current::Letter(letter), _) => format!("{was}; it died again: its dead letter is now {letter}"),
+        (Current::State(id, state), _) => format!("{was}; {id} is {state}"),
+        (Current::Itself, DeadLetterStatus::Pending) if wanted == RESTORED => {
+            "is pending already: only a discarded one can be restored".to_owned()
+        }
+        (Current::Itself, DeadLetterStatus::Cancelled) if wanted == DISCARDED => {
+            "was discarded already".to_owned()
+        }
+        (Current::Itself, DeadLetterStatus::Cancelled) if wanted == REQUEUED => {
+            "was discarded: restore it first".to_owned()
+        }
+        // It changed between the act and the look at it.
+        (Current::Itself, _) => "changed meanwhile; ask again".to_owned(),
     }
 }
 
@@ -101,7 +145,7 @@ impl Engine {
     /// Calls a notification off. What waits ends at once; what is in flight ends with its attempt, and a success still
     /// counts. Answers how it stood.
     pub async fn cancel(&self, id: NotificationId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act(id, actor, "cancelled", &|standing| match standing.state {
+        self.act(id, actor, CANCELLED, &|standing| match standing.state {
             State::Processing | State::Retrying => Some(Act::RequestCancel),
             State::Pending
             | State::RetryScheduled
@@ -126,17 +170,17 @@ impl Engine {
 
     /// Opens a new generation of a dead letter's notification, attempts from 1.
     pub async fn requeue(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act_on_dead_letter(id, actor, "requeued", &Act::Requeue).await
+        self.act_on_dead_letter(id, actor, REQUEUED, &Act::Requeue).await
     }
 
     /// Gives a dead letter up for good.
     pub async fn discard(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act_on_dead_letter(id, actor, "discarded", &Act::Discard).await
+        self.act_on_dead_letter(id, actor, DISCARDED, &Act::Discard).await
     }
 
     /// Brings a discarded one back among the dead letters.
     pub async fn restore(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act_on_dead_letter(id, actor, "restored", &Act::Restore).await
+        self.act_on_dead_letter(id, actor, RESTORED, &Act::Restore).await
     }
 
     /// Replaces the policy of a scope, or removes it. It acts on the next decision, here at once and on other nodes
@@ -157,7 +201,7 @@ impl Engine {
             }
             None => None,
         };
-        let name = format!("{}{scope}", policies::PREFIX);
+        let name = policies::setting_name(scope);
         self.put_setting(&name, value, action, &scope.to_string(), actor).await
     }
 
@@ -177,7 +221,13 @@ impl Engine {
             Err(ActError::NotFound { .. }) => Err(missing()),
             Err(ActError::Refused { .. }) => {
                 let status = self.shared.store.dead_letter(id).await?.ok_or_else(missing)?.status;
-                Err(ActError::Resolved { id, status })
+                let facts = self.shared.store.facts(vec![notification]).await?.pop().ok_or_else(missing)?;
+                let current = match facts.standing.letter() {
+                    Some((letter, _)) if letter == id => Current::Itself,
+                    Some((letter, _)) => Current::Letter(letter),
+                    None => Current::State(notification, facts.standing.state),
+                };
+                Err(ActError::Resolved { id, status, wanted, current })
             }
             done => done,
         }
@@ -255,5 +305,59 @@ fn after(shared: &Shared, facts: &Facts, act: &Act) {
     shared.slots.ready([(&facts.tenant, bucket)]);
     if let Some(expiry) = facts.standing.expires_at {
         shared.expiry.set(expiry);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No text advises what was just asked for.
+    #[test]
+    fn how_a_dead_letter_stands_is_said_with_what_stands_for_its_notification() {
+        use DeadLetterStatus::{Cancelled, Pending, Requeued};
+        let (letter, id): (DeadLetterId, NotificationId) = (
+            "dl_01m7expr1zfr19010cf0bg13yr".parse().unwrap(),
+            "ntf_01m7expnsre7j8fn39ecb261ns".parse().unwrap(),
+        );
+        let live = Current::State(id, State::RetryScheduled);
+        for (status, wanted, current, text) in [
+            (
+                Pending,
+                RESTORED,
+                Current::Itself,
+                "is pending already: only a discarded one can be restored".to_owned(),
+            ),
+            (Cancelled, DISCARDED, Current::Itself, "was discarded already".to_owned()),
+            (Cancelled, REQUEUED, Current::Itself, "was discarded: restore it first".to_owned()),
+            (Cancelled, RESTORED, Current::Itself, "changed meanwhile; ask again".to_owned()),
+            (
+                Cancelled,
+                RESTORED,
+                Current::Letter(letter),
+                format!(
+                    "was discarded, and its notification was retried since; it died again: its dead letter is now {letter}"
+                ),
+            ),
+            (
+                Cancelled,
+                RESTORED,
+                live,
+                format!(
+                    "was discarded, and its notification was retried since; {id} is {}",
+                    State::RetryScheduled
+                ),
+            ),
+            (
+                Requeued,
+                REQUEUED,
+                live,
+                format!("was sent on its way again already; {id} is {}", State::RetryScheduled),
+            ),
+        ] {
+            assert_eq!(stands(status, wanted, current), text);
+        }
+        assert_eq!(stays(State::Cancelled, CANCELLED), "is cancelled already");
+        assert_eq!(stays(State::Succeeded, CANCELLED), "is succeeded and cannot be cancelled");
     }
 }

@@ -6,12 +6,42 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 use posthaste_core::channel::Channel;
 use posthaste_core::fields::BadField;
 use posthaste_core::notification::{Notification, Tenant};
-use posthaste_core::policy::{Policy, PolicyLayer, PolicySet, Scope, Source};
+use posthaste_core::policy::{BadScope, Policy, PolicyLayer, PolicySet, Scope, Source};
 
 use crate::store::{Result, Settings, Store};
 
 /// What the names of policy settings in the store begin with; the scope follows.
-pub const PREFIX: &str = "policy:";
+const PREFIX: &str = "policy:";
+
+/// What the names of the policies of every tenant's templates begin with; the template follows, slashes included. Versions
+/// before the scopes of single tenants wrote and read them so, and nodes of such a version share these settings.
+const TEMPLATE_PREFIX: &str = "policy:template:";
+
+/// What the names of the policies of one tenant's templates begin with; tenant, slash and template follow.
+///
+/// A node of a version before these scopes ignores the setting: there the template of every tenant and the wider scopes
+/// count. Under `policy:` it would take it for the policy of a template with a slash in its name.
+const OWN_TEMPLATE_PREFIX: &str = "template-policy:";
+
+/// The name of the setting that holds the policy of a scope.
+pub(crate) fn setting_name(scope: &Scope) -> String {
+    match scope {
+        Scope::Global | Scope::Channel(_) | Scope::Tenant(_) => format!("{PREFIX}{scope}"),
+        Scope::Template { tenant: None, name } => format!("{TEMPLATE_PREFIX}{name}"),
+        Scope::Template { tenant: Some(tenant), name } => format!("{OWN_TEMPLATE_PREFIX}{tenant}/{name}"),
+    }
+}
+
+/// The scope whose policy a setting holds; none for a setting of another kind.
+fn scope_of(setting: &str) -> Option<std::result::Result<Scope, BadScope>> {
+    if let Some(own) = setting.strip_prefix(OWN_TEMPLATE_PREFIX) {
+        return Some(format!("template:{own}").parse());
+    }
+    if let Some(name) = setting.strip_prefix(TEMPLATE_PREFIX) {
+        return Some(format!("template:*/{name}").parse());
+    }
+    setting.strip_prefix(PREFIX).map(str::parse)
+}
 
 /// The most resolved policies that are remembered; beyond it all are forgotten and resolved again.
 const MOST_RESOLVED: usize = 10_000;
@@ -146,8 +176,9 @@ impl Snapshot {
     fn new(file: &PolicySet, kept: Settings) -> Self {
         let mut set = file.clone();
         for (name, value) in &kept.values {
-            let Some(scope) = name.strip_prefix(PREFIX) else { continue };
-            if let Err(error) = put(&mut set, scope, value) {
+            let Some(scope) = scope_of(name) else { continue };
+            let scope = scope.map_err(|error| error.to_string());
+            if let Err(error) = scope.and_then(|scope| put(&mut set, scope, value)) {
                 tracing::error!(name, error, "a policy in the store cannot be understood");
             }
         }
@@ -160,8 +191,30 @@ impl Snapshot {
     }
 }
 
-fn put(set: &mut PolicySet, scope: &str, value: &str) -> std::result::Result<(), String> {
-    let scope: Scope = scope.parse().map_err(|error| format!("{error}"))?;
+fn put(set: &mut PolicySet, scope: Scope, value: &str) -> std::result::Result<(), String> {
     let layer: PolicyLayer = serde_json::from_str(value).map_err(|error| error.to_string())?;
     set.put(Source::Api, scope, layer).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_is_kept_where_nodes_of_the_version_before_look_for_it() {
+        for (scope, setting) in [
+            ("global", "policy:global"),
+            ("channel:webhook", "policy:channel:webhook"),
+            ("tenant:acme", "policy:tenant:acme"),
+            ("template:welcome", "policy:template:welcome"),
+            ("template:*/order/paid", "policy:template:order/paid"),
+            ("template:acme/welcome", "template-policy:acme/welcome"),
+            ("template:acme/order/paid", "template-policy:acme/order/paid"),
+        ] {
+            let scope: Scope = scope.parse().unwrap();
+            assert_eq!(setting_name(&scope), setting);
+            assert_eq!(scope_of(setting).unwrap().unwrap(), scope, "{setting}");
+        }
+        assert_eq!(scope_of("key:key_1"), None);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use posthaste_core::filter::Filter;
+use posthaste_core::filter::{AuditFilter, Filter};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::policy::{PolicyLayer, Scope};
@@ -91,11 +91,12 @@ impl Reads {
     /// Who did what, newest first.
     pub async fn audit(
         &self,
-        tenant: Option<Tenant>,
+        filter: AuditFilter,
         before: Option<i64>,
         limit: usize,
     ) -> Result<Page<AuditRow, i64>> {
-        Ok(self.shared.store.audit(self.tenant(tenant)?, before, limit).await?)
+        let filter = AuditFilter { tenant: self.tenant(filter.tenant.clone())?, ..filter };
+        Ok(self.shared.store.audit(filter, before, limit).await?)
     }
 
     /// The kept counters.
@@ -118,7 +119,9 @@ impl Reads {
     pub fn sees_scope(&self, scope: &Scope) -> bool {
         match (scope, &self.tenant) {
             (Scope::Tenant(of), Some(own)) => of == own.as_str(),
-            (Scope::Global | Scope::Channel(_) | Scope::Tenant(_) | Scope::Template(_), _) => true,
+            // The name of a template that holds for every tenant may come from another tenant.
+            (Scope::Template { tenant, .. }, Some(own)) => tenant.as_deref() == Some(own.as_str()),
+            (Scope::Global | Scope::Channel(_), Some(_)) | (_, None) => true,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the store keeps beside notifications: settings by their names, as a snapshot in memory.
 //!
-//! Policies are among them (`policies::PREFIX`); API keys and secrets of other rooms are as well.
+//! Policies are among them (`policies::setting_name`); API keys and secrets of other rooms are as well.
 
 use std::sync::Arc;
 

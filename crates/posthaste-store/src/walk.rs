@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use posthaste_core::filter::Filter;
+use posthaste_core::filter::{AuditFilter, Filter};
 use posthaste_core::state::State;
+use posthaste_engine::store::{AuditRow, Page};
 
 /// The most rows that one walk looks at.
 pub(crate) const MAX_LOOKED_AT: usize = 5_000;
@@ -103,6 +104,48 @@ const fn is_failure(state: State) -> bool {
         State::Pending | State::Processing | State::Succeeded | State::RetryScheduled | State::Retrying => {
             false
         }
+    }
+}
+
+/// The page of an audit that its rows are given to, newest first.
+#[derive(Debug)]
+pub(crate) struct AuditWalk<'a> {
+    filter: &'a AuditFilter,
+    limit: usize,
+    looked_at: usize,
+    last: Option<i64>,
+    last_shown: Option<i64>,
+    pub(crate) page: Page<AuditRow, i64>,
+}
+
+impl<'a> AuditWalk<'a> {
+    pub(crate) const fn new(filter: &'a AuditFilter, limit: usize) -> Self {
+        let page = Page { rows: vec![], next: None };
+        Self { filter, limit, looked_at: 0, last: None, last_shown: None, page }
+    }
+
+    /// Takes the next row; none for one that is damaged. Returns whether the page is complete.
+    pub(crate) fn take(&mut self, number: i64, row: Option<AuditRow>) -> bool {
+        if self.looked_at == MAX_LOOKED_AT {
+            self.page.next = self.last;
+            return true;
+        }
+        self.looked_at += 1;
+        self.last = Some(number);
+        let Some(row) = row else { return false };
+        if self.filter.is_over(row.audit.at) {
+            return true;
+        }
+        if !self.filter.matches(&row.audit.audited()) {
+            return false;
+        }
+        if self.page.rows.len() >= self.limit {
+            self.page.next = self.last_shown;
+            return true;
+        }
+        self.page.rows.push(row);
+        self.last_shown = Some(number);
+        false
     }
 }
 

@@ -40,7 +40,7 @@ impl PolicyLayer {
     pub fn check_for(&self, scope: &Scope) -> Result<(), BadField> {
         self.check()?;
         match scope {
-            Scope::Template(_) => self.check_template(),
+            Scope::Template { .. } => self.check_template(),
             Scope::Global | Scope::Channel(_) | Scope::Tenant(_) => Ok(()),
         }
     }
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_template_has_at_most_five_attempts_however_they_are_set() {
-        let template = Scope::Template("welcome".to_owned());
+        let template = Scope::template("welcome");
         let check = |value: Value| PolicyLayer::from_json(&value).unwrap().check_for(&template);
         for (value, field) in [
             (json!({"maxAttempts": 6}), "maxAttempts"),

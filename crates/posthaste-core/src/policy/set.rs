@@ -83,7 +83,7 @@ impl PolicySet {
     pub fn check_new(&self, scope: &Scope, layer: &PolicyLayer) -> Result<(), BadField> {
         match scope {
             Scope::Global | Scope::Channel(_) => Ok(()),
-            Scope::Tenant(_) | Scope::Template(_) => layer.check_timeout(self.longest_timeout),
+            Scope::Tenant(_) | Scope::Template { .. } => layer.check_timeout(self.longest_timeout),
         }
     }
 
@@ -91,7 +91,7 @@ impl PolicySet {
     fn effective<'a>(&self, scope: &Scope, stored: &'a PolicyLayer) -> Cow<'a, PolicyLayer> {
         match scope {
             Scope::Global | Scope::Channel(_) => Cow::Borrowed(stored),
-            Scope::Tenant(_) | Scope::Template(_) => stored.with_timeout_up_to(self.longest_timeout),
+            Scope::Tenant(_) | Scope::Template { .. } => stored.with_timeout_up_to(self.longest_timeout),
         }
     }
 
@@ -146,7 +146,8 @@ impl PolicySet {
         self.joined.scopes()
     }
 
-    /// The policy for one notification: built-in < global < channel < tenant < template < message.
+    /// The policy for one notification: built-in < global < channel < tenant < template < message. A template's own
+    /// policy at its tenant is over the one for every tenant.
     pub fn resolve(
         &self,
         channel: Channel,
@@ -160,6 +161,7 @@ impl PolicySet {
             self.joined.channels.get(&channel),
             self.joined.tenants.get(tenant),
             template.and_then(|template| self.joined.templates.get(template)),
+            template.and_then(|template| self.joined.own_templates.get(tenant)?.get(template)),
             message.as_deref(),
         ];
         resolve(Preset::built_in(channel), layers.into_iter().flatten())
@@ -180,7 +182,10 @@ struct ScopeLayers {
     global: Option<PolicyLayer>,
     channels: BTreeMap<Channel, PolicyLayer>,
     tenants: BTreeMap<String, PolicyLayer>,
+    /// The templates of every tenant.
     templates: BTreeMap<String, PolicyLayer>,
+    /// The templates of single tenants, by tenant and name.
+    own_templates: BTreeMap<String, BTreeMap<String, PolicyLayer>>,
 }
 
 impl ScopeLayers {
@@ -189,7 +194,8 @@ impl ScopeLayers {
             Scope::Global => self.global.as_ref(),
             Scope::Channel(channel) => self.channels.get(channel),
             Scope::Tenant(name) => self.tenants.get(name),
-            Scope::Template(name) => self.templates.get(name),
+            Scope::Template { tenant: None, name } => self.templates.get(name),
+            Scope::Template { tenant: Some(tenant), name } => self.own_templates.get(tenant)?.get(name),
         }
     }
 
@@ -198,7 +204,10 @@ impl ScopeLayers {
             Scope::Global => drop(self.global.replace(layer)),
             Scope::Channel(channel) => drop(self.channels.insert(*channel, layer)),
             Scope::Tenant(name) => drop(self.tenants.insert(name.clone(), layer)),
-            Scope::Template(name) => drop(self.templates.insert(name.clone(), layer)),
+            Scope::Template { tenant: None, name } => drop(self.templates.insert(name.clone(), layer)),
+            Scope::Template { tenant: Some(tenant), name } => {
+                self.own_templates.entry(tenant.clone()).or_default().insert(name.clone(), layer);
+            }
         }
     }
 
@@ -207,7 +216,10 @@ impl ScopeLayers {
             Scope::Global => self.global.take(),
             Scope::Channel(channel) => self.channels.remove(channel),
             Scope::Tenant(name) => self.tenants.remove(name),
-            Scope::Template(name) => self.templates.remove(name),
+            Scope::Template { tenant: None, name } => self.templates.remove(name),
+            Scope::Template { tenant: Some(tenant), name } => {
+                self.own_templates.get_mut(tenant).and_then(|own| own.remove(name))
+            }
         };
         removed.is_some()
     }
@@ -216,8 +228,11 @@ impl ScopeLayers {
         let global = self.global.iter().map(|_| Scope::Global);
         let channels = self.channels.keys().copied().map(Scope::Channel);
         let tenants = self.tenants.keys().cloned().map(Scope::Tenant);
-        let templates = self.templates.keys().cloned().map(Scope::Template);
-        global.chain(channels).chain(tenants).chain(templates).collect()
+        let templates = self.templates.keys().map(|name| Scope::template(name));
+        let own = self.own_templates.iter().flat_map(|(tenant, own)| {
+            own.keys().map(|name| Scope::Template { tenant: Some(tenant.clone()), name: name.clone() })
+        });
+        global.chain(channels).chain(tenants).chain(templates).chain(own).collect()
     }
 }
 
@@ -268,6 +283,34 @@ mod tests {
         assert_eq!(set.resolve(Channel::Email, "acme", None, None).max_attempts, 13);
         assert_eq!(set.resolve(Channel::Push, "nobody", None, None).max_attempts, 11);
         assert_eq!(set.scopes().len(), 7);
+    }
+
+    #[test]
+    fn a_template_of_a_tenant_is_over_that_of_every_tenant() {
+        let mut set = PolicySet::new();
+        let both = json!({"maxAttempts": 2, "timeout": "3s"});
+        set.put(Source::Api, scope("template:*/welcome"), layer(both)).unwrap();
+        set.put(Source::File, scope("template:acme/welcome"), attempts(3)).unwrap();
+        set.put(Source::Api, scope("template:other/welcome"), attempts(4)).unwrap();
+        let resolved = |set: &PolicySet, tenant: &str, template: &str| {
+            let policy = set.resolve(Channel::Email, tenant, Some(template), None);
+            (policy.max_attempts, policy.timeout.as_secs())
+        };
+        for (tenant, template, wanted) in [
+            ("acme", "welcome", (3, 3)),
+            ("other", "welcome", (4, 3)),
+            ("third", "welcome", (2, 3)),
+            ("acme", "acme/welcome", (5, 10)),
+        ] {
+            assert_eq!(resolved(&set, tenant, template), wanted, "{tenant} {template}");
+        }
+        let scopes: Vec<String> = set.scopes().iter().map(ToString::to_string).collect();
+        assert_eq!(scopes, ["template:welcome", "template:acme/welcome", "template:other/welcome"]);
+        set.remove(&scope("template:other/welcome"));
+        assert_eq!(resolved(&set, "other", "welcome"), (2, 3));
+        set.remove(&scope("template:acme/welcome"));
+        assert_eq!(resolved(&set, "acme", "welcome"), (3, 3), "the file's stays");
+        assert!(set.put(Source::Api, scope("template:acme/welcome"), attempts(6)).is_err());
     }
 
     #[test]

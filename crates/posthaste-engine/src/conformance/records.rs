@@ -1,5 +1,6 @@
 //! Records: compare-and-swap, pages, and what changed since a version.
 
+use posthaste_core::filter::AuditFilter;
 use posthaste_core::record::{Expected, Record, RecordChange, RecordKey, RecordKind};
 
 use super::scene::{Scene, at, audit, tenant};
@@ -123,6 +124,6 @@ async fn changes_of_records_are_audited_together(scene: Scene) -> Kept {
     let changes = vec![put("acme", "a"), put("acme", "b"), refused.clone()];
     scene.store.put_records(changes, Some(audit("put")), at(1)).await?;
     scene.store.put_records(vec![refused], Some(audit("put")), at(1)).await?;
-    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let rows = scene.store.audit(AuditFilter::default(), None, 9).await?.rows;
     same("the audit", rows, [AuditRow { number: 1, audit: audit("put"), asked: 3, count: 2 }])
 }

@@ -3,6 +3,7 @@
 use super::scene::{Scene, audit};
 use super::{Kept, Promise, list, same};
 use crate::store::{AuditRow, Settings};
+use posthaste_core::filter::AuditFilter;
 
 pub(super) const PROMISES: &[Promise] =
     list![the_version_of_the_settings_grows_with_each_change, each_change_of_a_setting_is_audited];
@@ -34,7 +35,7 @@ async fn each_change_of_a_setting_is_audited(scene: Scene) -> Kept {
     for value in [Some("1".to_owned()), None, None] {
         scene.store.put_setting("a".to_owned(), value, audit("set")).await?;
     }
-    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let rows = scene.store.audit(AuditFilter::default(), None, 9).await?.rows;
     let wanted = [3, 2, 1].map(|number| AuditRow { number, audit: audit("set"), asked: 1, count: 1 });
     same("the audit", rows, wanted)
 }

@@ -3,7 +3,7 @@
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use async_trait::async_trait;
-use posthaste_core::filter::{Filter, LetterStatus, last_failure};
+use posthaste_core::filter::{AuditFilter, Filter, LetterStatus, last_failure};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
@@ -60,11 +60,11 @@ impl Reads for ModelStore {
 
     async fn audit(
         &self,
-        tenant: Option<Tenant>,
+        filter: AuditFilter,
         before: Option<i64>,
         limit: usize,
     ) -> Result<Page<AuditRow, i64>> {
-        Ok(self.lock().audit_page(tenant.as_ref(), before, limit))
+        Ok(self.lock().audit_page(&filter, before, limit))
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
@@ -156,12 +156,15 @@ impl Tables {
         self.view(id).filter(wanted)
     }
 
-    fn audit_page(&self, tenant: Option<&Tenant>, before: Option<i64>, limit: usize) -> Page<AuditRow, i64> {
+    fn audit_page(&self, filter: &AuditFilter, before: Option<i64>, limit: usize) -> Page<AuditRow, i64> {
         let older = self.audit.iter().rev().filter(|row| before.is_none_or(|before| row.number < before));
+        // What is another tenant's is not looked at.
+        let older = older.filter(|row| matches(filter.tenant.as_ref(), row.audit.tenant.as_ref()));
+        let older = older.take_while(|row| !filter.is_over(row.audit.at));
         let number_of = |number: &i64| usize::try_from(*number - 1).ok();
         scan(older.map(|row| row.number), limit, |number| {
             let row = number_of(number).and_then(|index| self.audit.get(index))?;
-            matches(tenant, row.audit.tenant.as_ref()).then(|| row.clone())
+            filter.matches(&row.audit.audited()).then(|| row.clone())
         })
     }
 

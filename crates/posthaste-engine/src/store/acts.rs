@@ -1,6 +1,7 @@
 //! What people and programs do to a notification outside of its delivery.
 
 use posthaste_core::act::{Act, Seen, Standing};
+use posthaste_core::filter::Audited;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
@@ -74,6 +75,12 @@ pub struct Audit {
 impl Audit {
     /// Who resolved a dead letter where no audit names anybody.
     pub const ITSELF: &str = "posthaste";
+
+    /// What a filter asks of it.
+    pub fn audited(&self) -> Audited<'_> {
+        let Self { tenant, actor, action, target, at, .. } = self;
+        Audited { tenant: tenant.as_ref(), actor, action, target, at: *at }
+    }
 }
 
 /// An audit row as it is kept.

@@ -6,7 +6,7 @@ use posthaste_core::attempt::{Attempt, Outcome, Progress};
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
-use posthaste_core::filter::Filter;
+use posthaste_core::filter::{AuditFilter, Filter};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
@@ -50,8 +50,8 @@ slice! {
             limit: usize,
         ) -> Page<DeadLetterView, DeadLetterId>;
 
-        /// Who did what, newest first; `before` is the number of the last row seen.
-        read Audit: fn audit(tenant: Option<Tenant>, before: Option<i64>, limit: usize) -> Page<AuditRow, i64>;
+        /// Who did what, newest first; `before` is the number of the last row seen. Looks at a bounded number of rows.
+        read Audit: fn audit(filter: AuditFilter, before: Option<i64>, limit: usize) -> Page<AuditRow, i64>;
 
         /// The kept counters, for one tenant or for all.
         read Stats: fn stats(tenant: Option<Tenant>, now: Timestamp) -> Stats;

@@ -8,7 +8,7 @@ mod window;
 
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
-use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
@@ -25,7 +25,7 @@ use super::flows::Flows;
 use super::rows::{Columns, Keys, bigint, letter_uuid, uuid, wide, without_nul};
 use super::tx::{Bound, Mode, Tx, bind};
 use crate::kept::attempts::attempts_from;
-use crate::walk::{ByFlows, MAX_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
+use crate::walk::{AuditWalk, ByFlows, MAX_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
 
 /// The greatest possible id: the start of a list from newest to oldest.
 const LAST: Uuid = Uuid::max();
@@ -390,31 +390,38 @@ fn letter(row: &Row, start: usize, keys: &Keys) -> Result<DeadLetterView> {
     })
 }
 
+/// How many rows of the audit are read at once for a filter that passes over many.
+const AUDIT_CHUNK: i64 = 1_000;
+
 /// Newest first.
 pub(super) async fn audit(
     tx: &Tx,
-    tenant: Option<&Tenant>,
+    filter: &AuditFilter,
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
-    let (start, one_more) = (before.unwrap_or(i64::MAX), bigint(limit + 1));
-    let rows = match tenant.map(Tenant::as_str) {
-        None => tx.alone(Mode::Read, sql::AUDIT, bind![start => INT8, one_more => INT8]).await?,
-        Some(tenant) => {
-            let bound = bind![start => INT8, one_more => INT8, tenant => TEXT];
-            tx.alone(Mode::Read, sql::AUDIT_OF, bound).await?
+    let (mut start, mut count) = (before.unwrap_or(i64::MAX), bigint(limit + 1));
+    let mut walk = AuditWalk::new(filter, limit);
+    loop {
+        let rows = match filter.tenant.as_ref().map(Tenant::as_str) {
+            None => tx.alone(Mode::Read, sql::AUDIT, bind![start => INT8, count => INT8]).await?,
+            Some(tenant) => {
+                let bound = bind![start => INT8, count => INT8, tenant => TEXT];
+                tx.alone(Mode::Read, sql::AUDIT_OF, bound).await?
+            }
+        };
+        for row in &rows {
+            start = Columns::of(row).take::<i64>()?;
+            if walk.take(start, unless_damaged(&start, audit_row(row))?) {
+                return Ok(walk.page);
+            }
         }
-    };
-    let number = |row: &Row| Columns::of(row).take::<i64>();
-    let shown = &rows[..rows.len().min(limit)];
-    let mut page = Page { rows: vec![], next: None };
-    if rows.len() > limit {
-        page.next = shown.last().map(number).transpose()?;
+        if bigint(rows.len()) < count {
+            return Ok(walk.page);
+        }
+        // Without a filter the first rows are enough.
+        count = AUDIT_CHUNK;
     }
-    for row in shown {
-        page.rows.extend(unless_damaged(&number(row)?, audit_row(row))?);
-    }
-    Ok(page)
 }
 
 fn audit_row(row: &Row) -> Result<AuditRow> {

@@ -1,7 +1,7 @@
 //! Reads of single notifications: current view, and history.
 
 use async_trait::async_trait;
-use posthaste_core::filter::Filter;
+use posthaste_core::filter::{AuditFilter, Filter};
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
@@ -61,11 +61,11 @@ impl Reads for PostgresStore {
 
     async fn audit(
         &self,
-        tenant: Option<Tenant>,
+        filter: AuditFilter,
         before: Option<i64>,
         limit: usize,
     ) -> store::Result<Page<AuditRow, i64>> {
-        Ok(list!(self, tx => lists::audit(&tx, tenant.as_ref(), before, limit))?)
+        Ok(list!(self, tx => lists::audit(&tx, &filter, before, limit))?)
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> store::Result<Stats> {

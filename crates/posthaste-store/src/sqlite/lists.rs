@@ -6,10 +6,10 @@ mod ranges;
 
 use std::cmp::Reverse;
 
-use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::notification::{Body, Content, Tenant};
+use posthaste_core::notification::{Body, Content};
 use posthaste_engine::store::{Audit, AuditRow, DeadLetterView, DueCursor, Page, View};
 use rusqlite::{Connection, Row, params};
 
@@ -26,7 +26,9 @@ use super::rows::{
     status, time, wide_columns,
 };
 use crate::kept::attempts::attempts_from;
-use crate::walk::{ByFlows, MAX_FLOWS, Walk, by_flows, names_flows, of_notifications};
+use crate::walk::{
+    AuditWalk, ByFlows, MAX_FLOWS, MAX_LOOKED_AT, Walk, by_flows, names_flows, of_notifications,
+};
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
 const LAST: [u8; 16] = [0xff; 16];
@@ -304,7 +306,7 @@ fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
 /// Who did what, newest first.
 pub(super) fn audit(
     reader: &mut Reader,
-    tenant: Option<&Tenant>,
+    filter: &AuditFilter,
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
@@ -322,26 +324,21 @@ pub(super) fn audit(
         order by number desc
         limit ?2";
     let conn = &reader.conn;
-    let (before, one_more) =
-        (before.unwrap_or(i64::MAX), i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1));
-    let mut select = conn.prepare_cached(if tenant.is_some() { of_tenant } else { of_all })?;
-    let mut rows = match tenant {
+    let (before, one_more) = (before.unwrap_or(i64::MAX), MAX_LOOKED_AT as i64 + 1);
+    let mut select = conn.prepare_cached(if filter.tenant.is_some() { of_tenant } else { of_all })?;
+    // A row is read when the walk comes to it.
+    let mut rows = match &filter.tenant {
         Some(tenant) => select.query(params![before, one_more, tenant.as_str()])?,
         None => select.query(params![before, one_more])?,
     };
-    let mut page = Page { rows: vec![], next: None };
-    let (mut looked_at, mut last) = (0, None);
+    let mut walk = AuditWalk::new(filter, limit);
     while let Some(row) = rows.next()? {
-        if looked_at == limit {
-            page.next = last;
+        let number = row.get(0)?;
+        if walk.take(number, unless_damaged(&number, audit_row(row))?) {
             break;
         }
-        let number = row.get(0)?;
-        page.rows.extend(unless_damaged(&number, audit_row(row))?);
-        looked_at += 1;
-        last = Some(number);
     }
-    Ok(page)
+    Ok(walk.page)
 }
 
 fn audit_row(row: &Row<'_>) -> Result<AuditRow> {

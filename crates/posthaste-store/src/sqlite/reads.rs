@@ -1,7 +1,7 @@
 //! Reads of single notifications: current view, and history.
 
 use async_trait::async_trait;
-use posthaste_core::filter::{Filter, LastFailure};
+use posthaste_core::filter::{AuditFilter, Filter, LastFailure};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
@@ -60,11 +60,11 @@ impl Reads for SqliteStore {
 
     async fn audit(
         &self,
-        tenant: Option<Tenant>,
+        filter: AuditFilter,
         before: Option<i64>,
         limit: usize,
     ) -> store::Result<Page<AuditRow, i64>> {
-        self.list(move |reader| lists::audit(reader, tenant.as_ref(), before, limit)).await
+        self.list(move |reader| lists::audit(reader, &filter, before, limit)).await
     }
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> store::Result<Stats> {

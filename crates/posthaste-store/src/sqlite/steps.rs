@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::NodeId;
@@ -162,8 +162,8 @@ const LOOKS: [(&str, Look); 25] = [
         assert_eq!(lists::dead_letters(reader, &to_b, None, PAGE).unwrap().rows.len(), 1);
     }),
     ("a tenant's audit", |reader, _| {
-        let tenant = "globex".parse().unwrap();
-        assert_eq!(lists::audit(reader, Some(&tenant), None, PAGE).unwrap().rows.len(), 1);
+        let of_globex = AuditFilter::of(globex().tenant);
+        assert_eq!(lists::audit(reader, &of_globex, None, PAGE).unwrap().rows.len(), 1);
     }),
     ("all buckets", |reader, _| {
         assert_eq!(waking::buckets(&reader.conn, None, PAGE).unwrap().len(), 3);

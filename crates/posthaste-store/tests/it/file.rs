@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use posthaste_core::filter::Filter;
+use posthaste_core::filter::{AuditFilter, Filter};
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::state::{Lane, State};
 use posthaste_engine::store::{Audit, LEVEL, Nodes, Pulse, Queue, Reads, Store, StoredSettings};
@@ -61,7 +61,7 @@ async fn everything(store: &SqliteStore) -> String {
     let page = store.page(Default::default(), None, 100).await.unwrap();
     let retries = store.retry_queue(Filter::default(), None, 100).await.unwrap();
     let letters = store.dead_letters(Default::default(), None, 100).await.unwrap();
-    let audit = store.audit(None, None, 100).await.unwrap();
+    let audit = store.audit(AuditFilter::default(), None, 100).await.unwrap();
     let settings = store.settings(None).await.unwrap();
     let stats = store.stats(None, at(10)).await.unwrap();
     let mut histories = vec![];

@@ -55,7 +55,7 @@ pub(crate) struct RetryFilter {
 }
 
 /// A time that the server will understand.
-fn past(given: &str) -> Result<String, String> {
+pub(crate) fn past(given: &str) -> Result<String, String> {
     let wrong =
         "give a time such as 2026-04-15T10:45:30Z, a date such as 2026-04-15, or a duration such as 15m";
     let known = posthaste_core::filter::time(given, SystemClock.now());

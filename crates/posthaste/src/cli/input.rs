@@ -9,11 +9,9 @@ use std::time::Duration;
 use anyhow::Context;
 use posthaste_core::duration;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::clock::Clock;
 use serde_json::value::RawValue;
 
 use super::WrongUse;
-use crate::clock::SystemClock;
 
 /// In bytes. No request may be larger.
 const MAX_SIZE: u64 = 16 * 1024 * 1024;
@@ -76,13 +74,16 @@ pub(crate) fn whole_seconds(given: &str) -> Result<u64, String> {
     Ok(duration.as_secs())
 }
 
-/// A time in the future: RFC 3339, or how long from now.
-pub(crate) fn future(given: &str) -> Result<Timestamp, String> {
-    let wrong = || "give a time such as 2026-04-15T10:45:30Z, or a duration such as 15m".to_owned();
-    given
-        .parse()
-        .or_else(|_| duration::parse(given).map(|duration| SystemClock.now().later(duration)))
-        .map_err(|_| wrong())
+/// A time, or a duration that the server counts from acceptance. It is sent as given: a repeat under the same
+/// idempotency key must have the same bytes. A plain number is seconds, for which the API wants the unit.
+pub(crate) fn future(given: &str) -> Result<String, String> {
+    if given.parse::<Timestamp>().is_ok() || duration::with_unit(given).is_ok() {
+        return Ok(given.to_owned());
+    }
+    match duration::parse(given) {
+        Ok(_) => Ok(format!("{}s", given.trim())),
+        Err(_) => Err("give a time such as 2026-04-15T10:45:30Z, or a duration such as 15m".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -100,10 +101,16 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_date_or_a_distance_from_now() {
-        assert_eq!(future("2026-04-15T12:45:30+02:00").unwrap().to_string(), "2026-04-15T10:45:30.000Z");
-        let now = SystemClock.now();
-        assert!(future("1h").unwrap() > now);
+    fn a_time_is_sent_as_given() {
+        for (given, sent) in [
+            ("2026-04-15T12:45:30+02:00", "2026-04-15T12:45:30+02:00"),
+            ("1h", "1h"),
+            ("00:00:30", "00:00:30"),
+            ("90", "90s"),
+            ("1.5", "1.5s"),
+        ] {
+            assert_eq!(future(given).unwrap(), sent, "{given}");
+        }
         assert!(future("tomorrow").unwrap_err().contains("15m"));
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use http::Method;
 use posthaste_core::channel::Channel;
 use posthaste_core::import;
-use posthaste_core::policy::Scope;
+use posthaste_core::policy::{BadScope, Scope};
 use serde_json::{Value, json};
 
 use super::listing::{self, Column, Query, duration_field, field};
@@ -24,7 +24,8 @@ Examples:
   posthaste policy preview '{\"preset\": \"story\"}'
   posthaste policy import appsettings.json
 
-Scopes, from narrow to wide: template:NAME, tenant:NAME, channel:NAME, global.";
+Scopes, from narrow to wide: template:NAME, tenant:NAME, channel:NAME, global. template:NAME is a template of your
+tenant, to a key for all tenants the template of every tenant; template:TENANT/NAME is the template of one tenant.";
 const SHOW_EXAMPLES: &str = "\
 Examples:
   posthaste policy show                                all policies
@@ -69,8 +70,9 @@ enum PolicyCommand {
     /// Show the policy of a scope and the resulting policy; without a scope list all policies
     #[command(after_help = SHOW_EXAMPLES)]
     Show {
-        /// global, channel:NAME, tenant:NAME or template:NAME
-        scope: Option<Scope>,
+        /// global, channel:NAME, tenant:NAME, template:NAME or template:TENANT/NAME
+        #[arg(value_parser = scope)]
+        scope: Option<String>,
         /// Show the resulting policy of all scopes for this channel
         #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)), requires = "scope")]
         channel: Option<String>,
@@ -78,8 +80,9 @@ enum PolicyCommand {
     /// Set the policy of a scope
     #[command(after_help = SET_EXAMPLES)]
     Set {
-        /// global, channel:NAME, tenant:NAME or template:NAME
-        scope: Scope,
+        /// global, channel:NAME, tenant:NAME, template:NAME or template:TENANT/NAME
+        #[arg(value_parser = scope)]
+        scope: String,
         /// The policy; @FILE reads a file, - reads stdin
         #[arg(value_name = "JSON|@FILE|-")]
         policy: String,
@@ -87,8 +90,9 @@ enum PolicyCommand {
     /// Remove the policy of a scope; the wider scopes apply again
     #[command(after_help = REMOVE_EXAMPLES)]
     Remove {
-        /// global, channel:NAME, tenant:NAME or template:NAME
-        scope: Scope,
+        /// global, channel:NAME, tenant:NAME, template:NAME or template:TENANT/NAME
+        #[arg(value_parser = scope)]
+        scope: String,
     },
     /// Show the times of a policy's attempts
     #[command(after_help = PREVIEW_EXAMPLES)]
@@ -143,8 +147,13 @@ pub(crate) async fn run(args: PolicyArgs, reach: &ServerArgs) -> anyhow::Result<
     }
 }
 
-fn path(scope: &Scope) -> String {
-    format!("/v1/policies/{}", encode(&scope.to_string()))
+/// A scope as it was written: the server knows whose template `template:x` is.
+fn scope(given: &str) -> Result<String, BadScope> {
+    given.parse::<Scope>().map(|_| given.to_owned())
+}
+
+fn path(scope: &str) -> String {
+    format!("/v1/policies/{}", encode(scope))
 }
 
 fn for_channel(channel: Option<String>) -> Query {

@@ -9,7 +9,6 @@ use clap::{ArgGroup, Args, ValueEnum};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use posthaste_core::channel::Channel;
-use posthaste_core::time::Timestamp;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
@@ -78,12 +77,12 @@ pub(crate) struct SendArgs {
     /// A header of the webhook; may be repeated
     #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
-    /// No attempt before: a time, or how long from now
+    /// No attempt before: a time, or a duration such as 15m from when it is accepted
     #[arg(long, value_name = "TIME", value_parser = input::future)]
-    not_before: Option<Timestamp>,
-    /// No attempt at or after: a time, or how long from now
+    not_before: Option<String>,
+    /// No attempt at or after: a time, or a duration such as 1d from when it is accepted
     #[arg(long, value_name = "TIME", value_parser = input::future, conflicts_with = "ttl")]
-    expires_at: Option<Timestamp>,
+    expires_at: Option<String>,
     /// No attempt after this long, such as 1h, from when it is accepted
     #[arg(long, value_name = "DURATION", value_parser = input::whole_seconds)]
     ttl: Option<u64>,
@@ -189,14 +188,14 @@ fn request(args: &SendArgs) -> anyhow::Result<String> {
         ("eventKey", &args.event_key),
         ("correlationId", &args.correlation_id),
         ("module", &args.module),
+        ("notBefore", &args.not_before),
+        ("expiresAt", &args.expires_at),
     ] {
         set(name, text.as_ref().map(|text| json!(text)))?;
     }
     let headers: Map<String, Value> =
         args.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     set("headers", (!headers.is_empty()).then_some(Value::Object(headers)))?;
-    set("notBefore", args.not_before.map(|time| json!(time)))?;
-    set("expiresAt", args.expires_at.map(|time| json!(time)))?;
     set("ttlSeconds", args.ttl.map(|seconds| json!(seconds)))?;
     for (name, given) in [("body", &args.body), ("html", &args.html)] {
         set(name, given.as_deref().map(input::text).transpose()?.map(Value::String))?;

@@ -51,11 +51,15 @@ const RETRY_ON: &[&str] = &[
     "quota_exceeded",
 ];
 
-/// Normalizes the fields of a policy to snake_case, and a channel's scope to the name of the channel.
+/// Normalizes the fields of a policy to snake_case, and the spelling of a scope.
 pub(super) fn normalized(mut key: Key) -> Key {
     if key.len() > 1 && key[0] == "policies" {
         if let Some(channel) = key[1].strip_prefix("channel:") {
             key[1] = channel.to_owned();
+        }
+        // Two spellings of one scope.
+        if let Some(template) = key[1].strip_prefix("template:*/").filter(|name| !name.contains('/')) {
+            key[1] = format!("template:{template}");
         }
         key.iter_mut().skip(2).for_each(|part| *part = snake(part));
     }
@@ -80,7 +84,7 @@ pub(super) fn read(layers: &Layers, config: &mut Config, reader: &mut ConfigRead
             Ok(scope) => scope,
             Err(_) => {
                 let mut known: Vec<&str> = Channel::ALL.iter().map(|channel| channel.name()).collect();
-                known.extend(["global", "tenant:x", "template:x"]);
+                known.extend(["global", "tenant:x", "template:x", "template:tenant/x"]);
                 reader.report_value(any, &at, &unknown(name, &known, None));
                 continue;
             }

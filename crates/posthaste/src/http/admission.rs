@@ -109,5 +109,5 @@ fn has_one_host(version: Version, headers: &HeaderMap) -> Result<()> {
         return Ok(());
     }
     let detail = format!("a request has one header `Host`, and this one has {hosts}");
-    Err(Problem { parameter: Some("Host".to_owned()), ..Problem::new(Kind::BadRequest, detail) })
+    Err(Problem { parameter: Some("Host".into()), ..Problem::new(Kind::BadRequest, detail) })
 }

@@ -67,19 +67,21 @@ async fn reason(api: &Api) -> Option<&'static str> {
         Some("this node is stopping")
     } else if !api.engine.is_whole() {
         Some("a part of the engine has failed: restart this node")
-    } else if !api.engine.is_recording() {
-        Some("outcomes cannot be recorded at present")
-    } else if !api.taking.is_well() {
-        Some("the store does not take what is sent; is its disk full?")
-    } else if api.engine.leases_unknown_for() > LASTS {
-        Some("this node holds notifications in the store that it does not know of: restart it")
     } else if !answers(api).await {
+        // This explains the sends that failed, and they count no more once it answers again.
+        api.taking.forget();
         Some(match api.durability.level() {
             Level::Full | Level::Unsafe => "the store does not answer",
             Level::Refused => {
                 "the database could lose what it acknowledges: set its fsync and full_page_writes to on"
             }
         })
+    } else if !api.engine.is_recording() {
+        Some("the store answers, but outcomes wait to be recorded: it did not take them at the last try")
+    } else if !api.taking.is_well() {
+        Some("the store answers, but does not take what is sent; is its disk full?")
+    } else if api.engine.leases_unknown_for() > LASTS {
+        Some("this node holds notifications in the store that it does not know of: restart it")
     } else {
         None
     }
@@ -95,7 +97,11 @@ async fn answers(api: &Api) -> bool {
 /// Whether sends could be stored of late. Where nobody sends any more, because the node says that it is not ready, it is
 /// given another chance after a while.
 #[derive(Debug, Default)]
-pub(super) struct Taking(Mutex<Option<Instant>>);
+pub(super) struct Taking {
+    failed: Mutex<Option<Instant>>,
+    /// Held by the send that looks whether the store is away: one at a time is enough.
+    looking: tokio::sync::Mutex<()>,
+}
 
 /// A difference between the leases in the store and those in memory that lasts for so long is a fault.
 const LASTS: Duration = Duration::from_secs(30);
@@ -107,9 +113,21 @@ const PROBE: Duration = Duration::from_secs(1);
 const COUNTS_FOR: Duration = Duration::from_secs(5);
 
 impl Taking {
-    /// Notes whether a send could be stored.
-    pub(super) fn note(&self, stored: bool) {
-        let mut failed = self.0.lock().expect("no code panics while it notes this");
+    /// Notes whether a send could be stored. A store that is away explains why not, and what it did then says nothing about
+    /// it once it is back: only a store that answers and takes nothing counts.
+    pub(super) async fn note(&self, api: &Api, stored: bool) {
+        self.set(stored);
+        if stored {
+            return;
+        }
+        let Ok(_looking) = self.looking.try_lock() else { return };
+        if !answers(api).await {
+            self.forget();
+        }
+    }
+
+    fn set(&self, stored: bool) {
+        let mut failed = self.failed.lock().expect("no code panics while it notes this");
         if !stored {
             *failed = Some(Instant::now());
         } else if failed.is_some() {
@@ -117,8 +135,13 @@ impl Taking {
         }
     }
 
+    /// What could not be stored so far counts no more.
+    fn forget(&self) {
+        self.set(true);
+    }
+
     fn is_well(&self) -> bool {
-        let failed = *self.0.lock().expect("no code panics while it notes this");
+        let failed = *self.failed.lock().expect("no code panics while it notes this");
         failed.is_none_or(|at| at.elapsed() > COUNTS_FOR)
     }
 }

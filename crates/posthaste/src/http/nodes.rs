@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::reads::ReadError;
 use posthaste_engine::store::NodeView as Node;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -44,7 +45,7 @@ struct NodeView {
 #[utoipa::path(get, path = "/v1/nodes", operation_id = "listNodes", tag = "server", security(("key" = ["reader", "all"])),
     responses((status = 200, description = "All of them", body = Page<NodeView>)))]
 async fn list(State(api): State<Shared>, NoQuery: NoQuery) -> Result<Json<Page<NodeView>>> {
-    let (this, all) = api.engine.nodes().await?;
+    let (this, all) = api.engine.nodes().await.map_err(ReadError::from)?;
     let show = |node: Node| NodeView {
         id: node.id.0,
         this_node: node.id == this,

@@ -75,7 +75,7 @@ impl<P: Position> Paging<P> {
 fn bad_cursor() -> Problem {
     let detail =
         "the cursor is not the nextCursor of this list with these parameters: start again without it";
-    Problem { parameter: Some("cursor".to_owned()), ..Problem::new(Kind::BadCursor, detail) }
+    Problem { parameter: Some("cursor".into()), ..Problem::new(Kind::BadCursor, detail) }
 }
 
 /// Describes a parameter of a query.
@@ -89,7 +89,7 @@ pub(super) fn parameter(name: &str, description: &str, schema: impl Into<Schema>
         .build()
 }
 
-fn text() -> Schema {
+pub(super) fn text() -> Schema {
     ObjectBuilder::new().schema_type(Type::String).into()
 }
 

@@ -1,12 +1,14 @@
 //! `/v1/policies`: what each scope says, and when a policy would make its attempts.
 //!
-//! A tenant's key reads the scopes that belong to all, and reads and writes its own; another tenant's does not exist for it.
+//! A tenant's key reads `global`, the channels and its own scopes: its tenant's and those of its templates. Without a role it
+//! writes its tenant's, as an admin also those of its templates. No other scope exists for it.
 
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use posthaste_core::channel::Channel;
 use posthaste_core::policy::{Policy, PolicyLayer, Preset, Preview, Scope, preview as preview_of, resolve};
+use posthaste_core::role::Role;
 use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -72,7 +74,7 @@ async fn get(
         Scope::Global => (channel, String::new(), None),
         Scope::Channel(own) => (Some(*own), String::new(), None),
         Scope::Tenant(own) => (channel, own.clone(), None),
-        Scope::Template(own) => (channel, String::new(), Some(own.clone())),
+        Scope::Template { tenant, name } => (channel, tenant.clone().unwrap_or_default(), Some(name.clone())),
     };
     let channel = channel.unwrap_or(Channel::Webhook);
     let effective = set.resolve(channel, &tenant, template.as_deref(), None);
@@ -114,7 +116,8 @@ async fn delete(
 
 /// When a policy would make its attempts.
 ///
-/// The policy counts as a notification's own, over the scopes of `channel` and of the caller.
+/// The policy counts as a notification's own, over the scopes of `channel` and of the caller. A tenant's key previews only
+/// what its notifications can have.
 #[utoipa::path(post, path = "/v1/policies/preview", operation_id = "previewPolicy", tag = "policies", security(("key" = ["reader"])),
     params(("channel" = Option<Channel>, Query, description = "Without it only the policy itself counts")), request_body = PolicyLayer,
     responses((status = 200, description = "Durations from the first attempt", body = Preview)))]
@@ -127,6 +130,10 @@ async fn preview(
     let channel = query.channel()?;
     query.finish()?;
     let layer = layer(&text)?;
+    // An admin for all tenants can put it at a scope that takes longer timeouts.
+    if caller.tenant.is_some() {
+        api.engine.policies().check_message(&layer)?;
+    }
     let policy = match channel {
         None => resolve(Preset::built_in(Channel::Webhook), [&layer]),
         Some(channel) => {
@@ -147,7 +154,7 @@ fn layer(text: &[u8]) -> Result<PolicyLayer> {
 /// The scope in the path, if the caller can see it.
 fn visible(api: &Api, caller: &Caller, text: &str) -> Result<Scope> {
     let bad = |error| Problem::not_found(format!("there is no such scope: {error}"));
-    let scope: Scope = text.parse().map_err(bad)?;
+    let scope = Scope::read(text, caller.tenant.as_ref()).map_err(bad)?;
     if !api.reads(caller).sees_scope(&scope) {
         return Err(Problem::not_found(format!("there is no scope {scope}")));
     }
@@ -157,10 +164,49 @@ fn visible(api: &Api, caller: &Caller, text: &str) -> Result<Scope> {
 /// The scope in the path, if the caller may change it.
 fn writable(api: &Api, caller: &Caller, text: &str) -> Result<Scope> {
     let scope = visible(api, caller, text)?;
-    if caller.tenant.is_none() || matches!(scope, Scope::Tenant(_)) {
-        return Ok(scope);
+    match may_change(caller, &scope) {
+        Ok(()) => Ok(scope),
+        Err(needed) => Err(Problem::new(
+            Kind::Forbidden,
+            format!("the policy of {scope} can be changed only with {needed}"),
+        )),
     }
-    let detail =
-        format!("the policy of {scope} holds for every tenant: only a key for all tenants may change it");
-    Err(Problem::new(Kind::Forbidden, detail))
+}
+
+/// Whether the caller may change a scope that it can see, or which key may.
+fn may_change(caller: &Caller, scope: &Scope) -> Result<(), &'static str> {
+    match (scope, &caller.tenant, caller.role) {
+        (_, None, _) | (Scope::Tenant(_), Some(_), _) => Ok(()),
+        (Scope::Template { .. }, Some(_), Role::Admin) => Ok(()),
+        (Scope::Template { .. }, Some(_), Role::Sender | Role::Reader | Role::Operator | Role::Tenant) => {
+            Err("an admin key")
+        }
+        (Scope::Global | Scope::Channel(_), Some(_), _) => {
+            Err("an admin key for all tenants, because it holds for every tenant")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_change_which_scope() {
+        let caller = |tenant: Option<&str>, role| Caller {
+            name: "x".to_owned(),
+            tenant: tenant.map(|name| name.parse().unwrap()),
+            key: None,
+            role,
+        };
+        let scopes = ["global", "channel:webhook", "tenant:acme", "template:acme/x"];
+        for (tenant, role, allowed) in [
+            (None, Role::Admin, [true; 4]),
+            (Some("acme"), Role::Admin, [false, false, true, true]),
+            (Some("acme"), Role::Tenant, [false, false, true, false]),
+        ] {
+            let may = scopes.map(|text| may_change(&caller(tenant, role), &text.parse().unwrap()).is_ok());
+            assert_eq!(may, allowed, "{tenant:?} {role:?}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Every way to be refused: RFC 9457 problems with a stable code.
 
+mod causes;
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -7,16 +9,8 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
-use posthaste_core::fields::BadField;
 use posthaste_core::state::State;
-use posthaste_engine::accept::AcceptError;
-use posthaste_engine::acts::ActError;
-use posthaste_engine::reads::ReadError;
-use posthaste_engine::store::StoreError;
 use serde::Serialize;
-use tokio::time::Instant;
-
-use posthaste_engine::log_throttle::LogThrottle;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
@@ -187,11 +181,13 @@ pub struct Problem {
     /// Where in the body, as a JSON pointer.
     pub pointer: Option<String>,
     /// Which query parameter, header or part of the path.
-    pub parameter: Option<String>,
+    pub parameter: Option<Box<str>>,
     /// The state that is in the way.
     pub state: Option<State>,
     /// All mistakes of a body whose form is right.
-    pub errors: Vec<Mistake>,
+    pub errors: Box<[Mistake]>,
+    /// The notifications of a batch, if none was accepted.
+    pub rejected: Option<Box<[Rejected]>>,
     /// The methods that the address has.
     pub allow: Option<Box<str>>,
 }
@@ -222,6 +218,10 @@ pub struct ProblemView<'p> {
     #[serde(skip_serializing_if = "<[Mistake]>::is_empty")]
     #[schema(value_type = Vec<Mistake>)]
     errors: &'p [Mistake],
+    /// The notifications of a batch, if none was accepted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<RejectedItem>, no_recursion)]
+    rejected: Vec<RejectedItem<'p>>,
     /// The `x-request-id` of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'p str>,
@@ -233,6 +233,28 @@ pub struct Mistake {
     /// Where in the body, as a JSON pointer.
     pub pointer: String,
     pub detail: String,
+}
+
+/// A notification of a batch that was not accepted.
+#[derive(Debug, Clone)]
+pub struct Rejected {
+    /// Its place in the batch, from 0.
+    pub index: usize,
+    pub problem: Problem,
+}
+
+impl Rejected {
+    pub fn view(&self) -> RejectedItem<'_> {
+        RejectedItem { index: self.index, problem: self.problem.view(None) }
+    }
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub struct RejectedItem<'p> {
+    /// Its place in the batch, from 0.
+    index: usize,
+    #[schema(value_type = ProblemView)]
+    problem: ProblemView<'p>,
 }
 
 #[derive(Debug, Serialize)]
@@ -261,7 +283,8 @@ impl Problem {
             pointer: None,
             parameter: None,
             state: None,
-            errors: vec![],
+            errors: Box::default(),
+            rejected: None,
             allow: None,
         }
     }
@@ -273,7 +296,7 @@ impl Problem {
 
     /// A query parameter or header that is not in order.
     pub fn parameter(name: &str, detail: impl Into<String>) -> Self {
-        Self { parameter: Some(name.to_owned()), ..Self::new(Kind::Invalid, detail) }
+        Self { parameter: Some(name.into()), ..Self::new(Kind::Invalid, detail) }
     }
 
     /// There is no such thing.
@@ -308,7 +331,7 @@ impl Problem {
         let errors: Vec<Mistake> = mistakes.iter().map(Self::mistake).collect();
         let detail = errors.iter().map(|one| one.detail.as_str()).collect::<Vec<_>>().join("; ");
         let first = if mistakes.is_empty() { return None } else { mistakes.swap_remove(0) };
-        Some(Self { detail, errors, ..first })
+        Some(Self { detail, errors: errors.into(), ..first })
     }
 
     fn mistake(&self) -> Mistake {
@@ -328,6 +351,7 @@ impl Problem {
             parameter: self.parameter.as_deref(),
             state: self.state,
             errors: &self.errors,
+            rejected: self.rejected.iter().flatten().map(Rejected::view).collect(),
             request_id,
         }
     }
@@ -361,94 +385,6 @@ impl IntoResponse for Problem {
         *response.status_mut() = status;
         response.extensions_mut().insert(self);
         response
-    }
-}
-
-impl From<BadField> for Problem {
-    fn from(bad: BadField) -> Self {
-        Self::at(pointer(&bad.field), format!("{}: {}", bad.field, bad.reason))
-    }
-}
-
-impl From<StoreError> for Problem {
-    fn from(error: StoreError) -> Self {
-        Self::of_store(&error)
-    }
-}
-
-impl Problem {
-    /// A read changes nothing, so it cannot have happened by half.
-    fn of_read(error: &StoreError) -> Self {
-        Self::of_store_saying(error, "the store cannot serve now; ask again")
-    }
-
-    fn of_store(error: &StoreError) -> Self {
-        let detail = "the store cannot serve now; what was asked may or may not have happened: ask again, with the same \
-                      Idempotency-Key if it was a send";
-        Self::of_store_saying(error, detail)
-    }
-
-    fn of_store_saying(error: &StoreError, detail: &str) -> Self {
-        /// A store that fails refuses every request; what makes no sense must not drown in that.
-        static UNAVAILABLE: LogThrottle = LogThrottle::new();
-        static CORRUPT: LogThrottle = LogThrottle::new();
-        let throttle = match error {
-            StoreError::Unavailable { .. } => &UNAVAILABLE,
-            StoreError::Corrupt { .. } => &CORRUPT,
-        };
-        if let Some(requests) = throttle.count(Instant::now()) {
-            tracing::error!(error = %error.causes(), requests, "the store could not serve requests");
-        }
-        match error {
-            StoreError::Unavailable { .. } => Self::new(Kind::StoreUnavailable, detail),
-            StoreError::Corrupt { .. } => Self::new(
-                Kind::Internal,
-                "the store holds something that makes no sense; the log of the server says more",
-            ),
-        }
-    }
-}
-
-impl From<ReadError> for Problem {
-    fn from(error: ReadError) -> Self {
-        match error {
-            ReadError::OtherTenant => Self::new(Kind::Forbidden, error.to_string()),
-            ReadError::Store(error) => Self::of_read(&error),
-        }
-    }
-}
-
-impl From<AcceptError> for Problem {
-    fn from(error: AcceptError) -> Self {
-        match error {
-            AcceptError::Stopping => {
-                Self::new(Kind::Stopping, "this node is stopping and takes nothing new; ask again")
-            }
-            AcceptError::Unclear => Self::new(
-                Kind::StoreUnavailable,
-                "this node stopped before the store answered; the notification may or may not have been stored: ask \
-                 again, with the same Idempotency-Key",
-            ),
-            AcceptError::Policy(bad) => bad.under("policy").into(),
-            AcceptError::Store(error) => Self::of_store(&error),
-        }
-    }
-}
-
-impl From<ActError> for Problem {
-    fn from(error: ActError) -> Self {
-        let detail = error.to_string();
-        match error {
-            ActError::NotFound { .. } => Self::not_found(detail),
-            ActError::Refused { state, .. } => {
-                Self { state: Some(state), ..Self::new(Kind::StateConflict, detail) }
-            }
-            ActError::Resolved { .. } => Self::new(Kind::DeadLetterResolved, detail),
-            ActError::Expired { .. } => Self::new(Kind::Expired, detail),
-            ActError::Busy { .. } => Self::new(Kind::StateConflict, detail),
-            ActError::Policy(bad) => bad.into(),
-            ActError::Store(error) => Self::of_store(&error),
-        }
     }
 }
 

@@ -5,10 +5,11 @@
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
+use posthaste_core::duration;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
-use posthaste_core::time::Timestamp;
+use posthaste_core::time::{BadTimestamp, Timestamp};
 use posthaste_engine::policies::Policies;
 use posthaste_wire::guard::{Guard, RefusedUrl};
 use posthaste_wire::webhook::check_headers;
@@ -67,9 +68,9 @@ pub(super) struct NewNotification<'t> {
     /// Headers of a webhook.
     #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
     headers: Option<UniqueTexts>,
-    /// No attempt is made before this time.
+    /// No attempt is made before this time: RFC 3339, or a duration from acceptance such as `15m`.
     not_before: Option<String>,
-    /// No attempt is made after this time.
+    /// No attempt is made after this time: RFC 3339, or a duration from acceptance such as `1d`.
     expires_at: Option<String>,
     /// Instead of `expiresAt`: how long after its acceptance it expires.
     #[schema(minimum = 1)]
@@ -166,8 +167,8 @@ impl Door<'_> {
     }
 
     fn times(&self, new: &NewNotification<'_>) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
-        let not_before = time("notBefore", new.not_before.as_deref())?;
-        let expires_at = match (time("expiresAt", new.expires_at.as_deref())?, new.ttl_seconds) {
+        let not_before = self.time("notBefore", new.not_before.as_deref())?;
+        let expires_at = match (self.time("expiresAt", new.expires_at.as_deref())?, new.ttl_seconds) {
             (Some(_), Some(_)) => {
                 return Err(Problem::at("/ttlSeconds", "give expiresAt or ttlSeconds, not both"));
             }
@@ -186,6 +187,19 @@ impl Door<'_> {
             return Err(Problem::at("/notBefore", detail));
         }
         Ok((not_before, expires_at))
+    }
+
+    /// A time, or a duration from acceptance.
+    fn time(&self, name: &str, given: Option<&str>) -> Result<Option<Timestamp>> {
+        let Some(text) = given else { return Ok(None) };
+        let read = text.parse().or_else(|error| match duration::with_unit(text) {
+            Ok(duration) => Ok(self.now.later(duration)),
+            Err(_) => Err(error),
+        });
+        let refused = |error: BadTimestamp| {
+            Problem::at(at(name), format!("{name}: {error}, nor a duration from acceptance such as 15m"))
+        };
+        read.map(Some).map_err(refused)
     }
 
     fn policy(&self, value: &serde_json::Value) -> Result<PolicyLayer> {
@@ -275,11 +289,6 @@ impl NewNotification<'_> {
             }
         }
     }
-}
-
-fn time(name: &str, given: Option<&str>) -> Result<Option<Timestamp>> {
-    let read = given.map(str::parse).transpose();
-    read.map_err(|error| Problem::at(at(name), format!("{name}: {error}")))
 }
 
 /// A text is sent as text; any other JSON value goes out just as it came in, which only a webhook can carry.

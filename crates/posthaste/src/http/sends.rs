@@ -21,7 +21,7 @@ use utoipa_axum::routes;
 
 use super::body::{LARGEST_BATCH, LARGEST_NOTIFICATION, Text, read};
 use super::extract::{Authenticated, IdempotencyKey, NoQuery};
-use super::problem::{Kind, Problem, ProblemView, Result};
+use super::problem::{Kind, Problem, Rejected, RejectedItem, Result};
 use super::send::{Door, NewNotification};
 use super::views::Status;
 use super::{Api, Shared};
@@ -90,14 +90,6 @@ struct AcceptedItem {
     notification_id: NotificationId,
 }
 
-#[derive(Serialize, ToSchema)]
-struct RejectedItem<'p> {
-    /// Its place in the batch, from 0.
-    index: usize,
-    #[schema(value_type = ProblemView)]
-    problem: ProblemView<'p>,
-}
-
 /// Accepts one notification; 202 once it is safe on disk.
 #[utoipa::path(post, path = "/v1/notifications", operation_id = "send", tag = "notifications",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same body within 24 hours gets the same answer")),
@@ -121,11 +113,12 @@ async fn send(
     send.accept(admitted, answer).await
 }
 
-/// Accepts up to 500 notifications; each that is wrong is rejected by itself.
+/// Accepts up to 500 notifications; each that is wrong is rejected by itself. If all are, the answer is 422.
 #[utoipa::path(post, path = "/v1/notifications/batch", operation_id = "sendBatch", tag = "notifications",
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same body within 24 hours gets the same answer")),
     request_body = Batch, security(("key" = ["sender"])),
-    responses((status = 202, description = "Accepted, as far as nothing is rejected", body = BatchAnswer), (status = 409, description = "The key was used with another body")))]
+    responses((status = 202, description = "Accepted, as far as nothing is rejected", body = BatchAnswer), (status = 409, description = "The key was used with another body"),
+        (status = 422, description = "The batch is wrong, or none of it was accepted: `rejected` says why each was not")))]
 async fn send_batch(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
@@ -151,17 +144,31 @@ async fn send_batch(
                 places.push(index);
                 taken.push(notification);
             }
-            Err(problem) => refused.push((index, problem.under(&format!("/notifications/{index}")))),
+            Err(problem) => {
+                let problem = problem.under(&format!("/notifications/{index}"));
+                refused.push(Rejected { index, problem });
+            }
         }
+    }
+    if taken.is_empty() {
+        let problem = nothing_accepted(refused);
+        return send.repeated().await?.ok_or(problem);
     }
     let admitted = api.engine.admit(taken).await?;
     let accepted = places.into_iter().zip(&admitted);
     let accepted =
         accepted.map(|(index, one)| AcceptedItem { index, notification_id: one.notification.id }).collect();
-    let rejected =
-        refused.iter().map(|(index, problem)| RejectedItem { index: *index, problem: problem.view(None) });
-    let answer = json(&BatchAnswer { accepted, rejected: rejected.collect() });
+    let answer = json(&BatchAnswer { accepted, rejected: refused.iter().map(Rejected::view).collect() });
     send.accept(admitted, answer).await
+}
+
+/// Nothing of a batch was accepted, so nothing is kept under its key: the same key serves for the batch without mistakes.
+fn nothing_accepted(rejected: Vec<Rejected>) -> Problem {
+    let detail = match rejected.len() {
+        1 => "the only notification was not accepted; `rejected` says why".to_owned(),
+        count => format!("none of the {count} notifications was accepted; `rejected` says why"),
+    };
+    Problem { rejected: Some(rejected.into()), ..Problem::at("/notifications", detail) }
 }
 
 fn read_item(door: &Door<'_>, api: &Api, item: &RawValue) -> Result<Notification> {
@@ -192,11 +199,8 @@ impl Send<'_> {
         let hash = self.hash();
         let idempotency =
             self.key.map(|key| Idempotency { tenant: self.tenant, key, hash, answer: answer.clone() });
-        if admitted.is_empty() && idempotency.is_none() {
-            return Ok(accepted(answer));
-        }
         let result = self.api.engine.accept_admitted(idempotency, admitted).await;
-        self.api.taking.note(!matches!(result, Err(AcceptError::Store(_))));
+        self.api.taking.note(self.api, !matches!(result, Err(AcceptError::Store(_)))).await;
         match result? {
             Accepted::New => Ok(accepted(answer)),
             Accepted::Twin(first) => Ok(replay(first)),

@@ -23,6 +23,8 @@ macro_rules! on_each_store {
 }
 
 mod acts;
+mod audit;
+mod batches;
 mod crowd;
 mod docs;
 mod figures;

@@ -236,7 +236,8 @@ fn variables_that_are_not_settings_are_left_alone() {
 #[test]
 fn a_policy_takes_fields_of_several_sources_and_the_stronger_way_to_say_the_same() {
     let file = "[policies.global]\ntimeout = \"4s\"\n[policies.\"tenant:Acme\"]\nmax_retries = 4\njitter = \"full\"\n\
-                [policies.\"template:a.b\"]\nmaxAttempts = 3\n[policies.\"channel:webhook\"]\nmultiplier = 3";
+                [policies.\"template:a.b\"]\nmaxAttempts = 3\n[policies.\"channel:webhook\"]\nmultiplier = 3\n\
+                [policies.\"template:*/a.b\"]\ntimeout = \"2s\"\n[policies.\"template:acme/a.b\"]\nmax_attempts = 2";
     let variables = [
         ("POSTHASTE__POLICIES__TENANT:ACME__MAX_ATTEMPTS", "9"),
         ("POSTHASTE__POLICIES__TENANT:ACME__JITTER__PLUS", "1s"),
@@ -246,7 +247,8 @@ fn a_policy_takes_fields_of_several_sources_and_the_stronger_way_to_say_the_same
     let config = load(file, &variables, &[]).unwrap();
     assert_eq!(layer(&config, "global"), json!({"timeout": "4s", "deadLetter": false}));
     assert_eq!(layer(&config, "tenant:Acme"), json!({"maxAttempts": 9, "jitter": {"plus": "1s"}}));
-    assert_eq!(layer(&config, "template:a.b"), json!({"maxAttempts": 3}));
+    assert_eq!(layer(&config, "template:a.b"), json!({"maxAttempts": 3, "timeout": "2s"}));
+    assert_eq!(layer(&config, "template:acme/a.b"), json!({"maxAttempts": 2}));
     assert_eq!(layer(&config, "channel:webhook"), json!({"multiplier": 3, "strategy": "fixed"}));
 }
 

@@ -2,6 +2,7 @@
 
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
+use posthaste_core::filter::AuditFilter;
 use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
@@ -218,7 +219,7 @@ async fn acts_at_the_same_time_are_made_once(mut scene: Scene) -> Kept {
     let made = [one?, two?, three?, four?].concat();
     same("how many were made", made.iter().filter(|made| **made).count(), 1)?;
     same("how many events", scene.store.history(notification.id).await?.events.len(), 1)?;
-    same("how many audit rows", scene.store.audit(None, None, 9).await?.rows.len(), 1)
+    same("how many audit rows", scene.store.audit(AuditFilter::default(), None, 9).await?.rows.len(), 1)
 }
 
 async fn an_event_names_the_actor_and_what_was_seen(mut scene: Scene) -> Kept {
@@ -247,11 +248,11 @@ async fn an_event_names_the_actor_and_what_was_seen(mut scene: Scene) -> Kept {
 async fn an_audit_row_is_written_with_the_act(mut scene: Scene) -> Kept {
     let (one, two) = (scene.waiting().await?, scene.waiting().await?);
     scene.does(&one, Act::Cancel, None, at(20)).await?;
-    same("without an audit", scene.store.audit(None, None, 9).await?.rows, [])?;
+    same("without an audit", scene.store.audit(AuditFilter::default(), None, 9).await?.rows, [])?;
     let said = crate::store::Audit { tenant: None, ..audit("cancel") };
     scene.does(&two, Act::Cancel, Some(said.clone()), at(20)).await?;
     let wanted = [AuditRow { number: 1, audit: said, asked: 1, count: 1 }];
-    same("with an audit", scene.store.audit(None, None, 9).await?.rows, wanted)
+    same("with an audit", scene.store.audit(AuditFilter::default(), None, 9).await?.rows, wanted)
 }
 
 async fn an_audit_row_says_how_much_of_what_was_asked_was_made(mut scene: Scene) -> Kept {
@@ -267,7 +268,7 @@ async fn an_audit_row_says_how_much_of_what_was_asked_was_made(mut scene: Scene)
     same("all", cancel(&waiting[..2]).await?, [true, true])?;
     same("some", cancel(&waiting[1..]).await?, [false, true, true])?;
     same("none", cancel(&waiting).await?, [false; 4])?;
-    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let rows = scene.store.audit(AuditFilter::default(), None, 9).await?.rows;
     let told: Vec<_> = rows.iter().map(|row| (row.number, row.asked, row.count, row.outcome())).collect();
     same("the audit", told, [(2, 3, 2, "partly"), (1, 2, 2, "done")])
 }
@@ -282,7 +283,7 @@ async fn an_actor_is_named_though_nothing_is_audited(mut scene: Scene) -> Kept {
     same("who resolved it", scene.letter(&dead).await?.resolved_by.as_deref(), Some("grace"))?;
     let events = scene.store.history(dead.id).await?.events;
     same("the history", events.last().and_then(|event| event.actor.as_deref()), Some("grace"))?;
-    same("the audit", scene.store.audit(None, None, 9).await?.rows, [])
+    same("the audit", scene.store.audit(AuditFilter::default(), None, 9).await?.rows, [])
 }
 
 async fn what_expired_is_not_reopened(mut scene: Scene) -> Kept {

@@ -1,6 +1,7 @@
 //! Every act on every state: it fits or it changes nothing, and it is made only on what was seen.
 
 use posthaste_core::dead_letter::DeadLetterStatus;
+use posthaste_core::filter::AuditFilter;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
@@ -93,20 +94,20 @@ async fn an_act_is_made_on_the_states_it_fits_and_on_no_other(mut scene: Scene) 
             let what = format!("{act:?} on {from:?}");
             let notification = scene.bring(from).await?;
             let before = scene.all_of(notification.id).await?;
-            let rows = scene.store.audit(None, None, 1).await?.rows;
+            let rows = scene.store.audit(AuditFilter::default(), None, 1).await?.rows;
             same(&what, before.0.state, from.state())?;
             let made = scene.act(&notification, act.clone(), Some(audit("act")), at(70)).await?;
             let after = scene.all_of(notification.id).await?;
             let Some(state) = outcome(&act, from) else {
                 same(&what, made, false)?;
                 same(&what, after, before)?;
-                same(&what, scene.store.audit(None, None, 1).await?.rows, rows)?;
+                same(&what, scene.store.audit(AuditFilter::default(), None, 1).await?.rows, rows)?;
                 continue;
             };
             same(&what, made, true)?;
             same(&what, after.0.state, state)?;
             same(&what, after.0.end.is_some(), state.is_end())?;
-            let newest = scene.store.audit(None, None, 1).await?.rows;
+            let newest = scene.store.audit(AuditFilter::default(), None, 1).await?.rows;
             same(&what, newest.first().map(|row| row.count), Some(1))?;
             let events = after.1.events.len() - before.1.events.len();
             same(&what, events, usize::from(act.word().is_some()))?;
@@ -140,7 +141,7 @@ async fn an_act_is_made_only_on_what_was_seen(mut scene: Scene) -> Kept {
             same("what is shown", scene.all_of(notification.id).await?, before)?;
         }
     }
-    let rows = scene.store.audit(None, None, 1).await?.rows;
+    let rows = scene.store.audit(AuditFilter::default(), None, 1).await?.rows;
     same("audit rows where nothing was made", rows, [])
 }
 
@@ -154,10 +155,10 @@ async fn an_act_on_an_unknown_id_is_not_made(mut scene: Scene) -> Kept {
             .await?;
         same("made", made, [false])?;
     }
-    same("audit rows", scene.store.audit(None, None, 9).await?.rows, [])?;
+    same("audit rows", scene.store.audit(AuditFilter::default(), None, 9).await?.rows, [])?;
     let made = scene.store.transition(vec![], Some("ada".to_owned()), Some(audit("act")), at(70)).await?;
     same("no changes", made.len(), 0)?;
-    same("audit rows", scene.store.audit(None, None, 9).await?.rows, [])
+    same("audit rows", scene.store.audit(AuditFilter::default(), None, 9).await?.rows, [])
 }
 
 async fn changes_of_one_call_are_made_in_their_order(mut scene: Scene) -> Kept {
@@ -181,7 +182,7 @@ async fn changes_of_one_call_are_made_in_their_order(mut scene: Scene) -> Kept {
     same("made", made, [true, false, true, true, false, true, true])?;
     same("the dead one", scene.state(&dead).await?, State::Expired)?;
     same("the waiting one", scene.state(&waiting).await?, State::Cancelled)?;
-    let row = scene.store.audit(None, None, 9).await?.rows;
+    let row = scene.store.audit(AuditFilter::default(), None, 9).await?.rows;
     same("the audit counts what was made", row.iter().map(|row| row.count).collect::<Vec<_>>(), [5])?;
     let events = scene.store.history(dead.id).await?.events;
     let words: Vec<&str> = events.iter().map(|event| event.word.as_str()).collect();

@@ -2,6 +2,7 @@
 
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
+use posthaste_core::filter::AuditFilter;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 
@@ -141,7 +142,7 @@ async fn a_dead_letter_with_a_taken_name_refuses_the_whole_call(mut scene: Scene
         scene.store.transition(changes, Some("ada".to_owned()), Some(audit("x")), at(12)).await,
     )?;
     same("after the act", (scene.all_of(beside.id).await?, scene.all_of(torn.id).await?), before)?;
-    same("the audit", scene.store.audit(None, None, 10).await?.rows, [])
+    same("the audit", scene.store.audit(AuditFilter::default(), None, 10).await?.rows, [])
 }
 
 async fn an_unknown_dead_letter_is_not_there(mut scene: Scene) -> Kept {

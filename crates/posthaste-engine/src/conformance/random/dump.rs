@@ -1,13 +1,13 @@
 //! Everything that a store shows.
 
 use posthaste_core::failure::FailureType;
-use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::record::RecordKind;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::generator::{TENANTS, tenant};
+use super::generator::{AUDITED, TENANTS, tenant};
 use crate::store::slice::{Answer, Call};
 use crate::store::{DueCursor, Result, Store, acts, nodes, queue, reads, records, settings, waking};
 
@@ -73,7 +73,11 @@ fn lists(now: Timestamp) -> Vec<reads::Call> {
         all.push(reads::Call::RetryQueue { filter: filter.clone(), after: None, limit });
         all.push(reads::Call::Page { filter: filter.clone(), before: None, limit });
         all.push(reads::Call::DeadLetters { filter, before: None, limit });
-        all.push(reads::Call::Audit { tenant, before: None, limit });
+        all.push(reads::Call::Audit { filter: AuditFilter::of(tenant), before: None, limit });
+    }
+    for action in AUDITED {
+        let filter = AuditFilter { actions: vec![action.to_owned()], ..AuditFilter::default() };
+        all.push(reads::Call::Audit { filter, before: None, limit });
     }
     for state in State::ALL {
         let filter = Filter { states: vec![state], ..Filter::default() };

@@ -19,6 +19,9 @@ use posthaste_core::time::Timestamp;
 use crate::store::slice::{Answer, Call};
 use crate::store::{Accepted, Ending, Next, Pulse, Settled, Settlement, Store, acts, nodes, queue};
 
+/// What the audit rows say that was done.
+pub(super) const AUDITED: [&str; 3] = ["act", "set", "put records"];
+
 /// Whose notifications a run makes.
 pub(super) const TENANTS: [&str; 2] = ["acme", "globex"];
 

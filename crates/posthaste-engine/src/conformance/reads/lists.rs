@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
-use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::reason::Reason;
@@ -32,6 +32,7 @@ pub(super) const PROMISES: &[Promise] = list![
     dead_letters_are_listed_newest_first_and_by_filter,
     a_filter_of_dead_letters_shows_what_fits_it,
     the_audit_is_listed_newest_first_and_by_tenant,
+    the_audit_is_filtered_by_who_did_what_to_what_and_when,
 ];
 
 /// The rows of a page by their keys, and whether there is a next one where that has to be.
@@ -421,6 +422,41 @@ async fn a_filter_of_dead_letters_shows_what_fits_it(mut scene: Scene) -> Kept {
     Ok(())
 }
 
+async fn the_audit_is_filtered_by_who_did_what_to_what_and_when(mut scene: Scene) -> Kept {
+    let rows = [("ada", "cancel", "one", 20), ("bob", "retry", "one", 30), ("ada", "retry", "two", 40)];
+    for (number, (actor, action, target, time)) in rows.into_iter().enumerate() {
+        let notification = scene.waiting().await?;
+        let (actor, target) = (actor.to_owned(), target.to_owned());
+        let tenant = (number > 0).then(|| tenant("acme"));
+        let said = Audit { tenant, actor, target, at: at(time), ..audit(action) };
+        scene.does(&notification, Act::Cancel, Some(said), at(50)).await?;
+    }
+    let all = AuditFilter::default;
+    let text = |text: &str| Some(text.to_owned());
+    let actions = |some: &[&str]| some.iter().map(|one| (*one).to_owned()).collect();
+    let table: [(AuditFilter, &[i64]); 9] = [
+        (AuditFilter { actor: text("ada"), ..all() }, &[3, 1]),
+        (AuditFilter { actor: text("ad"), ..all() }, &[]),
+        (AuditFilter { actions: actions(&["retry"]), ..all() }, &[3, 2]),
+        (AuditFilter { actions: actions(&["retry", "cancel"]), ..all() }, &[3, 2, 1]),
+        (AuditFilter { target: text("one"), ..all() }, &[2, 1]),
+        (AuditFilter { since: Some(at(30)), ..all() }, &[3, 2]),
+        (AuditFilter { until: Some(at(30)), ..all() }, &[1]),
+        (AuditFilter { since: Some(at(100_000)), ..all() }, &[]),
+        (AuditFilter { actor: text("ada"), ..AuditFilter::of(Some(tenant("acme"))) }, &[3]),
+    ];
+    let is =
+        |what: &str, page, rows: &[i64], next| page_is(what, page, |row: &AuditRow| row.number, rows, next);
+    for (filter, wanted) in table {
+        let what = format!("{filter:?}");
+        is(&what, scene.store.audit(filter, None, 9).await?, wanted, None)?;
+    }
+    // A page with a next one is cut where the next matching row is left for it.
+    let ada = AuditFilter { actor: text("ada"), ..all() };
+    is("the first page", scene.store.audit(ada.clone(), None, 1).await?, &[3], Some(3))?;
+    is("the last page", scene.store.audit(ada, Some(3), 1).await?, &[1], None)
+}
+
 async fn the_audit_is_listed_newest_first_and_by_tenant(mut scene: Scene) -> Kept {
     for whose in [Some("acme"), None, Some("other"), Some("acme")] {
         let notification = scene.waiting().await?;
@@ -428,7 +464,7 @@ async fn the_audit_is_listed_newest_first_and_by_tenant(mut scene: Scene) -> Kep
         scene.does(&notification, Act::Cancel, Some(said), at(20)).await?;
     }
     let list = async |whose: Option<&str>, before, limit| -> Result<_, Broken> {
-        Ok(scene.store.audit(whose.map(tenant), before, limit).await?)
+        Ok(scene.store.audit(AuditFilter::of(whose.map(tenant)), before, limit).await?)
     };
     let is = |what, page, rows: &[i64], next| page_is(what, page, |row: &AuditRow| row.number, rows, next);
     is("all", list(None, None, 9).await?, &[4, 3, 2, 1], None)?;

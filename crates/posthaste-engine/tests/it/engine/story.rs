@@ -36,10 +36,8 @@ fn rig(seed: u64) -> Rig {
 /// An engine on which the preset `story` is in force, and four attempts for one template.
 async fn start(rig: &Rig) -> Engine {
     let engine = rig.start().await;
-    let policies = [
-        (Scope::Global, r#"{"preset": "story"}"#),
-        (Scope::Template("patient".to_owned()), r#"{"maxAttempts": 4}"#),
-    ];
+    let policies =
+        [(Scope::Global, r#"{"preset": "story"}"#), (Scope::template("patient"), r#"{"maxAttempts": 4}"#)];
     for (scope, layer) in policies {
         let layer = serde_json::from_str(layer).unwrap();
         engine.put_policy(&scope, Some(layer), &ada()).await.unwrap();

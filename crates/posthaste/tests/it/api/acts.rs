@@ -118,7 +118,52 @@ async fn an_act_of_somebody_who_goes_away_is_done_or_not_and_what_follows_is_too
     running.stop().await;
 }
 
+/// The text of the problem never advises what was just asked for.
+async fn an_act_on_what_was_sent_again_names_what_stands_for_it_now(on: StoreKind) {
+    let running = Running::start(on).await;
+    let admin = &running.admin;
+    let dead = admin.send_until(&running.webhook("/status/400"), "deadLetter").await;
+    let id = dead["notificationId"].as_str().unwrap();
+    let first = dead["deadLetterId"].as_str().unwrap();
+    let ask = async |letter: &str, act: &str| admin.act(&format!("/v1/dead-letters/{letter}/{act}")).await;
+    let refused = async |letter: &str, act: &str| -> String {
+        let problem = ask(letter, act).await.problem(409, "DEAD_LETTER_RESOLVED");
+        problem["detail"].as_str().unwrap().to_owned()
+    };
+    let pending = format!("{first} is pending already: only a discarded one can be restored");
+    assert_eq!(refused(first, "restore").await, pending);
+    ask(first, "discard").await.is(202);
+    assert_eq!(refused(first, "discard").await, format!("{first} was discarded already"));
+    assert_eq!(refused(first, "requeue").await, format!("{first} was discarded: restore it first"));
+    // Retried since, it died again: the first dead letter cannot come back, the second one is named.
+    admin.act(&format!("/v1/notifications/{id}/retry")).await.is(202);
+    let again = admin.wait(id, "deadLetter").await;
+    let second = again["deadLetterId"].as_str().unwrap();
+    assert_ne!(second, first);
+    for act in ["restore", "requeue", "discard"] {
+        let detail = refused(first, act).await;
+        assert!(detail.ends_with(&format!("its dead letter is now {second}")), "{act}: {detail}");
+    }
+    // While it lives, its state is named.
+    let mut waits = running.webhook("/sequence/400,503");
+    waits["policy"] = slow();
+    let dead = admin.send_until(&waits, "deadLetter").await;
+    let (id, letter) = (dead["notificationId"].as_str().unwrap(), dead["deadLetterId"].as_str().unwrap());
+    ask(letter, "discard").await.is(202);
+    admin.act(&format!("/v1/notifications/{id}/retry")).await.is(202);
+    admin.wait(id, "retryScheduled").await;
+    let told = ask(letter, "restore").await.problem(409, "DEAD_LETTER_RESOLVED");
+    let detail = told["detail"].as_str().unwrap();
+    assert!(detail.contains(&format!("retried since; {id} is ")), "{detail}");
+    assert_eq!(told["state"], "retryScheduled");
+    admin.act(&format!("/v1/notifications/{id}/cancel")).await.is(202);
+    let told = admin.act(&format!("/v1/notifications/{id}/cancel")).await.problem(409, "STATE_CONFLICT");
+    assert_eq!(told["detail"], format!("{id} is cancelled already"));
+    running.stop().await;
+}
+
 on_each_store! {
+    an_act_on_what_was_sent_again_names_what_stands_for_it_now;
     an_act_takes_an_empty_body_and_refuses_what_it_would_ignore;
     a_sender_that_goes_away_has_sent_all_or_nothing(flavor = "multi_thread", worker_threads = 2);
     an_act_of_somebody_who_goes_away_is_done_or_not_and_what_follows_is_too(flavor = "multi_thread", worker_threads = 2);

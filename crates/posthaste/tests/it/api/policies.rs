@@ -174,7 +174,78 @@ async fn a_preview_tells_when_each_attempt_would_be_made_and_changes_nothing(on:
     running.stop().await;
 }
 
+async fn a_template_has_a_policy_of_its_tenant_over_that_of_every_tenant(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (admin, acme, other) = (&running.admin, running.tenant("acme").await, running.tenant("other").await);
+    let scopes = async |caller: &Caller| -> Vec<String> {
+        let listed = caller.get("/v1/policies").await;
+        let rows = listed["data"].as_array().unwrap().iter();
+        rows.map(|row| row["scope"].as_str().unwrap().to_owned()).collect()
+    };
+    let quick = json!({"strategy": "fixed", "initialDelay": "5ms", "jitter": "none", "quick": {"tries": 0}, "maxAttempts": 1});
+    put(admin, "global", &quick).await;
+    // What a key for all tenants writes without a tenant is for every tenant, as it was before.
+    put(admin, "template:welcome", &json!({"maxAttempts": 2})).await;
+    let said = put(admin, "template:acme%2Fwelcome", &json!({"maxAttempts": 3})).await;
+    assert_eq!(said["scope"], "template:acme/welcome");
+    assert_eq!(put(admin, "template:*%2Fa%2Fb", &json!({"maxAttempts": 4})).await["scope"], "template:*/a/b");
+    assert_eq!(admin.get("/v1/policies/template:*%2Fwelcome").await["scope"], "template:welcome");
+    assert_eq!(
+        scopes(admin).await,
+        ["global", "template:*/a/b", "template:welcome", "template:acme/welcome"]
+    );
+    // A tenant sees its own, and of the others not even the names.
+    assert_eq!(scopes(&acme).await, ["global", "template:acme/welcome"]);
+    assert_eq!(scopes(&other).await, ["global"]);
+    for name in ["template:welcome", "template:acme%2Fwelcome"] {
+        let shown = acme.get(&format!("/v1/policies/{name}")).await;
+        assert_eq!(
+            (&shown["scope"], &shown["policy"]["maxAttempts"]),
+            (&json!("template:acme/welcome"), &json!(3))
+        );
+        assert_eq!(shown["effective"]["maxAttempts"], 3);
+    }
+    let shown = other.get("/v1/policies/template:welcome").await;
+    assert_eq!((&shown["policy"], &shown["effective"]["maxAttempts"]), (&Value::Null, &json!(2)), "{shown}");
+    for name in ["template:acme%2Fwelcome", "template:*%2Fwelcome"] {
+        other.ask(Method::GET, &format!("/v1/policies/{name}"), &[], "").await.problem(404, "not-found");
+        other.ask(Method::PUT, &format!("/v1/policies/{name}"), &[], "{}").await.problem(404, "not-found");
+        other.ask(Method::DELETE, &format!("/v1/policies/{name}"), &[], "").await.problem(404, "not-found");
+    }
+    // A tenant's key without a role changes its tenant's policy only.
+    let refused = acme.ask(Method::PUT, "/v1/policies/template:welcome", &[], "{}").await;
+    let detail = refused.problem(403, "FORBIDDEN")["detail"].as_str().unwrap().to_owned();
+    assert_eq!(detail, "the policy of template:acme/welcome can be changed only with an admin key");
+    // The next decision of each tenant follows its own.
+    let sent = json!({"channel": "webhook", "to": running.sink.url("/status/503"), "body": 1, "template": "welcome"});
+    for (caller, attempts) in [(&acme, 3), (&other, 2), (admin, 2)] {
+        let id = caller.send(&sent).await;
+        assert_eq!(caller.wait(&id, "deadLetter").await["attempt"], attempts);
+    }
+    remove(admin, "template:acme%2Fwelcome").await;
+    assert_eq!(scopes(&acme).await, ["global"]);
+    let id = acme.send(&sent).await;
+    assert_eq!(acme.wait(&id, "deadLetter").await["attempt"], 2);
+    running.stop().await;
+}
+
+/// A node of the version before wrote `policy:template:x`, also for names with a slash, and reads nothing else.
+async fn a_template_policy_from_before_is_one_of_every_tenant(on: StoreKind) {
+    let running = Running::start(on).await;
+    put(&running.admin, "template:welcome", &json!({"maxAttempts": 2})).await;
+    put(&running.admin, "template:*%2Forder%2Fpaid", &json!({"maxAttempts": 3})).await;
+    put(&running.admin, "template:acme%2Fwelcome", &json!({"maxAttempts": 4})).await;
+    let kept = String::from_utf8_lossy(&running.everything_kept().await).into_owned();
+    for name in ["policy:template:welcome", "policy:template:order/paid", "template-policy:acme/welcome"] {
+        assert!(kept.contains(name), "{name}");
+    }
+    assert!(!kept.contains("policy:template:acme/welcome") && !kept.contains("policy:template:*/"));
+    running.stop().await;
+}
+
 on_each_store! {
+    a_template_has_a_policy_of_its_tenant_over_that_of_every_tenant;
+    a_template_policy_from_before_is_one_of_every_tenant;
     a_policy_is_put_read_replaced_and_removed;
     every_effective_policy_is_whole_and_can_be_put_back;
     the_narrower_scope_wins_and_a_change_acts_on_the_next_decision;

@@ -59,7 +59,7 @@ impl Recorder {
 }
 
 /// A time so many seconds from now, as it is written.
-fn from_now(seconds: u64) -> String {
+pub(super) fn from_now(seconds: u64) -> String {
     SystemClock.now().later(Duration::from_secs(seconds)).to_string()
 }
 
@@ -206,61 +206,6 @@ async fn every_priority_is_taken_and_shown(on: StoreKind) {
     running.stop().await;
 }
 
-async fn a_batch_takes_what_is_good_and_says_what_is_bad_with_what(on: StoreKind) {
-    let running = Running::start(on).await;
-    let good = running.webhook("/ok");
-    let mut misspelt = good.clone();
-    misspelt["chanel"] = json!("webhook");
-    let mut inside = good.clone();
-    inside["to"] = json!("http://10.0.0.1/");
-    let mut large = good.clone();
-    large["body"] = json!("x".repeat(257 * 1024));
-    let items = json!([good, misspelt, good, 7, inside, large, null]);
-    let answer =
-        running.admin.post("/v1/notifications/batch", &json!({"notifications": items})).await.is(202);
-    let accepted = answer["accepted"].as_array().unwrap();
-    assert_eq!(accepted.iter().map(|one| one["index"].clone()).collect::<Vec<_>>(), [json!(0), json!(2)]);
-    let rejected: Vec<_> = answer["rejected"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|one| {
-            let problem = &one["problem"];
-            let text = |name: &str| problem[name].as_str().unwrap_or("").to_owned();
-            (
-                one["index"].as_u64().unwrap(),
-                problem["status"].as_u64().unwrap(),
-                text("code"),
-                text("pointer"),
-            )
-        })
-        .collect();
-    let wanted = [
-        (1, 422, "VALIDATION_FAILED", "/notifications/1/chanel"),
-        (3, 422, "VALIDATION_FAILED", "/notifications/3"),
-        (4, 422, "DESTINATION_FORBIDDEN", "/notifications/4/to"),
-        (5, 413, "PAYLOAD_TOO_LARGE", "/notifications/5"),
-        (6, 422, "VALIDATION_FAILED", "/notifications/6"),
-    ];
-    assert_eq!(
-        rejected,
-        wanted.map(|(at, status, code, place)| (at, status, code.to_owned(), place.to_owned()))
-    );
-    for one in accepted {
-        running.admin.wait(one["notificationId"].as_str().unwrap(), "succeeded").await;
-    }
-    assert_eq!(running.sink.received(), 2);
-    let none =
-        running.admin.post("/v1/notifications/batch", &json!({"notifications": [misspelt]})).await.is(202);
-    assert_eq!(none["accepted"], json!([]));
-    let full = json!({"notifications": vec![good; 500]});
-    let answer = running.admin.post("/v1/notifications/batch", &full).await.is(202);
-    assert_eq!(answer["accepted"].as_array().unwrap().len(), 500);
-    tokio::time::timeout(Duration::from_secs(60), running.sink.wait_for(502)).await.unwrap();
-    assert_eq!(running.admin.all("/v1/notifications?limit=500").await.len(), 502);
-    running.stop().await;
-}
-
 async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflict(on: StoreKind) {
     let running = Running::start(on).await;
     let (admin, other) = (&running.admin, running.tenant("other").await);
@@ -301,6 +246,40 @@ async fn the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflic
     assert!(second.headers.contains_key("idempotency-replayed"));
     tokio::time::timeout(Duration::from_secs(60), running.sink.wait_for(4)).await.unwrap();
     assert_eq!(admin.all("/v1/notifications").await.len(), 4);
+    running.stop().await;
+}
+
+async fn a_time_may_be_a_duration_from_acceptance(on: StoreKind) {
+    let running = Running::start(on).await;
+    let mut sent = running.webhook("/ok");
+    (sent["notBefore"], sent["expiresAt"]) = (json!("90m"), json!("1.02:00"));
+    let key = [("idempotency-key", "d-1")];
+    let ask = async || running.admin.ask(Method::POST, "/v1/notifications", &key, sent.to_string()).await;
+    let first = ask().await.is(202);
+    let again = ask().await;
+    assert_eq!(again.is(202), first);
+    assert!(again.headers.contains_key("idempotency-replayed"));
+    let id = first["notificationId"].as_str().unwrap();
+    let shown = running.admin.get(&format!("/v1/notifications/{id}")).await;
+    let time = |name: &str| shown[name].as_str().unwrap().parse::<Timestamp>().unwrap();
+    for (name, seconds) in [("notBefore", 5_400), ("expiresAt", 93_600), ("nextAttemptAt", 5_400)] {
+        let after = time(name).since(time("createdAt")).as_secs();
+        assert!((seconds - 10..=seconds).contains(&after), "{name}: {shown}");
+    }
+    sent["notBefore"] = json!("0s");
+    sent["expiresAt"] = json!("1h");
+    running.admin.send_until(&sent, "succeeded").await;
+    for (start, end, pointer) in [
+        (json!("2h"), json!("1h"), "/notBefore"),
+        (Value::Null, json!("0s"), "/expiresAt"),
+        (json!("-1h"), Value::Null, "/notBefore"),
+        (json!("3600"), Value::Null, "/notBefore"),
+        (Value::Null, json!("40000d"), "/expiresAt"),
+    ] {
+        (sent["notBefore"], sent["expiresAt"]) = (start, end);
+        let told = running.admin.post("/v1/notifications", &sent).await;
+        assert_eq!(told.problem(422, "VALIDATION_FAILED")["pointer"], pointer, "{sent}");
+    }
     running.stop().await;
 }
 
@@ -446,7 +425,7 @@ on_each_store! {
     every_attempt_carries_the_same_id_and_its_own_number;
     a_notification_waits_for_its_time_and_ends_at_its_time;
     every_priority_is_taken_and_shown;
-    a_batch_takes_what_is_good_and_says_what_is_bad_with_what;
+    a_time_may_be_a_duration_from_acceptance;
     the_same_key_and_body_get_the_same_answer_and_another_body_is_a_conflict;
     the_same_key_and_body_at_another_address_are_no_repeat;
     twenty_twins_at_once_are_one_notification;

@@ -184,9 +184,15 @@ async fn trespass(two: &Two, route: &Route) {
             let own = ask(path.to_owned(), "").await.is(200);
             assert!(!speaks_of_b(two, &own) && own.to_string().contains('a'), "{path}: {own}");
         }
-        "getPolicy" => drop(ask(with("tenant:b"), "").await.problem(404, "not-found")),
+        "getPolicy" => {
+            for scope in ["tenant:b", "template:b%2Fwelcome", "template:*%2Fwelcome"] {
+                ask(with(scope), "").await.problem(404, "not-found");
+            }
+        }
         "putPolicy" | "deletePolicy" => {
-            ask(with("tenant:b"), "{}").await.problem(404, "not-found");
+            for scope in ["tenant:b", "template:b%2Fwelcome", "template:*%2Fwelcome"] {
+                ask(with(scope), "{}").await.problem(404, "not-found");
+            }
             for scope in ["global", "channel:webhook", "template:welcome"] {
                 ask(with(scope), "{}").await.problem(403, "FORBIDDEN");
             }

@@ -62,8 +62,12 @@ async fn a_message_with_a_longer_timeout_is_refused_alone_and_in_a_batch(on: Sto
         assert_eq!((&rejected["index"], &rejected["problem"]["code"]), (&json!(1), &json!(INVALID)));
         assert_eq!(rejected["problem"]["pointer"], "/notifications/1/policy/timeout");
     }
-    // What a policy would do can be asked for every scope.
-    running.admin.post("/v1/policies/preview", &with_timeout("10m")).await.is(200);
+    // What a policy would do can be asked for every scope that the caller could put it at.
+    for path in ["/v1/policies/preview", "/v1/policies/preview?channel=webhook"] {
+        running.admin.post(path, &with_timeout("10m")).await.is(200);
+        tenant.post(path, &with_timeout("60s")).await.is(200);
+        is_refused(&tenant.post(path, &with_timeout("61s")).await, (422, INVALID, "/timeout"), path);
+    }
     running.stop().await;
 }
 

@@ -95,6 +95,9 @@ async fn a_policy_with_nonsense_is_refused_wherever_it_is_given(on: StoreKind) {
         "user:x",
         "template:",
         "template:a%0Ab",
+        "template:acme%2F",
+        "template:*%2F",
+        "template:a%20b%2Fx",
     ];
     for scope in scopes.iter().map(|scope| (*scope).to_owned()).chain([format!("tenant:{}", "x".repeat(65))])
     {

@@ -80,6 +80,26 @@ async fn programs_get_an_object_per_line_and_a_key_makes_a_repeat_harmless() {
 }
 
 #[tokio::test]
+async fn a_file_of_which_nothing_is_accepted_says_why_for_each_line_and_goes_on() {
+    let scene = Scene::start().await;
+    let bad = "{\"chanel\": \"webhook\"}\n";
+    let args = ["--idempotency-key", "none-1"];
+    let ended = send(&scene, &bad.repeat(2), &args).await;
+    assert_eq!((ended.code, ended.out.as_str()), (Some(1), "accepted 0 of 2 notifications, rejected 2\n"));
+    let told: Vec<&str> = ended.err.lines().collect();
+    assert!(told.len() == 2 && told[0].starts_with("line 1: unknown field `chanel`"), "{}", ended.err);
+    assert!(told[1].starts_with("line 2: ") && told[1].ends_with(" at /chanel"), "{}", ended.err);
+    // The key is not used up, and a batch after one that is rejected is sent.
+    let mended = send(&scene, &format!("{}\n", good(&scene, 1)), &args).await;
+    assert_eq!(mended.code, Some(0), "{mended:?}");
+    let mixed = send(&scene, &format!("{}{}", bad.repeat(500), good(&scene, 2)), &[]).await;
+    assert_eq!(
+        (mixed.code, mixed.out.as_str()),
+        (Some(1), "accepted 1 of 501 notifications, rejected 500\n")
+    );
+}
+
+#[tokio::test]
 async fn a_batch_that_is_refused_as_a_whole_says_where_to_go_on() {
     let scene = Scene::start().await;
     let text = format!("{}\n{}\n", good(&scene, 1), good(&scene, 2));

@@ -8,6 +8,7 @@ use posthaste::http::server::{Limits, bind, serve};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
+use super::served::Scene;
 use super::{Ended, finish, posthaste};
 
 /// A server whose list of notifications has a row on every third page of ten, and whose other lists have none.
@@ -69,4 +70,29 @@ async fn nothing_is_found_only_at_the_end_of_the_list() {
     let both = ask(&["dead-letters", "list", "--all", "--limit", "5"]).await;
     assert_eq!(both.code, Some(2), "{both:?}");
     assert!(both.err.contains("--limit"), "{}", both.err);
+}
+
+#[tokio::test]
+async fn the_audit_is_filtered_by_flags() {
+    let scene = Scene::start().await;
+    for scope in ["tenant:acme", "global"] {
+        assert_eq!(scene.run(&["policy", "set", scope, "{}"]).await.code, Some(0), "{scope}");
+    }
+    assert_eq!(scene.run(&["policy", "remove", "global"]).await.code, Some(0));
+    let rows = async |flags: &[&str]| -> usize {
+        let list = scene.json(&[&["audit"], flags].concat()).await;
+        list["data"].as_array().unwrap().len()
+    };
+    for (flags, count) in [
+        (&["--action", "put-policy"][..], 2),
+        (&["--action", "put-policy,remove-policy", "--target", "global"], 2),
+        (&["--action", "put-policy", "--actor", "admin", "--since", "1h"], 2),
+        (&["--actor", "nobody"], 0),
+        (&["--until", "1h"], 0),
+        (&["--since", "2999-01-01"], 0),
+    ] {
+        assert_eq!(rows(flags).await, count, "{flags:?}");
+    }
+    let wrong = scene.run(&["audit", "--since", "soon"]).await;
+    assert!(wrong.code == Some(2) && wrong.err.contains("--since"), "{wrong:?}");
 }

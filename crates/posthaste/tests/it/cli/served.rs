@@ -373,6 +373,69 @@ async fn policies_are_set_shown_previewed_and_removed() {
 }
 
 #[tokio::test]
+async fn a_template_is_that_of_the_tenant_of_the_key() {
+    let scene = Scene::start().await;
+    let policy = r#"{"maxAttempts": 3}"#;
+    for scope in ["template:acme/welcome", "template:welcome"] {
+        assert_eq!(scene.run(&["policy", "set", scope, policy]).await.code, Some(0), "{scope}");
+    }
+    let list = scene.run(&["policy", "show"]).await;
+    for scope in ["template:welcome ", "template:acme/welcome "] {
+        assert!(list.out.lines().any(|line| line.starts_with(scope)), "{scope}: {}", list.out);
+    }
+    let made = scene.json(&["keys", "create", "--name", "x", "--tenant", "acme"]).await;
+    let key = made["key"].as_str().unwrap();
+    let list = scene.run(&["policy", "show", "--key", key]).await;
+    assert!(
+        list.out.contains("template:acme/welcome") && !list.out.contains("template:welcome"),
+        "{}",
+        list.out
+    );
+    let shown = scene.json(&["policy", "show", "template:welcome", "--key", key]).await;
+    assert_eq!(shown["scope"], "template:acme/welcome", "{shown}");
+    let refused = scene.run(&["policy", "set", "template:welcome", policy, "--key", key]).await;
+    assert!(refused.code == Some(1) && refused.err.contains("(FORBIDDEN)"), "{refused:?}");
+    assert_eq!(scene.run(&["policy", "remove", "template:acme/welcome"]).await.code, Some(0));
+    assert_eq!(
+        scene.json(&["policy", "show", "template:welcome", "--key", key]).await["policy"],
+        Value::Null
+    );
+}
+
+#[tokio::test]
+async fn a_repeat_with_a_duration_gets_its_first_answer() {
+    let scene = Scene::start().await;
+    let to = scene.sink.url("/ok");
+    let args = [
+        "send",
+        "--to",
+        &to,
+        "--body",
+        "x",
+        "--idempotency-key",
+        "d-1",
+        "--not-before",
+        "1h",
+        "--expires-at",
+        "7200",
+        "--output",
+        "json",
+    ];
+    let first = scene.run(&args).await;
+    assert_eq!(first.code, Some(0), "{first:?}");
+    let again = scene.run(&args).await;
+    assert_eq!((again.code, &again.out), (Some(0), &first.out), "{again:?}");
+    let accepted: Value = serde_json::from_str(&first.out).unwrap();
+    let one = scene.json(&["notifications", "show", accepted["notificationId"].as_str().unwrap()]).await;
+    let time = |field: &str| one[field].as_str().unwrap().parse::<Timestamp>().unwrap();
+    // The clock is read for the duration and for the id, so they may be a moment apart.
+    for (field, seconds) in [("notBefore", 3_600), ("expiresAt", 7_200)] {
+        let after = time(field).since(time("createdAt")).as_secs();
+        assert!((seconds - 10..=seconds).contains(&after), "{field}: {one}");
+    }
+}
+
+#[tokio::test]
 async fn a_preview_is_in_words_and_ends_with_the_maximum_age() {
     let scene = Scene::start().await;
     let preview = async |policy: &str| {

@@ -32,12 +32,22 @@ async fn refuses(program: &mut Program, sink: &Sink) {
         assert_eq!(problem["code"], "STORE_UNAVAILABLE");
         assert!(answer.headers.contains_key(RETRY_AFTER), "{:?}", answer.headers);
     }
-    for path in ["/v1/stats", "/v1/notifications", "/readyz"] {
+    let one = "ntf_01m7expnsre7j8fn39ecb261ns";
+    let paths =
+        ["/v1/stats", "/v1/notifications", "/v1/nodes", "/v1/audit", "/v1/retry-queue", "/v1/dead-letters"];
+    for path in paths.map(str::to_owned).into_iter().chain([format!("/v1/notifications/{one}")]) {
         let asked = Instant::now();
-        let answer = client.get(path).await.unwrap();
-        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}");
+        let answer = client.get(&path).await.unwrap();
         assert!(asked.elapsed() < TOLD_WITHIN, "{path} answered after {:?}", asked.elapsed());
+        let problem = read(&answer, StatusCode::SERVICE_UNAVAILABLE);
+        // A read changes nothing, so it does not say that something may have happened.
+        assert_eq!(problem["detail"], "the store cannot serve now; ask again", "{path}");
     }
+    let asked = Instant::now();
+    let answer = client.get("/readyz").await.unwrap();
+    assert!(asked.elapsed() < TOLD_WITHIN, "/readyz answered after {:?}", asked.elapsed());
+    let told = read(&answer, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(told["reason"], "the store does not answer", "{told}");
     get(&client, "/healthz").await;
     let figures = client.get("/metrics").await.unwrap();
     let figures = String::from_utf8_lossy(&figures.body).into_owned();
@@ -47,6 +57,22 @@ async fn refuses(program: &mut Program, sink: &Sink) {
         "{figures}"
     );
     assert!(program.lives());
+}
+
+/// Once the store answers, no reason of before is given: it does not answer, or what was sent while it was away.
+async fn reasons_do_not_linger(program: &Program) {
+    let client = program.client();
+    let mut answers = false;
+    let ready = eventually(async || {
+        let answer = client.get("/readyz").await.unwrap();
+        let told: Value = answer.json().unwrap();
+        let reason = told["reason"].as_str().unwrap_or_default().to_owned();
+        assert!(!reason.contains("disk"), "{reason}");
+        assert!(!(answers && reason.contains("does not answer")), "{reason}");
+        answers |= client.get("/v1/nodes").await.unwrap().status == StatusCode::OK;
+        (answer.status == StatusCode::OK).then_some(())
+    });
+    ready.await.expect("it becomes ready");
 }
 
 /// Everything that was acknowledged has arrived.
@@ -89,7 +115,7 @@ async fn while_the_database_is_away_callers_are_told_and_afterwards_all_goes_on(
             refuses(&mut program, &sink).await;
         }
         server.order("start").unwrap();
-        program.ready().await;
+        reasons_do_not_linger(&program).await;
         ledger.repeat(&program.client(), &mut rng).await;
         program.rest().await;
         all_arrived(&sink, &ledger).await;

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
-use posthaste_core::filter::{Filter, LetterStatus};
+use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::{Generator, TENANTS, tenant};
+use super::{AUDITED, Generator, TENANTS, tenant};
 use crate::store::slice::Call;
 use crate::store::{DueCursor, acts, queue, reads, settings, waking};
 
@@ -75,11 +75,25 @@ impl Generator {
             }
             14 => {
                 let before = self.rng.bool().then(|| self.rng.i64(0..200));
-                reads::Call::Audit { tenant: self.some_tenant(), before, limit }
+                reads::Call::Audit { filter: self.audit_filter(), before, limit }
             }
             _ if self.rng.bool() => reads::Call::DeadLetter { id: self.some_grave_or_none() },
             _ => reads::Call::Stats { tenant: self.some_tenant(), now: self.some_time() },
         }
+    }
+
+    fn audit_filter(&mut self) -> AuditFilter {
+        let mut filter = AuditFilter::of(self.some_tenant());
+        for _ in 0..self.rng.u32(0..3) {
+            match self.rng.u32(0..5) {
+                0 => filter.actions = self.some_of(&AUDITED).into_iter().map(str::to_owned).collect(),
+                1 => filter.actor = Some(format!("actor {}", self.rng.u32(0..4))),
+                2 => filter.target = Some(["random", "other"][self.rng.usize(0..2)].to_owned()),
+                3 => filter.since = Some(self.some_time()),
+                _ => filter.until = Some(self.some_time()),
+            }
+        }
+        filter
     }
 
     /// A filter with up to three fields, each with up to three values.
