@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 use super::body::{at, read};
 use super::problem::{Kind, Problem, Result};
 use super::unique::{Unique, UniqueTexts};
+use super::views::{Metadata, WebhookHeaders};
 
 /// The most bytes of a name that a sender gives.
 const LONGEST_NAME: usize = 255;
@@ -38,12 +39,12 @@ pub(super) struct NewNotification<'t> {
     #[schema(required)]
     channel: Option<Channel>,
     /// The address, URL, phone number or token.
-    #[schema(max_length = 8192)]
+    #[schema(min_length = 1, max_length = 8192)]
     to: Option<String>,
     /// Whose contact it is sent to, if `to` is not given.
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     user_id: Option<String>,
-    #[schema(max_length = 998)]
+    #[schema(min_length = 1, max_length = 998)]
     subject: Option<String>,
     /// A text; for a webhook any JSON value, which is sent as it is.
     #[serde(borrow, default, deserialize_with = "given")]
@@ -51,21 +52,21 @@ pub(super) struct NewNotification<'t> {
     body: Option<&'t RawValue>,
     html: Option<String>,
     /// The name of a template, for its policy.
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     template: Option<String>,
     priority: Option<Priority>,
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     module: Option<String>,
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     event_key: Option<String>,
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     correlation_id: Option<String>,
     /// Kept with the notification, and not sent.
     #[serde(borrow)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Metadata>)]
     metadata: Option<&'t RawValue>,
     /// Headers of a webhook.
-    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
+    #[schema(value_type = Option<WebhookHeaders>)]
     headers: Option<UniqueTexts>,
     /// No attempt is made before this time.
     not_before: Option<String>,
