@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use utoipa::openapi::schema::{
-    KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type,
-};
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -157,7 +155,8 @@ struct JitterPercent {
 impl PartialSchema for JitterSchema {
     fn schema() -> RefOr<Schema> {
         let forms = ["JitterName", "JitterPlus", "JitterPercent"];
-        let all = forms.into_iter().fold(OneOfBuilder::new(), |all, form| all.item(Ref::from_schema_name(form)));
+        let all =
+            forms.into_iter().fold(OneOfBuilder::new(), |all, form| all.item(Ref::from_schema_name(form)));
         all.description(Some("What is added to a delay at random")).into()
     }
 }

@@ -72,7 +72,9 @@ enum ReadinessStatus {
 async fn ready(State(api): State<Shared>) -> (StatusCode, Json<Readiness>) {
     match reason(&api).await {
         None => (StatusCode::OK, Json(Readiness { status: ReadinessStatus::Ready, reason: None })),
-        reason => (StatusCode::SERVICE_UNAVAILABLE, Json(Readiness { status: ReadinessStatus::NotReady, reason })),
+        reason => {
+            (StatusCode::SERVICE_UNAVAILABLE, Json(Readiness { status: ReadinessStatus::NotReady, reason }))
+        }
     }
 }
 

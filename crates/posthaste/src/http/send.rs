@@ -78,17 +78,20 @@ pub(super) struct NewNotification<'t> {
     /// The notification's own policy, over those of all scopes.
     #[schema(value_type = Option<PolicyLayer>)]
     policy: Option<Unique>,
+    #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
     data: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
     attachments: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
     provider: Option<IgnoredAny>,
 }
 
 /// A value that is given, null included: a webhook can send null.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// Whose notification it becomes, when, and by which rules.

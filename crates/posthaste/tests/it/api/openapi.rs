@@ -206,11 +206,34 @@ fn what_must_be_given_and_what_is_left_out_is_not_null() {
 fn the_forms_of_texts_are_those_that_are_read() {
     let said = &document()["components"]["schemas"];
     let fits = |name: &str, text: &str| complaints(&said[name], &Value::from(text)).is_empty();
-    for text in ["500ms", "30", " 1.5h ", "00:00:30", "0.00:15", "1.02:03:04.005", "-5s", "5 m", "1e3", ".5s", ":", ""] {
+    for text in [
+        "500ms",
+        "30",
+        " 1.5h ",
+        "00:00:30",
+        "0.00:15",
+        "1.02:03:04.005",
+        "-5s",
+        "5 m",
+        "1e3",
+        ".5s",
+        ":",
+        "",
+    ] {
         assert_eq!(fits("Duration", text), posthaste_core::duration::parse(text).is_ok(), "{text}");
     }
     let long = format!("tenant:{}", "x".repeat(65));
-    for text in ["global", "channel:webhook", "channel:fax", "tenant:a.b", "tenant:a b", "template:x", "x:y", "template:", &long] {
+    for text in [
+        "global",
+        "channel:webhook",
+        "channel:fax",
+        "tenant:a.b",
+        "tenant:a b",
+        "template:x",
+        "x:y",
+        "template:",
+        &long,
+    ] {
         assert_eq!(fits("Scope", text), text.parse::<posthaste_core::policy::Scope>().is_ok(), "{text}");
     }
     assert!(fits("Tenant", "a-b_c.9") && !fits("Tenant", "") && !fits("Tenant", "a/b"));

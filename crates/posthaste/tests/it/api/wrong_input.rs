@@ -174,6 +174,12 @@ async fn a_field_that_is_missing_unknown_or_of_another_type_is_named(on: StoreKi
     for (changes, pointer) in table {
         trial.send_refused(&but(&good, &changes), (422, INVALID, &pointer)).await;
     }
+    // What the description does not have is refused whatever its value is.
+    for name in ["data", "attachments", "provider", "x"] {
+        let mut changed = good.clone();
+        changed[name] = Value::Null;
+        trial.send_refused(&changed, (422, INVALID, &format!("/{name}"))).await;
+    }
     trial.stop().await;
 }
 
