@@ -72,13 +72,13 @@ impl Attempt {
 
 /// The start of an answer, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema), schema(as = ResponseExcerpt))]
 #[serde(rename_all = "camelCase")]
 pub struct Response {
     /// The media type, if the answer named one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// The start of the body, cut to `Response::LONGEST` bytes.
+    /// The start of the body, cut to 2 KiB.
     pub excerpt: String,
 }
 

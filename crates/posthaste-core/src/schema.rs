@@ -2,9 +2,7 @@
 
 use std::borrow::Cow;
 
-use utoipa::openapi::schema::{
-    AdditionalProperties, KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type,
-};
+use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, OneOfBuilder, Schema, SchemaFormat, Type};
 use utoipa::openapi::{Ref, RefOr};
 use utoipa::{PartialSchema, ToSchema};
 
@@ -72,6 +70,14 @@ fn id(prefix: &str) -> ObjectBuilder {
     text(&description).pattern(Some(format!("^{prefix}[0-9a-hjkmnp-tv-z]{{26}}$")))
 }
 
+/// What `Tenant` reads.
+const TENANT: &str = "[A-Za-z0-9._-]{1,64}";
+
+fn scope_pattern() -> String {
+    let channels = Channel::ALL.map(Channel::name).join("|");
+    format!("^(global|channel:({channels})|tenant:{TENANT}|template:.+)$")
+}
+
 described!(NotificationId, "NotificationId", id(Self::PREFIX));
 described!(DeadLetterId, "DeadLetterId", id(Self::PREFIX));
 described!(KeyId, "KeyId", id(Self::PREFIX));
@@ -86,10 +92,12 @@ described!(
     Scope,
     "Scope",
     text(
-        "`global`, `channel:x`, `tenant:x` or `template:x` (a template of the caller's tenant; to a key for all tenants that of every tenant, as `template:*/x`), or `template:tenant/x`"
+        "`global`, `channel:x`, `tenant:x` or `template:x` (a template of the caller's tenant; to a key for all tenants \
+         that of every tenant, as `template:*/x`), or `template:tenant/x`"
     )
+    .pattern(Some(scope_pattern()))
 );
-described!(Tenant, "Tenant", text("The name of a tenant"));
+described!(Tenant, "Tenant", text("The name of a tenant").pattern(Some(format!("^{TENANT}$"))));
 described!(
     Timestamp,
     "Timestamp",
@@ -107,12 +115,16 @@ described!(When, "QuickWhen", names("Which failed tries may be repeated", ["any"
 /// A duration as the API takes and shows it.
 pub struct DurationText;
 
+/// What `duration::parse` reads, but for its bounds: a number with or without a unit, or a span.
+const DURATION: &str =
+    r"^\s*([0-9]+(\.[0-9]+)?(ms|s|m|h|d)?|([0-9]+\.)?[0-9]+:[0-9]+(:[0-9]+(\.[0-9]+)?)?)\s*$";
+
 described!(
     DurationText,
     "Duration",
     OneOfBuilder::new()
-        .item(ObjectBuilder::new().schema_type(Type::String))
-        .item(ObjectBuilder::new().schema_type(Type::Number))
+        .item(ObjectBuilder::new().schema_type(Type::String).pattern(Some(DURATION)))
+        .item(ObjectBuilder::new().schema_type(Type::Number).minimum(Some(0)))
         .description(Some(
             "`500ms`, `30s`, `5m`, `4h`, `1d`, a span such as `00:00:30`, or a number of seconds"
         ))
@@ -120,25 +132,53 @@ described!(
 
 /// Jitter is a name, or an object with one field.
 struct JitterSchema;
-
-fn one_field(name: &str, schema: impl Into<RefOr<Schema>>) -> ObjectBuilder {
-    ObjectBuilder::new()
-        .property(name, schema)
-        .required(name)
-        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
-}
+/// The names of jitter.
+struct JitterName;
 
 described!(
-    JitterSchema,
-    "Jitter",
-    OneOfBuilder::new()
-        .item(names("", ["none", "full", "equal", "decorrelated"]).description(None::<String>))
-        .item(one_field("plus", Ref::from_schema_name("Duration")))
-        .item(one_field("percent", ObjectBuilder::new().schema_type(Type::Number)))
-        .description(Some("What is added to a delay at random"))
+    JitterName,
+    "JitterName",
+    names("Jitter that needs no figure", ["none", "full", "equal", "decorrelated"])
 );
 
-/// The fields of a policy, as `PolicyLayer::from_json` reads them.
+/// Up to so much is added.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes the fields")]
+struct JitterPlus {
+    plus: DurationText,
+}
+
+/// Up to so much of the delay is added or taken away.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes the fields")]
+struct JitterPercent {
+    #[schema(minimum = 0, maximum = 100)]
+    percent: f64,
+}
+
+impl PartialSchema for JitterSchema {
+    fn schema() -> RefOr<Schema> {
+        let forms = ["JitterName", "JitterPlus", "JitterPercent"];
+        let all =
+            forms.into_iter().fold(OneOfBuilder::new(), |all, form| all.item(Ref::from_schema_name(form)));
+        all.description(Some("What is added to a delay at random")).into()
+    }
+}
+
+impl ToSchema for JitterSchema {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Jitter")
+    }
+
+    fn schemas(schemas: &mut Vec<(String, RefOr<Schema>)>) {
+        schemas.push(("JitterName".to_owned(), JitterName::schema()));
+        schemas.push(("JitterPlus".to_owned(), JitterPlus::schema()));
+        schemas.push(("JitterPercent".to_owned(), JitterPercent::schema()));
+    }
+}
+
+// As `PolicyLayer::from_json` reads them.
+/// When and how often is tried. What is left out comes from the next wider scope.
 #[derive(ToSchema)]
 #[schema(rename_all = "camelCase")]
 #[expect(dead_code, reason = "it only describes the fields")]
@@ -153,12 +193,13 @@ struct PolicySchema {
     /// The cap of exponential and linear delays.
     maximum_delay: Option<DurationText>,
     /// The delays of the strategy `schedule`; the last one repeats.
-    #[schema(value_type = Option<Vec<DurationText>>)]
+    #[schema(value_type = Option<Vec<DurationText>>, max_items = 100)]
     schedule: Option<Vec<DurationText>>,
     /// Attempts of one generation, the first included.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 1000)]
     max_attempts: Option<u32>,
     /// `maxAttempts` - 1; give one of the two.
+    #[schema(maximum = 999)]
     max_retries: Option<u32>,
     jitter: Option<JitterSchema>,
     /// How long one try may take. A notification, template or tenant may ask for up to `engine.longest_timeout` (1m),
@@ -182,6 +223,7 @@ struct PolicySchema {
 #[expect(dead_code, reason = "it only describes the fields")]
 struct QuickTries {
     /// Number of repeats; the first try is not counted.
+    #[schema(maximum = 20)]
     tries: Option<u32>,
     /// The wait before the first repeat.
     delay: Option<DurationText>,
@@ -191,6 +233,7 @@ struct QuickTries {
     /// Whether `Retry-After` is a lower bound for a wait.
     retry_after: Option<bool>,
     /// Statuses that are repeated in addition to the defaults.
+    #[schema(max_items = 100)]
     status_codes: Option<Vec<u16>>,
     when: Option<When>,
     /// Upper bound on the sum of all waits.
@@ -221,8 +264,8 @@ described_as!(Policy, "Policy", PolicySchema);
 #[expect(dead_code, reason = "it only describes the fields")]
 struct PreviewSchema {
     attempts: Vec<PreviewedAttempt>,
-    /// The latest time of the last attempt.
-    window: DurationText,
+    /// The latest time of the last attempt, as a duration such as `90s`.
+    window: String,
 }
 
 /// Times are relative to the first attempt.
@@ -231,10 +274,10 @@ struct PreviewSchema {
 struct PreviewedAttemptSchema {
     #[schema(minimum = 1)]
     number: u32,
-    /// If every delay is the shortest.
-    earliest: DurationText,
-    /// If every delay is the longest.
-    latest: DurationText,
+    /// If every delay is the shortest, as a duration such as `90s`.
+    earliest: String,
+    /// If every delay is the longest, as a duration such as `90s`.
+    latest: String,
 }
 
 described_as!(Preview, "Preview", PreviewSchema);

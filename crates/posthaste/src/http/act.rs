@@ -6,11 +6,8 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::Shared;
-use super::body::{Text, read};
+use super::body::{LARGEST_OTHER, Text, read};
 use super::problem::{Problem, Result};
-
-/// The most bytes of a body without fields.
-const LARGEST: usize = 1024;
 
 /// Nothing, or an object without fields.
 pub(super) struct NoBody;
@@ -28,7 +25,7 @@ impl FromRequest<Shared> for NoBody {
         if request.body().is_end_stream() {
             return Ok(Self);
         }
-        let text = Text::<LARGEST>::from_request(request, api).await?;
+        let text = Text::<LARGEST_OTHER>::from_request(request, api).await?;
         if !text.trim_ascii().is_empty() {
             let Nothing {} = read(&text)?;
         }

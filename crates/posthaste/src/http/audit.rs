@@ -40,7 +40,17 @@ struct AuditView {
     asked: u64,
     /// How many it was done to.
     count: u64,
+    #[schema(value_type = AuditOutcome)]
     outcome: &'static str,
+}
+
+/// Whether it was done to all, or only to some.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+#[expect(dead_code, reason = "it only describes the words")]
+enum AuditOutcome {
+    Done,
+    Partly,
 }
 
 impl AuditView {

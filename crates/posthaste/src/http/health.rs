@@ -25,9 +25,17 @@ struct Health {
     /// `ok`.
     status: &'static str,
     version: &'static str,
-    /// `full`: what is acknowledged survives a power cut. `unsafe`: it may not, and the configuration allows it. `refused`: it
-    /// may not, and nothing is accepted.
-    durability: &'static str,
+    durability: Durability,
+}
+
+/// `full`: what is acknowledged survives a power cut. `unsafe`: it may not, and the configuration allows it. `refused`: it
+/// may not, and nothing is accepted.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+enum Durability {
+    Full,
+    Unsafe,
+    Refused,
 }
 
 /// Whether the process lives.
@@ -35,9 +43,9 @@ struct Health {
     responses((status = 200, description = "It lives", body = Health)))]
 async fn health(State(api): State<Shared>) -> Json<Health> {
     let durability = match api.durability.level() {
-        Level::Full => "full",
-        Level::Unsafe => "unsafe",
-        Level::Refused => "refused",
+        Level::Full => Durability::Full,
+        Level::Unsafe => Durability::Unsafe,
+        Level::Refused => Durability::Refused,
     };
     Json(Health { status: "ok", version: env!("CARGO_PKG_VERSION"), durability })
 }
@@ -45,11 +53,17 @@ async fn health(State(api): State<Shared>) -> Json<Health> {
 /// Whether notifications are accepted and delivered.
 #[derive(Serialize, ToSchema)]
 struct Readiness {
-    /// `ready` or `notReady`.
-    status: &'static str,
+    status: ReadinessStatus,
     /// What is wrong now.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+}
+
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+enum ReadinessStatus {
+    Ready,
+    NotReady,
 }
 
 /// Whether notifications are accepted and delivered.
@@ -57,8 +71,10 @@ struct Readiness {
     responses((status = 200, description = "They are", body = Readiness), (status = 503, description = "They are not", body = Readiness)))]
 async fn ready(State(api): State<Shared>) -> (StatusCode, Json<Readiness>) {
     match reason(&api).await {
-        None => (StatusCode::OK, Json(Readiness { status: "ready", reason: None })),
-        reason => (StatusCode::SERVICE_UNAVAILABLE, Json(Readiness { status: "notReady", reason })),
+        None => (StatusCode::OK, Json(Readiness { status: ReadinessStatus::Ready, reason: None })),
+        reason => {
+            (StatusCode::SERVICE_UNAVAILABLE, Json(Readiness { status: ReadinessStatus::NotReady, reason }))
+        }
     }
 }
 

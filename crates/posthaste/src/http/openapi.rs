@@ -14,6 +14,8 @@ use utoipa_axum::routes;
 use super::route::{Routes, SCHEME};
 use super::{Shared, described};
 
+mod examples;
+
 /// The description, and the routes that it names.
 pub struct Document {
     /// As it is served.
@@ -49,7 +51,7 @@ pub fn document() -> &'static Document {
 const LEFT_OUT: &[(&str, &[&str])] = &[
     ("Problem", &["pointer", "parameter", "state", "errors", "rejected", "requestId"]),
     ("QuickTry", &["statusCode", "error"]),
-    ("Response", &["contentType"]),
+    ("ResponseExcerpt", &["contentType"]),
     ("Readiness", &["reason"]),
     ("DeadLetterActed", &["attempt"]),
 ];
@@ -71,6 +73,7 @@ fn finish(document: &mut Value) {
     for operations in objects(&mut document["paths"]) {
         for operation in objects(operations) {
             add_problems(operation);
+            refuse_null(operation);
         }
     }
     let given = named_in_requests(document);
@@ -79,11 +82,11 @@ fn finish(document: &mut Value) {
             // A generic list describes its rows in place.
             schema["properties"]["data"]["items"] = json!({"$ref": format!("#/components/schemas/{of}")});
         }
+        if let Some(example) = examples::of(name) {
+            schema["examples"] = json!([example]);
+        }
         if given.contains(name.as_str()) {
-            schema["additionalProperties"] = match schema.get("properties") {
-                Some(_) => json!(false),
-                None => continue,
-            };
+            close(schema);
         } else {
             require_all(name, schema);
         }
@@ -132,10 +135,18 @@ fn name_pages(value: &mut Value) {
     }
 }
 
-/// Removes what says nothing or is wrong: the format of a number is that of Rust, not of JSON.
+/// Removes what says nothing or is wrong: the format of a number is that of Rust, not of JSON. Generators read the
+/// description of a field that may be null only beside its `oneOf`.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(object) => {
+            if let Some(Value::Array(forms)) = object.get_mut("oneOf") {
+                let described = forms.iter_mut().filter(|form| form.get("$ref").is_some());
+                let moved = described.filter_map(|form| form.as_object_mut()?.remove("description")).next();
+                if let Some(moved) = moved {
+                    object.entry("description").or_insert(moved);
+                }
+            }
             object.retain(|name, inner| match name.as_str() {
                 "format" => inner == "date-time",
                 "propertyNames" => false,
@@ -165,9 +176,16 @@ fn add_problems(operation: &mut Value) {
         responses.entry(status).or_insert_with(|| json!({"description": ""}));
     }
     for (status, response) in responses {
-        response["headers"] = json!({"x-request-id": {
-            "description": "names the request in the log of the server", "schema": {"type": "string"},
-        }});
+        let mut header = |name: &str, description: &str, always: bool| {
+            response["headers"][name] =
+                json!({"description": description, "required": always, "schema": {"type": "string"}});
+        };
+        header("x-request-id", "Names the request in the log of the server", true);
+        match status.as_str() {
+            "401" => header("www-authenticate", "`Bearer`", true),
+            "429" | "503" => header("retry-after", "When to ask again, in seconds", false),
+            _ => {}
+        }
         let is_problem = status.starts_with(['4', '5']) && response.get("content").is_none();
         if is_problem {
             if response["description"].as_str().is_none_or(str::is_empty) {
@@ -193,6 +211,49 @@ fn meaning(status: &str) -> &'static str {
         "429" => "Too many reads at a time",
         "503" => "The store cannot serve now, or the node is stopping",
         _ => "A problem",
+    }
+}
+
+/// A parameter or body is there or is left out; it is never null.
+fn refuse_null(operation: &mut Value) {
+    for parameter in operation.get_mut("parameters").and_then(Value::as_array_mut).into_iter().flatten() {
+        without_null(&mut parameter["schema"]);
+    }
+    if let Some(body) = operation.get_mut("requestBody") {
+        without_null(&mut body["content"]["application/json"]["schema"]);
+    }
+}
+
+fn without_null(schema: &mut Value) {
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|one| one != "null");
+        if let [one] = types.as_slice() {
+            schema["type"] = one.clone();
+        }
+    }
+    if let Some(Value::Array(forms)) = schema.get_mut("oneOf") {
+        forms.retain(|form| form.get("type").is_none_or(|one| one != "null"));
+        if let [one] = forms.as_slice() {
+            let one = one.as_object().cloned().unwrap_or_default();
+            let schema = schema.as_object_mut().expect("it has a field");
+            schema.remove("oneOf");
+            schema.extend(one);
+        }
+    }
+}
+
+/// What is given has no fields but those described, and what must be given must not be null.
+fn close(schema: &mut Value) {
+    let required: Vec<String> = schema
+        .get("required")
+        .and_then(Value::as_array)
+        .map_or_else(Vec::new, |names| names.iter().filter_map(Value::as_str).map(str::to_owned).collect());
+    if schema.get("properties").is_none() {
+        return;
+    }
+    schema["additionalProperties"] = json!(false);
+    for name in required {
+        without_null(&mut schema["properties"][name]);
     }
 }
 
@@ -223,7 +284,7 @@ fn collect(value: &Value, document: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Answers show every field, with null where there is nothing.
+/// Answers show every field, with null where there is nothing. What is left out instead is never null.
 fn require_all(name: &str, schema: &mut Value) {
     let left_out = LEFT_OUT.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, names)| names);
     let parts = match schema.get_mut("allOf") {
@@ -234,6 +295,12 @@ fn require_all(name: &str, schema: &mut Value) {
         let Some(properties) = part.get("properties").and_then(Value::as_object) else { continue };
         let names: Vec<&String> =
             properties.keys().filter(|name| !left_out.contains(&name.as_str())).collect();
-        part["required"] = json!(names);
+        let shown = json!(names);
+        part["required"] = shown;
+        for name in left_out {
+            if let Some(field) = part["properties"].get_mut(name) {
+                without_null(field);
+            }
+        }
     }
 }

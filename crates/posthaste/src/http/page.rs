@@ -1,17 +1,18 @@
 //! Lists in pages: which part is asked for, what is shown of it, and how the parameters of a list are described.
 
 use posthaste_core::filter::List;
+use posthaste_core::notification::Tenant;
 use posthaste_engine::store;
 use serde::Serialize;
 use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::{Required, Schema};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::{RefOr, Required, Schema};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::Api;
 use super::cursor::Position;
 use super::problem::{Kind, Problem, Result};
-use super::query::{Query, short};
+use super::query::{LONGEST, Query, short};
 use crate::keys::Caller;
 
 /// How many rows a page has by default.
@@ -79,7 +80,7 @@ fn bad_cursor() -> Problem {
 }
 
 /// Describes a parameter of a query.
-pub(super) fn parameter(name: &str, description: &str, schema: impl Into<Schema>) -> Parameter {
+pub(super) fn parameter(name: &str, description: &str, schema: impl Into<RefOr<Schema>>) -> Parameter {
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Query)
@@ -89,8 +90,13 @@ pub(super) fn parameter(name: &str, description: &str, schema: impl Into<Schema>
         .build()
 }
 
-pub(super) fn text() -> Schema {
-    ObjectBuilder::new().schema_type(Type::String).into()
+/// A text as `Query` takes it.
+pub(super) fn text() -> RefOr<Schema> {
+    ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(LONGEST)).into()
+}
+
+fn schema_of(parameter: &str) -> RefOr<Schema> {
+    if parameter == "tenant" { Tenant::schema() } else { text() }
 }
 
 /// The parameters of every list.
@@ -115,7 +121,7 @@ pub(super) struct OfTenant;
 
 impl IntoParams for OfTenant {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        vec![parameter("tenant", meaning("tenant"), text())]
+        vec![parameter("tenant", meaning("tenant"), schema_of("tenant"))]
     }
 }
 
@@ -128,7 +134,7 @@ macro_rules! filtered {
             impl IntoParams for $name {
                 fn into_params(within: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
                     let filters = List::$list.parameters().iter();
-                    let filters = filters.map(|name| parameter(name, meaning(name), text()));
+                    let filters = filters.map(|name| parameter(name, meaning(name), schema_of(name)));
                     Paged::into_params(within).into_iter().chain(filters).collect()
                 }
             }

@@ -12,7 +12,7 @@ use super::Shared;
 use super::problem::{Kind, Problem, Result};
 
 /// The most bytes of a parameter.
-const LONGEST: usize = 1_024;
+pub(super) const LONGEST: usize = 1_024;
 /// The most parameters: each is compared with all others to find repeated ones.
 const MOST: usize = 32;
 

@@ -21,6 +21,7 @@ use utoipa::ToSchema;
 use super::body::{at, read};
 use super::problem::{Kind, Problem, Result};
 use super::unique::{Unique, UniqueTexts};
+use super::views::{Metadata, WebhookHeaders};
 
 /// The most bytes of a name that a sender gives.
 const LONGEST_NAME: usize = 255;
@@ -39,12 +40,12 @@ pub(super) struct NewNotification<'t> {
     #[schema(required)]
     channel: Option<Channel>,
     /// The address, URL, phone number or token.
-    #[schema(max_length = 8192)]
+    #[schema(min_length = 1, max_length = 8192)]
     to: Option<String>,
     /// Whose contact it is sent to, if `to` is not given.
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     user_id: Option<String>,
-    #[schema(max_length = 998)]
+    #[schema(min_length = 1, max_length = 998)]
     subject: Option<String>,
     /// A text; for a webhook any JSON value, which is sent as it is.
     #[serde(borrow, default, deserialize_with = "given")]
@@ -52,21 +53,21 @@ pub(super) struct NewNotification<'t> {
     body: Option<&'t RawValue>,
     html: Option<String>,
     /// The name of a template, for its policy.
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     template: Option<String>,
     priority: Option<Priority>,
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     module: Option<String>,
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     event_key: Option<String>,
-    #[schema(max_length = 255)]
+    #[schema(min_length = 1, max_length = 255)]
     correlation_id: Option<String>,
     /// Kept with the notification, and not sent.
     #[serde(borrow)]
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Metadata>)]
     metadata: Option<&'t RawValue>,
     /// Headers of a webhook.
-    #[schema(value_type = Option<std::collections::BTreeMap<String, String>>)]
+    #[schema(value_type = Option<WebhookHeaders>)]
     headers: Option<UniqueTexts>,
     /// No attempt is made before this time: RFC 3339, or a duration from acceptance such as `15m`.
     not_before: Option<String>,
@@ -78,17 +79,20 @@ pub(super) struct NewNotification<'t> {
     /// The notification's own policy, over those of all scopes.
     #[schema(value_type = Option<PolicyLayer>)]
     policy: Option<Unique>,
+    #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
     data: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
     attachments: Option<IgnoredAny>,
+    #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
     provider: Option<IgnoredAny>,
 }
 
 /// A value that is given, null included: a webhook can send null.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 /// Whose notification it becomes, when, and by which rules.

@@ -92,9 +92,10 @@ struct AcceptedItem {
 
 /// Accepts one notification; 202 once it is safe on disk.
 #[utoipa::path(post, path = "/v1/notifications", operation_id = "send", tag = "notifications",
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same body within 24 hours gets the same answer")),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, description = "A repeat with the same body within 24 hours gets the same answer")),
     request_body = NewNotification, security(("key" = ["sender"])),
-    responses((status = 202, description = "Accepted", body = AcceptedView), (status = 409, description = "The key was used with another body")))]
+    responses((status = 202, description = "Accepted", body = AcceptedView,
+        headers(("idempotency-replayed", description = "`true` if it is the answer to an earlier request"))), (status = 409, description = "The key was used with another body")))]
 async fn send(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
@@ -115,9 +116,10 @@ async fn send(
 
 /// Accepts up to 500 notifications; each that is wrong is rejected by itself. If all are, the answer is 422.
 #[utoipa::path(post, path = "/v1/notifications/batch", operation_id = "sendBatch", tag = "notifications",
-    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same body within 24 hours gets the same answer")),
+    params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, description = "A repeat with the same body within 24 hours gets the same answer")),
     request_body = Batch, security(("key" = ["sender"])),
-    responses((status = 202, description = "Accepted, as far as nothing is rejected", body = BatchAnswer), (status = 409, description = "The key was used with another body"),
+    responses((status = 202, description = "Accepted, as far as nothing is rejected", body = BatchAnswer,
+        headers(("idempotency-replayed", description = "`true` if it is the answer to an earlier request"))), (status = 409, description = "The key was used with another body"),
         (status = 422, description = "The batch is wrong, or none of it was accepted: `rejected` says why each was not")))]
 async fn send_batch(
     State(api): State<Shared>,

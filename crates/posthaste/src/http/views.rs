@@ -7,9 +7,23 @@ mod notification;
 pub(super) use self::dead_letter::{DeadLetterDetail, DeadLetterView};
 pub(super) use self::notification::{FailedView, NotificationDetail, NotificationView, Status};
 
+use std::collections::BTreeMap;
+
 use posthaste_core::notification::{Body, Notification};
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use utoipa::ToSchema;
+
+/// Headers of a webhook.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes them")]
+pub(super) struct WebhookHeaders(BTreeMap<String, String>);
+
+/// What the sender keeps with a notification; it is not sent.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes them")]
+pub(super) struct Metadata(BTreeMap<String, Value>);
 
 /// The body as it was given: a number may have more digits than a program can hold.
 fn body(one: &Notification) -> Box<RawValue> {

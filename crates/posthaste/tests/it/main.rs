@@ -7,6 +7,7 @@ mod backup;
 mod bench;
 mod broken;
 mod cli;
+mod clients;
 mod config;
 mod connections;
 mod crash;

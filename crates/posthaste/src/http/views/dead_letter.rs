@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::attempt::AttemptView;
-use super::{body, metadata};
+use super::{Metadata, WebhookHeaders, body, metadata};
 
 /// A dead letter as lists show it: without its payload, which can be large.
 #[derive(Debug, Serialize, ToSchema)]
@@ -92,11 +92,12 @@ pub(in crate::http) struct DeadLetterDetail {
 struct Payload {
     subject: Option<String>,
     html: Option<String>,
+    #[schema(value_type = WebhookHeaders)]
     headers: BTreeMap<String, String>,
     /// As it was given.
     #[schema(value_type = serde_json::Value)]
     body: Box<RawValue>,
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Metadata>)]
     metadata: Option<Box<RawValue>>,
 }
 

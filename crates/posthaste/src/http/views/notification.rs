@@ -16,7 +16,7 @@ use utoipa::ToSchema;
 
 use super::super::Api;
 use super::attempt::AttemptView;
-use super::{body, metadata};
+use super::{Metadata, WebhookHeaders, body, metadata};
 
 /// A notification as lists show it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -149,13 +149,14 @@ pub(in crate::http) struct NotificationDetail {
     /// What else happened, oldest first.
     events: Vec<EventView>,
     html: Option<String>,
+    #[schema(value_type = WebhookHeaders)]
     headers: BTreeMap<String, String>,
     /// The notification's own policy.
     policy: Option<PolicyLayer>,
     /// As it was given.
     #[schema(value_type = serde_json::Value)]
     body: Box<RawValue>,
-    #[schema(value_type = Option<Object>)]
+    #[schema(value_type = Option<Metadata>)]
     metadata: Option<Box<RawValue>>,
 }
 
@@ -178,7 +179,7 @@ impl NotificationDetail {
 /// Something that happened beside the attempts.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-#[schema(as = Event)]
+#[schema(as = HistoryEvent)]
 struct EventView {
     at: Timestamp,
     /// `interrupted`, `cancel`, `retry`, `retry-now`, `requeue`, `discard` or `restore`.

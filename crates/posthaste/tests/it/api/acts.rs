@@ -26,7 +26,7 @@ async fn an_act_takes_an_empty_body_and_refuses_what_it_would_ignore(on: StoreKi
     let id = admin.send(&waiting).await;
     let dead = admin.send_until(&running.webhook("/status/400"), "deadLetter").await;
     let letter = dead["deadLetterId"].as_str().unwrap();
-    let large = format!("{{{}}}", " ".repeat(2_000));
+    let large = format!("{{{}}}", " ".repeat(20_000));
     for path in ACTS {
         let path = path.replace("{id}", if path.contains("dead-letters") { letter } else { &id });
         for (body, headers, status, code, pointer) in [

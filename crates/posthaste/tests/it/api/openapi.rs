@@ -7,7 +7,7 @@ use posthaste::http::problem::Kind;
 use posthaste::http::route::{Access, Route};
 use serde_json::Value;
 
-use super::running::routes;
+use super::running::{Running, StoreKind, routes};
 use super::schema::{complaints, document, resolve};
 
 /// Every method and path of the description, with what it says.
@@ -158,4 +158,109 @@ fn a_request_of_the_pages_fits_the_description() {
     assert_eq!(complaints(&said["NewNotification"], &send), [""; 0]);
     let misspelt = serde_json::json!({"chanel": "webhook", "to": "https://example.com", "body": null});
     assert_ne!(complaints(&said["NewNotification"], &misspelt), [""; 0]);
+}
+
+/// The schemas that stand in a value where a name could: those of fields, items, parameters and contents.
+fn schemas_in_place() -> Vec<&'static serde_json::Map<String, Value>> {
+    let mut found = vec![];
+    for schema in document()["components"]["schemas"].as_object().unwrap().values() {
+        let object = schema.as_object().unwrap();
+        for (_, inner) in object.iter().filter(|(keyword, _)| *keyword != "examples") {
+            each_object(inner, &mut |object| found.push(object));
+        }
+    }
+    each_object(&document()["paths"], &mut |object| found.push(object));
+    found
+}
+
+#[test]
+fn every_enum_has_a_name() {
+    for schema in schemas_in_place() {
+        assert!(!schema.contains_key("enum"), "a generator has to invent a name for {schema:?}");
+        let Some(Value::Array(forms)) = schema.get("oneOf") else { continue };
+        for form in forms {
+            assert!(form.get("properties").is_none(), "a generator has to invent a name for {form}");
+        }
+    }
+}
+
+#[test]
+fn what_must_be_given_and_what_is_left_out_is_not_null() {
+    let is_null = |schema: &Value| complaints(schema, &Value::Null).is_empty();
+    for (method, path, said) in operations() {
+        for parameter in said["parameters"].as_array().into_iter().flatten() {
+            assert!(!is_null(&parameter["schema"]), "{method} {path}: {parameter}");
+        }
+        if let Some(body) = said.get("requestBody") {
+            assert!(!is_null(&body["content"]["application/json"]["schema"]), "{method} {path}");
+        }
+    }
+    let said = &document()["components"]["schemas"];
+    for (name, field) in [("NewNotification", "channel"), ("NewKey", "name"), ("Problem", "pointer")] {
+        assert!(!is_null(&said[name]["properties"][field]), "{name}.{field}");
+    }
+    assert!(is_null(&said["NewNotification"]["properties"]["subject"]));
+}
+
+#[test]
+fn the_forms_of_texts_are_those_that_are_read() {
+    let said = &document()["components"]["schemas"];
+    let fits = |name: &str, text: &str| complaints(&said[name], &Value::from(text)).is_empty();
+    for text in [
+        "500ms",
+        "30",
+        " 1.5h ",
+        "00:00:30",
+        "0.00:15",
+        "1.02:03:04.005",
+        "-5s",
+        "5 m",
+        "1e3",
+        ".5s",
+        ":",
+        "",
+    ] {
+        assert_eq!(fits("Duration", text), posthaste_core::duration::parse(text).is_ok(), "{text}");
+    }
+    let long = format!("tenant:{}", "x".repeat(65));
+    for text in [
+        "global",
+        "channel:webhook",
+        "channel:fax",
+        "tenant:a.b",
+        "tenant:a b",
+        "template:x",
+        "x:y",
+        "template:",
+        &long,
+    ] {
+        assert_eq!(fits("Scope", text), text.parse::<posthaste_core::policy::Scope>().is_ok(), "{text}");
+    }
+    assert!(fits("Tenant", "a-b_c.9") && !fits("Tenant", "") && !fits("Tenant", "a/b"));
+}
+
+#[test]
+fn every_example_fits_its_schema() {
+    let mut named = BTreeSet::new();
+    for (name, schema) in document()["components"]["schemas"].as_object().unwrap() {
+        for example in schema.get("examples").and_then(Value::as_array).into_iter().flatten() {
+            assert_eq!(complaints(schema, example), [""; 0], "{name}");
+            named.insert(name.as_str());
+        }
+    }
+    assert!(named.is_superset(&["NewNotification", "Batch", "Policy", "Problem"].into()), "{named:?}");
+}
+
+#[tokio::test]
+async fn the_examples_of_requests_are_accepted() {
+    let running = Running::start(StoreKind::Sqlite).await;
+    let example = |name: &str| &document()["components"]["schemas"][name]["examples"][0];
+    let mut send = example("NewNotification").clone();
+    send["notBefore"] = "2100-01-01T00:00:00Z".into();
+    send["ttlSeconds"] = Value::Null;
+    running.admin.post("/v1/notifications", &send).await.is(202);
+    let answer = running.admin.post("/v1/policies/preview", example("Policy")).await.is(200);
+    assert_eq!(&answer, example("Preview"));
+    running.admin.post("/v1/keys", example("NewKey")).await.is(201);
+    running.stop().await;
 }

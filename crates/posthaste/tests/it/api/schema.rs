@@ -63,9 +63,8 @@ fn check(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
                     check(said, item, &format!("{place}/{index}"), found);
                 }
             }
-            "maxLength" if is_longer(value, said) => {
-                found.push(format!("{place}: longer than {said}"));
-            }
+            "minLength" if is_shorter(value, said) => found.push(format!("{place}: shorter than {said}")),
+            "maxLength" if is_longer(value, said) => found.push(format!("{place}: longer than {said}")),
             "minItems" | "maxItems" => {
                 let (length, limit) = (value.as_array().map_or(0, Vec::len) as u64, said.as_u64().unwrap());
                 if value.is_array() && (if keyword == "minItems" { length < limit } else { length > limit }) {
@@ -89,10 +88,14 @@ fn check(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>) {
                 }
             }
             "additionalProperties" => others(schema, said, value, place, found),
-            "type" | "enum" | "minimum" | "maximum" | "maxLength" | "pattern" => {}
+            "type" | "enum" | "minimum" | "maximum" | "minLength" | "maxLength" | "pattern" => {}
             unknown => panic!("the checker does not know the keyword {unknown} at {place}"),
         }
     }
+}
+
+fn is_shorter(value: &Value, limit: &Value) -> bool {
+    value.as_str().is_some_and(|text| (text.chars().count() as u64) < limit.as_u64().unwrap())
 }
 
 fn is_longer(value: &Value, limit: &Value) -> bool {
@@ -131,30 +134,8 @@ fn is_of_type(said: &Value, value: &Value) -> bool {
     }
 }
 
-/// Patterns of the form `^text[characters]{count}$`, which is that of our ids.
 fn matches(pattern: &str, text: &str) -> bool {
-    let parts = pattern.strip_prefix('^').and_then(|rest| rest.strip_suffix("}$"));
-    let (start, rest) = parts.and_then(|rest| rest.split_once('[')).expect("the form of an id's pattern");
-    let (class, count) = rest.split_once("]{").expect("the form of an id's pattern");
-    let class: Vec<char> = class.chars().collect();
-    let count: usize = count.parse().unwrap();
-    let fits = |c: char| {
-        let mut at = 0;
-        while at < class.len() {
-            if class.get(at + 1) == Some(&'-') {
-                if (class[at]..=class[at + 2]).contains(&c) {
-                    return true;
-                }
-                at += 3;
-            } else if class[at] == c {
-                return true;
-            } else {
-                at += 1;
-            }
-        }
-        false
-    };
-    text.strip_prefix(start).is_some_and(|rest| rest.chars().count() == count && rest.chars().all(fits))
+    regex_lite::Regex::new(pattern).expect("a pattern that is anchored and plain").is_match(text)
 }
 
 /// RFC 3339 in the one spelling that we write: UTC, milliseconds.

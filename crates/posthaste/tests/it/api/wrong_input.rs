@@ -177,6 +177,16 @@ async fn a_field_that_is_missing_unknown_or_of_another_type_is_named(on: StoreKi
     trial.stop().await;
 }
 
+async fn a_field_that_is_not_described_is_refused_also_as_null(on: StoreKind) {
+    let trial = Trial::start(on).await;
+    for name in ["data", "attachments", "provider", "x"] {
+        let mut changed = trial.running.webhook("/ok");
+        changed[name] = Value::Null;
+        trial.send_refused(&changed, (422, INVALID, &format!("/{name}"))).await;
+    }
+    trial.stop().await;
+}
+
 async fn a_time_is_rfc_3339_and_nothing_else(on: StoreKind) {
     let trial = Trial::start(on).await;
     let good = trial.running.webhook("/ok");
@@ -404,6 +414,7 @@ async fn a_header_that_is_ours_or_breaks_the_line_is_refused(on: StoreKind) {
 
 on_each_store! {
     a_field_that_is_missing_unknown_or_of_another_type_is_named;
+    a_field_that_is_not_described_is_refused_also_as_null;
     a_time_is_rfc_3339_and_nothing_else;
     what_is_not_one_json_object_is_told_so;
     what_is_too_large_or_of_another_type_is_not_read;
