@@ -164,7 +164,8 @@ pub(super) const ENDS: &str = merged!(
 pub(super) const ENDS_OF: &str = merged!(
     "unnest($5::bigint[]) as u (state)",
     "ended" where "state <> 2",
-    "tenant" = "$6", "state" = "u.state::smallint"
+    "tenant" = "$6",
+    "state" = "u.state::smallint"
 );
 
 pub(super) const QUEUE: &str = notifications!(newest!("queue"));
@@ -275,9 +276,9 @@ macro_rules! letters {
 /// The newest dead letters of each range, and those that are deleted. `$5` are the codes of the statuses, `$15` is
 /// whether deleted letters are included.
 macro_rules! merged_letters {
-    ($($ranges:tt)+) => {
+    ($ranges:literal, $($columns:tt)+) => {
         letters!(concat!(
-            of_ranges!($($ranges)+),
+            of_ranges!($ranges, "dead_letter" where "deleted_at is null", $($columns)+),
             " union all (",
             newest!("dead_letter" where "$15 and deleted_at is not null"),
             ") order by id desc limit $4"
@@ -285,24 +286,18 @@ macro_rules! merged_letters {
     };
 }
 
-pub(super) const LETTERS: &str = merged_letters!(
-    "unnest($5::bigint[]) as u (status)",
-    "dead_letter" where "deleted_at is null",
-    "status" = "u.status::smallint"
-);
+pub(super) const LETTERS: &str =
+    merged_letters!("unnest($5::bigint[]) as u (status)", "status" = "u.status::smallint");
 
 /// `$6` is the tenant.
-pub(super) const LETTERS_OF: &str = merged_letters!(
-    "unnest($5::bigint[]) as u (status)",
-    "dead_letter" where "deleted_at is null",
-    "tenant" = "$6", "status" = "u.status::smallint"
-);
+pub(super) const LETTERS_OF: &str =
+    merged_letters!("unnest($5::bigint[]) as u (status)", "tenant" = "$6", "status" = "u.status::smallint");
 
 /// `$14` are the flows.
 pub(super) const LETTERS_OF_FLOWS: &str = merged_letters!(
     "unnest($5::bigint[]) as u (status) cross join unnest($14::bigint[]) as v (flow)",
-    "dead_letter" where "deleted_at is null",
-    "flow" = "v.flow", "status" = "u.status::smallint"
+    "flow" = "v.flow",
+    "status" = "u.status::smallint"
 );
 
 pub(super) const LETTER: &str = concat!("select ", letter_columns!(), " from dead_letter n where n.id = $1");
