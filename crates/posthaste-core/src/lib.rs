@@ -4,6 +4,7 @@
 //! `draw` in `0.0..1.0`.
 
 pub mod act;
+mod as_text;
 pub mod attempt;
 pub mod channel;
 pub mod classify;

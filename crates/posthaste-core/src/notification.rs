@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::channel::Channel;
+use crate::flow::FlowKey;
 use crate::id::NotificationId;
 use crate::policy::PolicyLayer;
 use crate::time::Timestamp;
@@ -181,6 +182,26 @@ pub struct Notification {
 const HEADER_SIZE: usize = 2 * size_of::<String>();
 
 impl Notification {
+    /// Creates a notification of normal priority without any of the optional fields.
+    pub fn new(id: NotificationId, flow: FlowKey, to: String, content: Content) -> Self {
+        let FlowKey { tenant, channel, destination } = flow;
+        Self {
+            id,
+            tenant,
+            channel,
+            destination,
+            to,
+            priority: Priority::Normal,
+            template: None,
+            subject: None,
+            event_key: None,
+            correlation_id: None,
+            not_before: None,
+            expires_at: None,
+            content,
+        }
+    }
+
     /// Whether its policy depends on more than its tenant and its channel.
     pub const fn has_own_policy(&self) -> bool {
         self.template.is_some() || self.content.policy.is_some()
@@ -227,21 +248,11 @@ mod tests {
     }
 
     fn plain() -> Notification {
-        Notification {
-            id: NotificationId::new(Timestamp::from_millis(1_790_000_000_000), 7),
-            tenant: "default".parse().unwrap(),
-            channel: Channel::Webhook,
-            destination: "http://127.0.0.1:9".into(),
-            to: "http://127.0.0.1:9/".to_owned(),
-            priority: Priority::Normal,
-            template: None,
-            subject: None,
-            event_key: None,
-            correlation_id: None,
-            not_before: None,
-            expires_at: None,
-            content: Content::of(Body::Text("hello".to_owned())),
-        }
+        let id = NotificationId::new(Timestamp::from_millis(1_790_000_000_000), 7);
+        let tenant = "default".parse().unwrap();
+        let flow = FlowKey { tenant, channel: Channel::Webhook, destination: "http://127.0.0.1:9".into() };
+        let content = Content::of(Body::Text("hello".to_owned()));
+        Notification::new(id, flow, "http://127.0.0.1:9/".to_owned(), content)
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::as_text::as_text;
 
 /// Microseconds since the Unix epoch.
 ///
@@ -173,18 +174,7 @@ pub(crate) fn number<T: FromStr>(digits: &str) -> Option<T> {
     digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
-impl Serialize for Timestamp {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Timestamp {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+as_text!(Timestamp);
 
 #[cfg(test)]
 mod tests {

@@ -330,20 +330,12 @@ impl Side {
             self.random.u64(..),
             "thank you for your order ".repeat(6),
         );
+        let (id, to) =
+            (NotificationId::new(now, self.random.u128(..)), format!("{}/orders/{number}", key.destination));
         let notification = Notification {
-            id: NotificationId::new(now, self.random.u128(..)),
-            tenant: key.tenant.clone(),
-            channel: key.channel,
-            destination: key.destination.clone(),
-            to: format!("{}/orders/{number}", key.destination),
-            priority: Priority::Normal,
-            template: None,
-            subject: None,
             event_key: Some("order.paid".to_owned()),
             correlation_id: Some(format!("order-{number}")),
-            not_before: None,
-            expires_at: None,
-            content: Content::of(Body::Json(body)),
+            ..Notification::new(id, key.clone(), to, Content::of(Body::Json(body)))
         };
         let due = later.map_or(now, |later| now.later(later));
         let arrival = Arrival { notification: Arc::new(notification), flow: *flow, due, lease };

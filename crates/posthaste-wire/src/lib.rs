@@ -3,5 +3,6 @@
 //! Invariant: this crate reports facts. It never classifies, retries or remembers.
 
 pub mod guard;
+pub mod listener;
 pub mod sink;
 pub mod webhook;

@@ -32,6 +32,7 @@ use self::arrivals::Arrivals;
 pub use self::arrivals::ReceivedRequest;
 pub use self::script::PATHS;
 use self::script::{Action, Script, Sequences};
+use crate::listener;
 
 /// In bytes.
 const MAX_BODY: usize = 16 * 1024 * 1024;
@@ -83,7 +84,7 @@ impl Sink {
     /// Starts to listen. Port 0 picks a free port. Use a loopback address: every client that can connect can
     /// read the received requests.
     pub async fn start(address: SocketAddr, options: SinkOptions) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
+        let listener = listener::bind(address)?;
         let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(false);
         let state = Arc::new(SinkState {

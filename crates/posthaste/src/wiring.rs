@@ -20,6 +20,7 @@ use posthaste_store::postgres::ConnectError;
 use posthaste_store::sqlite::OpenError;
 use posthaste_store::sqlite::backup::BackupError;
 use posthaste_wire::guard::Guard;
+use posthaste_wire::listener;
 use posthaste_wire::webhook::{BadRoot, WebhookChannel, WebhookOptions};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -105,7 +106,7 @@ impl Server {
         let unknown = |source| StartError::Name { address: asked.clone(), source };
         let taken = |source| StartError::Listen { address: asked.clone(), source };
         let address = asked.resolve().await.map_err(unknown)?;
-        let listener = server::bind(address).await.map_err(taken)?;
+        let listener = listener::bind(address).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
         let guard = Guard::new(config.security.allow_subnets.clone());
         let (store, durability) = store::open(&config.store).await?;

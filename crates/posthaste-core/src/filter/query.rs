@@ -43,61 +43,32 @@ impl BadFilter {
     }
 }
 
+/// The parameters of all lists.
+const PARAMETERS: [&str; 12] = [
+    "tenant",
+    "status",
+    "state",
+    "channel",
+    "template",
+    "destination",
+    "failureType",
+    "reasonCode",
+    "statusCode",
+    "since",
+    "until",
+    "q",
+];
+
 impl List {
     /// The parameters of its filter.
-    pub const fn parameters(self) -> &'static [&'static str] {
-        match self {
-            Self::Notifications => &[
-                "tenant",
-                "status",
-                "state",
-                "channel",
-                "template",
-                "destination",
-                "failureType",
-                "reasonCode",
-                "statusCode",
-                "since",
-                "until",
-                "q",
-            ],
-            Self::DeadLetters => &[
-                "tenant",
-                "status",
-                "channel",
-                "template",
-                "destination",
-                "failureType",
-                "reasonCode",
-                "statusCode",
-                "since",
-                "until",
-                "q",
-            ],
-            Self::Failed => &[
-                "tenant",
-                "channel",
-                "template",
-                "destination",
-                "failureType",
-                "reasonCode",
-                "statusCode",
-                "since",
-                "until",
-                "q",
-            ],
-            Self::RetryQueue => &[
-                "tenant",
-                "channel",
-                "template",
-                "destination",
-                "failureType",
-                "statusCode",
-                "since",
-                "until",
-                "q",
-            ],
-        }
+    pub fn parameters(self) -> impl Iterator<Item = &'static str> {
+        let without: &[&str] = match self {
+            Self::Notifications => &[],
+            Self::DeadLetters => &["state"],
+            Self::Failed => &["status", "state"],
+            Self::RetryQueue => &["status", "state", "reasonCode"],
+        };
+        PARAMETERS.into_iter().filter(|name| !without.contains(name))
     }
 }
 
@@ -113,8 +84,8 @@ impl Filter {
         let mut filter = Self::default();
         let mut by_status = vec![];
         for (name, value) in pairs {
-            let Some(parameter) = list.parameters().iter().find(|known| **known == name) else { continue };
-            match *parameter {
+            let Some(parameter) = list.parameters().find(|known| *known == name) else { continue };
+            match parameter {
                 "tenant" => {
                     let tenant =
                         value.parse().map_err(|bad| BadFilter::new("tenant", format!("tenant: {bad}")))?;
@@ -187,7 +158,7 @@ impl Filter {
         ];
         let is_said = |name: &str| match name {
             "status" => list == List::DeadLetters,
-            name => list.parameters().contains(&name),
+            name => list.parameters().any(|known| known == name),
         };
         let given = all.into_iter().filter(|(name, values)| is_said(name) && !values.is_empty());
         given.map(|(name, values)| (name, values.join(","))).collect()

@@ -122,21 +122,12 @@ impl Scene {
     pub(super) fn draft(&mut self) -> Notification {
         self.made += 1;
         let made = self.made;
-        Notification {
-            id: NotificationId::new(Timestamp::from_millis(at(0).as_millis() + i64::from(made)), 7),
-            tenant: tenant("acme"),
-            channel: Channel::Webhook,
-            destination: format!("https://d{made}.example").into(),
-            to: format!("https://d{made}.example/hook"),
-            priority: Priority::Normal,
-            template: None,
-            subject: None,
-            event_key: None,
-            correlation_id: None,
-            not_before: None,
-            expires_at: None,
-            content: Content::of(Body::Text("hello".to_owned())),
-        }
+        let id = NotificationId::new(Timestamp::from_millis(at(0).as_millis() + i64::from(made)), 7);
+        let destination = format!("https://d{made}.example");
+        let to = format!("{destination}/hook");
+        let flow =
+            FlowKey { tenant: tenant("acme"), channel: Channel::Webhook, destination: destination.into() };
+        Notification::new(id, flow, to, Content::of(Body::Text("hello".to_owned())))
     }
 
     /// A notification with everything that it can have.

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use posthaste_core::channel::Channel;
+use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
-use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use proptest::prelude::*;
@@ -23,21 +24,11 @@ fn acme() -> Tenant {
 /// A claimed notification of that flow.
 pub(crate) fn claimed(flow: FlowId, number: u128) -> Claimed {
     let now = Timestamp::from_micros(0);
-    let notification = Notification {
-        id: NotificationId::new(now, number),
-        tenant: "acme".parse().unwrap(),
-        channel: Channel::Webhook,
-        destination: "https://example.com:443".into(),
-        to: "https://example.com/hook".to_owned(),
-        priority: Priority::Normal,
-        template: None,
-        subject: None,
-        event_key: None,
-        correlation_id: None,
-        not_before: None,
-        expires_at: None,
-        content: Content::of(Body::Text(String::new())),
-    };
+    let key =
+        FlowKey { tenant: acme(), channel: Channel::Webhook, destination: "https://example.com:443".into() };
+    let content = Content::of(Body::Text(String::new()));
+    let to = "https://example.com/hook".to_owned();
+    let notification = Notification::new(NotificationId::new(now, number), key, to, content);
     Claimed {
         notification: Arc::new(notification),
         flow,

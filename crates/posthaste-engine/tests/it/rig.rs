@@ -11,8 +11,9 @@ pub(crate) use faulty::{FaultyStore, Trouble};
 use async_trait::async_trait;
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
-use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::{DEFAULT_LONGEST_TIMEOUT, PolicyLayer, PolicySet};
 use posthaste_core::reply::{Reply, RetryAfter};
 use posthaste_core::state::State;
@@ -298,21 +299,12 @@ pub(crate) const fn ms(millis: u64) -> Duration {
 pub(crate) fn notification(engine: &Engine, to: &str, policy: &str) -> Notification {
     let mut content = Content::of(Body::Text("hello".to_owned()));
     content.policy = Some(serde_json::from_str::<PolicyLayer>(policy).unwrap());
-    Notification {
-        id: engine.notification_id(),
+    let flow = FlowKey {
         tenant: "default".parse().unwrap(),
         channel: ChannelName::Webhook,
         destination: "http://127.0.0.1:9".into(),
-        to: to.to_owned(),
-        priority: Priority::Normal,
-        template: None,
-        subject: None,
-        event_key: None,
-        correlation_id: None,
-        not_before: None,
-        expires_at: None,
-        content,
-    }
+    };
+    Notification::new(engine.notification_id(), flow, to.to_owned(), content)
 }
 
 /// Hands one notification in and answers its id.

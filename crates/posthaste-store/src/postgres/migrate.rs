@@ -25,38 +25,24 @@ struct Migration {
     sql: &'static str,
 }
 
+macro_rules! migration {
+    ($version:literal, $name:literal) => {
+        Migration {
+            version: $version,
+            name: $name,
+            sql: include_str!(concat!("../../migrations/postgres/", $name, ".sql")),
+        }
+    };
+}
+
 /// In order.
 const MIGRATIONS: &[Migration] = &[
-    Migration {
-        version: 1,
-        name: "0001_first",
-        sql: include_str!("../../migrations/postgres/0001_first.sql"),
-    },
-    Migration {
-        version: 2,
-        name: "0002_node_times",
-        sql: include_str!("../../migrations/postgres/0002_node_times.sql"),
-    },
-    Migration {
-        version: 3,
-        name: "0003_room_to_grow",
-        sql: include_str!("../../migrations/postgres/0003_room_to_grow.sql"),
-    },
-    Migration {
-        version: 4,
-        name: "0004_fill_tenants",
-        sql: include_str!("../../migrations/postgres/0004_fill_tenants.sql"),
-    },
-    Migration {
-        version: 5,
-        name: "0005_lists",
-        sql: include_str!("../../migrations/postgres/0005_lists.sql"),
-    },
-    Migration {
-        version: 6,
-        name: "0006_blocks",
-        sql: include_str!("../../migrations/postgres/0006_blocks.sql"),
-    },
+    migration!(1, "0001_first"),
+    migration!(2, "0002_node_times"),
+    migration!(3, "0003_room_to_grow"),
+    migration!(4, "0004_fill_tenants"),
+    migration!(5, "0005_lists"),
+    migration!(6, "0006_blocks"),
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

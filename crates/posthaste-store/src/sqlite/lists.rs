@@ -119,7 +119,7 @@ impl Source {
         limit: usize,
     ) -> Result<Vec<NotificationId>> {
         match self {
-            Self::Ranges(ranges) => ranges[range].notifications(conn, bounds, limit),
+            Self::Ranges(ranges) => ranges[range].newest(conn, bounds, limit, notification_id),
             Self::OfFlows(of_flows) => of_flows.fetch(conn, bounds, limit),
         }
     }
@@ -249,7 +249,7 @@ pub(super) fn dead_letters(
         };
         let fetch = |range: usize, after: Option<DeadLetterId>, limit| {
             let before = after.map_or(LAST, DeadLetterId::to_bytes);
-            ranges[range].dead_letters(conn, (from, before), limit)
+            ranges[range].newest(conn, (from, before), limit, dead_letter_id)
         };
         let mut merge = Merge::new(ranges.len(), start, limit, fetch)?;
         went = filling.walk(&mut merge, |id| look_at_letter(conn, flows, filter, id))?;

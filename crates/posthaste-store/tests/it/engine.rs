@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
-use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::PolicySet;
 use posthaste_core::reply::Reply;
 use posthaste_core::state::State;
@@ -76,21 +77,10 @@ pub(crate) fn notification(engine: &Engine, destination: usize) -> Notification 
     // So many that chance, which lets each third try fail, does not use them up for any of 2,000.
     let policy = r#"{"strategy": "fixed", "initialDelay": "50ms", "maxAttempts": 60, "jitter": "none", "quick": {"tries": 0}}"#;
     content.policy = Some(serde_json::from_str(policy).unwrap());
-    Notification {
-        id: engine.notification_id(),
-        tenant: "default".parse().unwrap(),
-        channel: ChannelName::Webhook,
-        destination: format!("http://{destination}").into(),
-        to: format!("http://{destination}/"),
-        priority: Priority::Normal,
-        template: None,
-        subject: None,
-        event_key: None,
-        correlation_id: None,
-        not_before: None,
-        expires_at: None,
-        content,
-    }
+    let (tenant, origin) = ("default".parse().unwrap(), format!("http://{destination}"));
+    let to = format!("{origin}/");
+    let flow = FlowKey { tenant, channel: ChannelName::Webhook, destination: origin.into() };
+    Notification::new(engine.notification_id(), flow, to, content)
 }
 
 async fn accept(engine: &Engine, count: usize) -> Vec<NotificationId> {

@@ -72,21 +72,9 @@ pub(crate) fn key(tenant: &str, destination: &str) -> FlowKey {
 }
 
 pub(crate) fn notification(id: NotificationId, key: &FlowKey) -> Notification {
-    Notification {
-        id,
-        tenant: key.tenant.clone(),
-        channel: key.channel,
-        destination: key.destination.clone(),
-        to: "https://example.com/hook".to_owned(),
-        priority: Priority::Normal,
-        template: None,
-        subject: None,
-        event_key: Some("order.paid".to_owned()),
-        correlation_id: None,
-        not_before: None,
-        expires_at: None,
-        content: Content::of(Body::Json("{\"order\":7}".to_owned())),
-    }
+    let content = Content::of(Body::Json("{\"order\":7}".to_owned()));
+    let plain = Notification::new(id, key.clone(), "https://example.com/hook".to_owned(), content);
+    Notification { event_key: Some("order.paid".to_owned()), ..plain }
 }
 
 pub(crate) fn request(id: NotificationId, key: &FlowKey, flow: FlowId, lease: Option<Lease>) -> Request {

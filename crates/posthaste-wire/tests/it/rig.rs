@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
-use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::{Channel, Delivery};
@@ -58,21 +59,10 @@ pub(crate) fn channel(options: WebhookOptions) -> WebhookChannel {
 }
 
 pub(crate) fn notification(to: &str) -> Notification {
-    Notification {
-        id: NotificationId::new(Timestamp::from_millis(1_700_000_000_000), 7),
-        tenant: "default".parse().unwrap(),
-        channel: ChannelName::Webhook,
-        destination: "somewhere".into(),
-        to: to.to_owned(),
-        priority: Priority::Normal,
-        template: None,
-        subject: None,
-        event_key: None,
-        correlation_id: None,
-        not_before: None,
-        expires_at: None,
-        content: Content::of(Body::Json("{\"a\": 1.0}".to_owned())),
-    }
+    let id = NotificationId::new(Timestamp::from_millis(1_700_000_000_000), 7);
+    let tenant = "default".parse().unwrap();
+    let flow = FlowKey { tenant, channel: ChannelName::Webhook, destination: "somewhere".into() };
+    Notification::new(id, flow, to.to_owned(), Content::of(Body::Json("{\"a\": 1.0}".to_owned())))
 }
 
 pub(crate) fn delivery(notification: Notification, timeout: Duration) -> Delivery {

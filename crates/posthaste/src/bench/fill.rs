@@ -9,7 +9,7 @@ use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::{Fence, Lease, NodeId};
-use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::reason::Reason;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock as _;
@@ -131,20 +131,13 @@ impl Filler<'_> {
         let place = number as usize % (self.flows.len() + EACH);
         let (flow, key) = &self.flows[place.min(self.flows.len() - 1)];
         let not_before = (kind == Kind::Waiting).then(|| now.later(YEAR));
+        let id = NotificationId::new(now, u128::from_be_bytes(keys::random()));
+        let (to, body) = (format!("{}/orders/{number}", key.destination), Body::Json(self.body.to_owned()));
         let notification = Notification {
-            id: NotificationId::new(now, u128::from_be_bytes(keys::random())),
-            tenant: key.tenant.clone(),
-            channel: key.channel,
-            destination: key.destination.clone(),
-            to: format!("{}/orders/{number}", key.destination),
-            priority: Priority::Normal,
-            template: None,
-            subject: None,
             event_key: Some("order.paid".to_owned()),
             correlation_id: Some(format!("order-{number}")),
             not_before,
-            expires_at: None,
-            content: Content::of(Body::Json(self.body.to_owned())),
+            ..Notification::new(id, key.clone(), to, Content::of(body))
         };
         let arrival = Arrival {
             notification: Arc::new(notification),

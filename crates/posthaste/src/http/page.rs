@@ -133,7 +133,7 @@ macro_rules! filtered {
 
             impl IntoParams for $name {
                 fn into_params(within: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-                    let filters = List::$list.parameters().iter();
+                    let filters = List::$list.parameters();
                     let filters = filters.map(|name| parameter(name, meaning(name), schema_of(name)));
                     Paged::into_params(within).into_iter().chain(filters).collect()
                 }

@@ -73,7 +73,7 @@ impl Query {
 
     /// Takes the filter of a list.
     pub(super) fn filter(&mut self, list: List, now: Timestamp) -> Result<Filter> {
-        let taken: Vec<_> = list.parameters().iter().map(|name| (*name, self.take(name))).collect();
+        let taken: Vec<_> = list.parameters().map(|name| (name, self.take(name))).collect();
         let given = taken.iter().filter_map(|(name, value)| value.as_deref().map(|value| (*name, value)));
         Filter::parse(list, given, now).map_err(|bad| Problem::parameter(bad.parameter, bad.to_string()))
     }

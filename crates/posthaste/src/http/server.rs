@@ -66,11 +66,6 @@ const LOOKS: u32 = 4;
 /// How long to wait when no connection can be accepted, which is when the program is out of sockets.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// Opens the address.
-pub async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    TcpListener::bind(address).await
-}
-
 /// Serves until `stop` is set, then lets the exchanges under way end within `grace` and closes what is left.
 pub async fn serve<A: Answer>(
     listener: TcpListener,

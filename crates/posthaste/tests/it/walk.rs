@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use posthaste_core::channel::Channel as ChannelName;
-use posthaste_core::notification::{Body, Content, Notification, Priority};
+use posthaste_core::flow::FlowKey;
+use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::PolicySet;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -50,21 +51,12 @@ async fn a_webhook_that_fails_twice_arrives_at_the_third_attempt() {
     let url = sink.url("/sequence/503,503,200");
     let mut content = Content::of(Body::Json(r#"{"hello": "world"}"#.to_owned()));
     content.policy = Some(serde_json::from_str(POLICY).unwrap());
-    let new = Notification {
-        id: engine.notification_id(),
+    let flow = FlowKey {
         tenant: "default".parse().unwrap(),
         channel: ChannelName::Webhook,
         destination: Guard::allowing(&["127.0.0.0/8"]).unwrap().check_url(&url).unwrap().destination.into(),
-        to: url,
-        priority: Priority::Normal,
-        template: None,
-        subject: None,
-        event_key: None,
-        correlation_id: None,
-        not_before: None,
-        expires_at: None,
-        content,
     };
+    let new = Notification::new(engine.notification_id(), flow, url, content);
     let id = new.id;
     assert_eq!(engine.accept(None, vec![new]).await.unwrap(), Accepted::New);
     tokio::time::timeout(Duration::from_secs(60), sink.wait_for(3)).await.unwrap();

@@ -165,8 +165,8 @@ proptest! {
         values in proptest::collection::vec(".{0,12}|https?://.{0,12}|[0-9]{1,5}[dhms]?", 12),
     ) {
         for list in LISTS {
-            for (name, value) in list.parameters().iter().zip(&values) {
-                if let Ok(filter) = Filter::parse(list, [(*name, value.as_str())], now()) {
+            for (name, value) in list.parameters().zip(&values) {
+                if let Ok(filter) = Filter::parse(list, [(name, value.as_str())], now()) {
                     prop_assert_eq!(parse(list, &filter.query_string(list)), Ok(filter), "{}={}", name, value);
                 }
             }

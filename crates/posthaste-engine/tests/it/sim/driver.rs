@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::PolicySet;
@@ -315,20 +316,17 @@ impl Driver {
             let within = |chance: &mut fastrand::Rng, secs: u64| {
                 now.later(Duration::from_millis(chance.u64(1..secs * 1_000)))
             };
-            Notification {
-                id: NotificationId::new(now, chance.u128(..)),
+            let id = NotificationId::new(now, chance.u128(..));
+            let flow = FlowKey {
                 tenant: format!("t{}", chance.u8(0..3)).parse().unwrap(),
                 channel: ChannelName::Webhook,
                 destination: format!("sink {sink}").into(),
-                to: sink.to_string(),
+            };
+            Notification {
                 priority: Priority::ALL[chance.usize(0..4)],
-                template: None,
-                subject: None,
-                event_key: None,
-                correlation_id: None,
                 not_before: (chance.u8(0..6) == 0).then(|| within(chance, 30)),
                 expires_at: (chance.u8(0..6) == 0).then(|| within(chance, 60)),
-                content,
+                ..Notification::new(id, flow, sink.to_string(), content)
             }
         })
     }

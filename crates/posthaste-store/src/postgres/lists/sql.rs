@@ -91,95 +91,92 @@ macro_rules! notifications {
     };
 }
 
-pub(super) const ALL: &str = notifications!(
-    "select id
-     from notification
-     where id < $1
-     and id >= $3
-     order by id desc
-     limit $4"
-);
+/// The newest rows of a table, or those of them that match a condition.
+macro_rules! newest {
+    ($table:literal $(where $condition:literal)?) => {
+        concat!(
+            "select id
+             from ",
+            $table,
+            "
+             where id < $1
+             and id >= $3",
+            $("
+             and ", $condition,)?
+            "
+             order by id desc
+             limit $4"
+        )
+    };
+}
+
+/// The newest rows of each range of an index, as `r`. The columns of the index stand before the id, each with
+/// the value in this range.
+macro_rules! of_ranges {
+    ($ranges:literal, $table:literal $(where $condition:literal)?, $($column:literal = $value:literal),+) => {
+        concat!(
+            "select r.id
+             from ",
+            $ranges,
+            "
+             cross join lateral (
+                 select id
+                 from ",
+            $table,
+            "
+                 where (",
+            $($column, ", ",)+
+            "id) < (",
+            $($value, ", ",)+
+            "$1)
+                 and (",
+            $($column, ", ",)+
+            "id) >= (",
+            $($value, ", ",)+
+            "$3)",
+            $("
+                 and ", $condition,)?
+            "
+                 order by ",
+            $($column, " desc, ",)+
+            "id desc
+                 limit $4) as r"
+        )
+    };
+}
+
+/// The newest of them all.
+macro_rules! merged {
+    ($($ranges:tt)+) => {
+        notifications!(concat!(of_ranges!($($ranges)+), " order by r.id desc limit $4"))
+    };
+}
+
+pub(super) const ALL: &str = notifications!(newest!("notification"));
 
 /// `$5` are the flows.
-pub(super) const FLOWS: &str = notifications!(
-    "select r.id
-     from unnest($5::bigint[]) as u (flow)
-     cross join lateral (
-         select id
-         from notification
-         where (flow, id) < (u.flow, $1)
-         and (flow, id) >= (u.flow, $3)
-         order by flow desc, id desc
-         limit $4) as r
-     order by r.id desc
-     limit $4"
-);
+pub(super) const FLOWS: &str = merged!("unnest($5::bigint[]) as u (flow)", "notification", "flow" = "u.flow");
 
 /// `$5` are the codes of the states.
-pub(super) const ENDS: &str = notifications!(
-    "select r.id
-     from unnest($5::bigint[]) as u (state)
-     cross join lateral (
-         select id
-         from ended
-         where state <> 2
-         and (state, id) < (u.state::smallint, $1)
-         and (state, id) >= (u.state::smallint, $3)
-         order by state desc, id desc
-         limit $4) as r
-     order by r.id desc
-     limit $4"
+pub(super) const ENDS: &str = merged!(
+    "unnest($5::bigint[]) as u (state)",
+    "ended" where "state <> 2",
+    "state" = "u.state::smallint"
 );
 
 /// `$5` are the codes of the states, `$6` is the tenant.
-pub(super) const ENDS_OF: &str = notifications!(
-    "select r.id
-     from unnest($5::bigint[]) as u (state)
-     cross join lateral (
-         select id
-         from ended
-         where state <> 2
-         and (tenant, state, id) < ($6, u.state::smallint, $1)
-         and (tenant, state, id) >= ($6, u.state::smallint, $3)
-         order by tenant desc, state desc, id desc
-         limit $4) as r
-     order by r.id desc
-     limit $4"
+pub(super) const ENDS_OF: &str = merged!(
+    "unnest($5::bigint[]) as u (state)",
+    "ended" where "state <> 2",
+    "tenant" = "$6",
+    "state" = "u.state::smallint"
 );
 
-pub(super) const QUEUE: &str = notifications!(
-    "select id
-     from queue
-     where id < $1
-     and id >= $3
-     order by id desc
-     limit $4"
-);
+pub(super) const QUEUE: &str = notifications!(newest!("queue"));
 
-pub(super) const RETRIES: &str = notifications!(
-    "select id
-     from queue
-     where lane = 1
-     and id < $1
-     and id >= $3
-     order by id desc
-     limit $4"
-);
+pub(super) const RETRIES: &str = notifications!(newest!("queue" where "lane = 1"));
 
-pub(super) const HELD: &str = notifications!(
-    "select r.id
-     from node
-     cross join lateral (
-         select id
-         from queue
-         where node is not null
-         and (node, id) < (node.id, $1)
-         and (node, id) >= (node.id, $3)
-         order by node desc, id desc
-         limit $4) as r
-     order by r.id desc
-     limit $4"
-);
+pub(super) const HELD: &str = merged!("node", "queue" where "node is not null", "node" = "node.id");
 
 /// The retries of `c`. `$1` is the time and `$15` the id after which the list continues.
 macro_rules! retries {
@@ -284,79 +281,32 @@ macro_rules! letters {
     };
 }
 
-/// `$5` are the codes of the statuses, `$15` is whether deleted letters are included.
-macro_rules! deleted {
-    () => {
-        "select id
-         from dead_letter
-         where $15
-         and deleted_at is not null
-         and id < $1
-         and id >= $3
-         order by id desc
-         limit $4"
+/// The newest dead letters of each range, and those that are deleted. `$5` are the codes of the statuses, `$15` is
+/// whether deleted letters are included.
+macro_rules! merged_letters {
+    ($ranges:literal, $($columns:tt)+) => {
+        letters!(concat!(
+            of_ranges!($ranges, "dead_letter" where "deleted_at is null", $($columns)+),
+            " union all (",
+            newest!("dead_letter" where "$15 and deleted_at is not null"),
+            ") order by id desc limit $4"
+        ))
     };
 }
 
-pub(super) const LETTERS: &str = letters!(concat!(
-    "select r.id
-     from unnest($5::bigint[]) as u (status)
-     cross join lateral (
-         select id
-         from dead_letter
-         where deleted_at is null
-         and (status, id) < (u.status::smallint, $1)
-         and (status, id) >= (u.status::smallint, $3)
-         order by status desc, id desc
-         limit $4) as r
-     union all
-     (",
-    deleted!(),
-    ")
-     order by id desc
-     limit $4"
-));
+pub(super) const LETTERS: &str =
+    merged_letters!("unnest($5::bigint[]) as u (status)", "status" = "u.status::smallint");
 
 /// `$6` is the tenant.
-pub(super) const LETTERS_OF: &str = letters!(concat!(
-    "select r.id
-     from unnest($5::bigint[]) as u (status)
-     cross join lateral (
-         select id
-         from dead_letter
-         where deleted_at is null
-         and (tenant, status, id) < ($6, u.status::smallint, $1)
-         and (tenant, status, id) >= ($6, u.status::smallint, $3)
-         order by tenant desc, status desc, id desc
-         limit $4) as r
-     union all
-     (",
-    deleted!(),
-    ")
-     order by id desc
-     limit $4"
-));
+pub(super) const LETTERS_OF: &str =
+    merged_letters!("unnest($5::bigint[]) as u (status)", "tenant" = "$6", "status" = "u.status::smallint");
 
 /// `$14` are the flows.
-pub(super) const LETTERS_OF_FLOWS: &str = letters!(concat!(
-    "select r.id
-     from unnest($5::bigint[]) as u (status)
-     cross join unnest($14::bigint[]) as v (flow)
-     cross join lateral (
-         select id
-         from dead_letter
-         where deleted_at is null
-         and (flow, status, id) < (v.flow, u.status::smallint, $1)
-         and (flow, status, id) >= (v.flow, u.status::smallint, $3)
-         order by flow desc, status desc, id desc
-         limit $4) as r
-     union all
-     (",
-    deleted!(),
-    ")
-     order by id desc
-     limit $4"
-));
+pub(super) const LETTERS_OF_FLOWS: &str = merged_letters!(
+    "unnest($5::bigint[]) as u (status) cross join unnest($14::bigint[]) as v (flow)",
+    "flow" = "v.flow",
+    "status" = "u.status::smallint"
+);
 
 pub(super) const LETTER: &str = concat!("select ", letter_columns!(), " from dead_letter n where n.id = $1");
 

@@ -7,7 +7,6 @@ use std::cmp::Reverse;
 
 use posthaste_core::channel::Channel;
 use posthaste_core::filter::{Filter, LetterStatus};
-use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::state::State;
 use posthaste_engine::store::DueCursor;
@@ -15,7 +14,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, ToSql};
 
 use super::super::fault::Result;
-use super::super::rows::{dead_letter_id, notification_id, time};
+use super::super::rows::{notification_id, time};
 use crate::walk::{MAX_FLOWS, distinct};
 
 /// A range of an index: a statement, and the values that lead to the range.
@@ -24,79 +23,58 @@ pub(super) struct Range {
     leads: Vec<(&'static str, Value)>,
 }
 
+/// The newest ids of a range.
+macro_rules! newest {
+    ($index:literal $(where $condition:literal)?) => {
+        concat!(
+            "select id
+             from ",
+            $index,
+            "
+             where id < :before
+             and id >= :from",
+            $("
+             and ", $condition,)?
+            "
+             order by id desc
+             limit :limit"
+        )
+    };
+}
+
 /// A place in the retry queue, soonest first.
 pub(super) type Soonest = Reverse<DueCursor>;
 
 /// Every notification.
 pub(super) fn all() -> Vec<Range> {
-    let sql = "
-        select id
-        from notification
-        where id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let sql = newest!("notification");
     vec![Range { sql, leads: vec![] }]
 }
 
 /// What ended in these states, of one tenant or of all.
 pub(super) fn ends(states: &[State], tenant: Option<&Tenant>) -> Vec<Range> {
-    let of_all = "
-        select id
-        from ended indexed by ended_state
-        where state = :state
-        and state <> 2
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
-    let of_tenant = "
-        select id
-        from ended indexed by ended_tenant
-        where tenant = :tenant
-        and state = :state
-        and state <> 2
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let of_all = newest!("ended indexed by ended_state" where "state = :state and state <> 2");
+    let of_tenant = newest!(
+        "ended indexed by ended_tenant"
+        where "tenant = :tenant and state = :state and state <> 2"
+    );
     let codes = states.iter().map(|state| Value::Integer(state.code().into()));
     with_tenant(codes.map(|code| (":state", code)), tenant, of_all, of_tenant)
 }
 
 pub(super) fn queue() -> Vec<Range> {
-    let sql = "
-        select id
-        from queue
-        where id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let sql = newest!("queue");
     vec![Range { sql, leads: vec![] }]
 }
 
 pub(super) fn retries() -> Vec<Range> {
-    let sql = "
-        select id
-        from queue indexed by queue_retry_id
-        where lane = 1
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let sql = newest!("queue indexed by queue_retry_id" where "lane = 1");
     vec![Range { sql, leads: vec![] }]
 }
 
 /// What each node holds.
 pub(super) fn held(conn: &Connection) -> Result<Vec<Range>> {
-    let sql = "
-        select id
-        from queue indexed by queue_held
-        where node = :node
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let sql = newest!("queue indexed by queue_held" where "node = :node");
     let mut select = conn.prepare_cached("select id from node")?;
     let nodes = select.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
     Ok(nodes.into_iter().map(|node| Range { sql, leads: vec![(":node", Value::Integer(node))] }).collect())
@@ -104,25 +82,14 @@ pub(super) fn held(conn: &Connection) -> Result<Vec<Range>> {
 
 /// Dead letters by how they stand, of one tenant or of all.
 pub(super) fn letters(statuses: &[LetterStatus], tenant: Option<&Tenant>) -> Vec<Range> {
-    let of_all = "
-        select id
-        from dead_letter indexed by dead_letter_status
-        where status = :status
-        and deleted_at is null
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
-    let of_tenant = "
-        select id
-        from dead_letter indexed by dead_letter_tenant
-        where tenant = :tenant
-        and status = :status
-        and deleted_at is null
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let of_all = newest!(
+        "dead_letter indexed by dead_letter_status"
+        where "status = :status and deleted_at is null"
+    );
+    let of_tenant = newest!(
+        "dead_letter indexed by dead_letter_tenant"
+        where "tenant = :tenant and status = :status and deleted_at is null"
+    );
     let mut ranges = with_tenant(kept(statuses), tenant, of_all, of_tenant);
     ranges.extend(deleted(statuses));
     ranges
@@ -130,16 +97,10 @@ pub(super) fn letters(statuses: &[LetterStatus], tenant: Option<&Tenant>) -> Vec
 
 /// Dead letters of these flows by how they stand.
 pub(super) fn letters_of_flows(statuses: &[LetterStatus], flows: &[i64]) -> Vec<Range> {
-    let sql = "
-        select id
-        from dead_letter indexed by dead_letter_flow
-        where flow = :flow
-        and status = :status
-        and deleted_at is null
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let sql = newest!(
+        "dead_letter indexed by dead_letter_flow"
+        where "flow = :flow and status = :status and deleted_at is null"
+    );
     let range = |flow: i64, status| Range { sql, leads: vec![(":flow", Value::Integer(flow)), status] };
     let of_flow = |flow: &i64| kept(statuses).map(|status| range(*flow, status)).collect::<Vec<_>>();
     let mut ranges: Vec<Range> = flows.iter().flat_map(of_flow).collect();
@@ -153,14 +114,7 @@ fn kept(statuses: &[LetterStatus]) -> impl Iterator<Item = (&'static str, Value)
 }
 
 fn deleted(statuses: &[LetterStatus]) -> Option<Range> {
-    let sql = "
-        select id
-        from dead_letter indexed by dead_letter_deleted
-        where deleted_at is not null
-        and id < :before
-        and id >= :from
-        order by id desc
-        limit :limit";
+    let sql = newest!("dead_letter indexed by dead_letter_deleted" where "deleted_at is not null");
     statuses.contains(&LetterStatus::Deleted).then(|| Range { sql, leads: vec![] })
 }
 
@@ -255,28 +209,17 @@ fn whole(number: usize) -> i64 {
 }
 
 impl Range {
-    /// So many notifications of the range, newest first.
-    pub(super) fn notifications(
+    /// So many ids of the range, newest first.
+    pub(super) fn newest<K>(
         &self,
         conn: &Connection,
         (from, before): ([u8; 16], [u8; 16]),
         limit: usize,
-    ) -> Result<Vec<NotificationId>> {
+        id: impl Fn(&rusqlite::Row<'_>, usize) -> Result<K>,
+    ) -> Result<Vec<K>> {
         let bound: [(&str, &dyn ToSql); 3] =
             [(":from", &from), (":before", &before), (":limit", &whole(limit))];
-        self.fetch(conn, &bound, |row| notification_id(row, 0))
-    }
-
-    /// So many dead letters of the range, newest first.
-    pub(super) fn dead_letters(
-        &self,
-        conn: &Connection,
-        (from, before): ([u8; 16], [u8; 16]),
-        limit: usize,
-    ) -> Result<Vec<DeadLetterId>> {
-        let bound: [(&str, &dyn ToSql); 3] =
-            [(":from", &from), (":before", &before), (":limit", &whole(limit))];
-        self.fetch(conn, &bound, |row| dead_letter_id(row, 0))
+        self.fetch(conn, &bound, |row| id(row, 0))
     }
 
     /// So many retries of the range, soonest first.

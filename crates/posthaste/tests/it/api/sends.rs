@@ -11,6 +11,7 @@ use posthaste::clock::SystemClock;
 use posthaste::http::server::{self, Limits};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
+use posthaste_wire::listener;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -34,7 +35,7 @@ async fn record(State(seen): State<Arc<Seen>>, headers: HeaderMap, body: Bytes) 
 
 impl Recorder {
     async fn start() -> Self {
-        let listener = server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let url = format!("http://{}/hook", listener.local_addr().unwrap());
         let minute = Duration::from_secs(60);
         let limits = Limits { connections: 8, head: minute, answer: minute, idle: minute };

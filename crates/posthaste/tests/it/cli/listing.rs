@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use axum::Router;
 use http::Uri;
-use posthaste::http::server::{Limits, bind, serve};
+use posthaste::http::server::{Limits, serve};
+use posthaste_wire::listener;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -27,7 +28,7 @@ async fn sparse(uri: Uri) -> String {
 }
 
 async fn ask(args: &[&str]) -> Ended {
-    let listener = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let long = Duration::from_secs(60);
     let limits = Limits { connections: 10, head: long, answer: long, idle: long };

@@ -8,6 +8,7 @@ use axum::Router;
 use axum::routing::get;
 use bytes::Bytes;
 use posthaste::http::server::{self, Limits};
+use posthaste_wire::listener;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -52,7 +53,7 @@ fn slow(let_go: Arc<Notify>) -> Router {
 
 /// A server with such limits. It ends when the set is dropped.
 async fn start(limits: Limits, let_go: Arc<Notify>) -> (SocketAddr, JoinSet<()>) {
-    let listener = server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {

@@ -15,6 +15,7 @@ use http::StatusCode;
 use http_body::Frame;
 use hyper_util::rt::TokioIo;
 use posthaste::http::server::{self, Limits};
+use posthaste_wire::listener;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -79,7 +80,7 @@ struct Served {
 
 impl Served {
     async fn start(idle: Duration) -> Self {
-        let listener = server::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let listener = listener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
         let router = Router::new()
