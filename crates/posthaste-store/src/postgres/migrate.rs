@@ -57,6 +57,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "0006_blocks",
         sql: include_str!("../../migrations/postgres/0006_blocks.sql"),
     },
+    Migration {
+        version: 7,
+        name: "0007_key_use",
+        sql: include_str!("../../migrations/postgres/0007_key_use.sql"),
+    },
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.
