@@ -173,12 +173,8 @@ async fn every_route_asks_for_its_role(on: StoreKind) {
                 // There is nothing to be removed; that somebody asked is audited, so a refused route must come after it.
                 told.is(204);
             } else {
-                assert_ne!(told.status, 403, "{about}");
-                assert_eq!(
-                    told.status == 200,
-                    route.method == Method::GET && !path.contains("00000"),
-                    "{about}"
-                );
+                let wanted: &[u16] = if route.method == Method::GET { &[200, 404] } else { &[404, 422] };
+                assert!(wanted.contains(&told.status.as_u16()), "{about}: {}", told.json);
             }
         }
     }
@@ -357,7 +353,7 @@ async fn a_key_for_all_sends_for_a_tenant_and_a_tenant_from_before_keeps_its_nam
     assert_eq!(first, again);
     running
         .admin
-        .ask(Method::POST, path, &key, for_tenant("other").to_string())
+        .ask(Method::POST, path, &key, for_tenant("default").to_string())
         .await
         .problem(409, "IDEMPOTENCY_CONFLICT");
     let acme = running.tenant("acme").await;
@@ -367,7 +363,7 @@ async fn a_key_for_all_sends_for_a_tenant_and_a_tenant_from_before_keeps_its_nam
         let problem = running.admin.post(path, &for_tenant(wrong)).await.problem(422, "VALIDATION_FAILED");
         assert_eq!(problem["pointer"], "/tenant", "{wrong}");
     }
-    // `Old` and `system` are from before: one has sent, the other has a policy and a key.
+    // `Old` is from before.
     running
         .change_store("insert into flow (tenant, channel, destination) values ('Old', 0, 'http://x:80')")
         .await;

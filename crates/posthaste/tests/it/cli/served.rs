@@ -323,8 +323,10 @@ async fn keys_have_roles_expire_and_are_rotated() {
         made.out.trim().to_owned()
     };
     let sender = create(&["--tenant", "acme", "--role", "sender", "--expires", "1h"]).await;
-    let [one, two] =
-        [create(&["--all-tenants", "--role", "reader"]).await, create(&["--tenant", "*", "--role", "admin"]).await];
+    let [one, two] = [
+        create(&["--all-tenants", "--role", "reader"]).await,
+        create(&["--tenant", "*", "--role", "admin"]).await,
+    ];
     let to = scene.sink.url("/ok");
     assert_eq!(scene.run(&["send", "--to", &to, "--body", "x", "--key", &sender]).await.code, Some(0));
     let refused = scene.run(&["stats", "--key", &sender]).await;
