@@ -258,6 +258,10 @@ async fn a_rotated_key_has_two_secrets_until_the_overlap_ends(on: StoreKind) {
     let path = format!("/v1/keys/{}/rotate", made["id"].as_str().unwrap());
     let first = running.caller(made["key"].as_str());
     first.act(&path).await.problem(403, "FORBIDDEN");
+    // A node of the version before would refuse both secrets.
+    running.change_store("update node set level = 1").await;
+    running.admin.act(&path).await.problem(409, "STATE_CONFLICT");
+    running.change_store("update node set level = 2").await;
     // Without a body the overlap is a day.
     let rotated = running.admin.act(&path).await.is(200);
     assert_eq!((&rotated["id"], &rotated["role"]), (&made["id"], &Value::Null));
