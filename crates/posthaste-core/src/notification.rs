@@ -14,7 +14,7 @@ use crate::id::NotificationId;
 use crate::policy::PolicyLayer;
 use crate::time::Timestamp;
 
-/// The owner of a notification. It comes from the credential, never from the body of a request.
+/// The owner of a notification. It comes from the credential; only with a key for all tenants may a request name it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Tenant(Arc<str>);
 
@@ -27,9 +27,34 @@ pub struct BadTenant {
     given: String,
 }
 
+/// Why no new tenant may have a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadNewTenant {
+    #[error("tenant: the name `{0}` is reserved")]
+    Reserved(Tenant),
+    #[error(
+        "tenant: there is no tenant `{0}`, and a new one has only lower case letters, digits, `.`, `_` and `-`"
+    )]
+    Uppercase(Tenant),
+}
+
 impl Tenant {
     /// In characters.
     pub const MAX_LENGTH: usize = 64;
+
+    /// Names that no new tenant may have: Posthaste uses them for itself.
+    pub const RESERVED: [&str; 2] = ["posthaste", "system"];
+
+    /// Whether a new tenant may have this name. Tenants from before keep theirs, capital letters included.
+    pub fn check_new(&self) -> Result<(), BadNewTenant> {
+        if Self::RESERVED.contains(&self.as_str()) {
+            return Err(BadNewTenant::Reserved(self.clone()));
+        }
+        if self.0.bytes().any(|byte| byte.is_ascii_uppercase()) {
+            return Err(BadNewTenant::Uppercase(self.clone()));
+        }
+        Ok(())
+    }
 
     pub fn as_str(&self) -> &str {
         &self.0
@@ -244,6 +269,20 @@ mod tests {
         }
         for bad in ["", " ", "a b", "ü", "a/b", &"x".repeat(65)] {
             assert!(bad.parse::<Tenant>().unwrap_err().to_string().starts_with("tenant: "), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_new_tenant_has_a_name_in_lower_case_that_is_not_reserved() {
+        let check = |name: &str| name.parse::<Tenant>().unwrap().check_new();
+        for good in ["default", "acme_corp-2.eu", "systems", "7"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        for reserved in Tenant::RESERVED {
+            assert!(matches!(check(reserved), Err(BadNewTenant::Reserved(_))), "{reserved}");
+        }
+        for before in ["Acme", "System", "a.B"] {
+            assert!(matches!(check(before), Err(BadNewTenant::Uppercase(_))), "{before}");
         }
     }
 

@@ -1,7 +1,10 @@
 //! What a key may do.
 
+use serde::{Deserialize, Serialize};
+
 /// The role of a key. The names are part of the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Sends, and looks at one notification.
     Sender,
@@ -9,7 +12,9 @@ pub enum Role {
     Reader,
     /// Reads, and acts on what was sent.
     Operator,
-    /// A tenant's key without a role: what sender and operator may, and the policy of its tenant.
+    /// A tenant's key without a role: what sender and operator may, and the policy of its tenant. No key is
+    /// given this role by name: a key of a tenant has it while it has no other one.
+    #[serde(skip)]
     Tenant,
     /// Everything.
     Admin,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::store::{Store, StoreError};
 
 mod acts;
+mod key_uses;
 mod nodes;
 mod queue;
 pub mod random;
@@ -79,7 +80,7 @@ const SLICES: &[&[&[Promise]]] = &[
     queue::SUBJECTS,
     &[nodes::PROMISES, waking::PROMISES],
     acts::SUBJECTS,
-    &[settings::PROMISES, records::PROMISES],
+    &[settings::PROMISES, key_uses::PROMISES, records::PROMISES],
     reads::SUBJECTS,
 ];
 

@@ -16,6 +16,7 @@ use crate::store::{Listener, Notice, Result, Store};
 
 mod acts;
 mod counters;
+mod key_uses;
 mod nodes;
 mod planted;
 mod queue;

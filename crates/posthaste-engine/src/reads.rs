@@ -99,6 +99,14 @@ impl Reads {
         Ok(self.shared.store.audit(filter, before, limit).await?)
     }
 
+    /// The tenants that have ever sent something, by name, this one and those after it. Only for those who see all.
+    pub async fn tenants(&self, from: Option<Tenant>, limit: usize) -> Result<Vec<Tenant>> {
+        match self.tenant {
+            Some(_) => Err(ReadError::OtherTenant),
+            None => Ok(self.shared.store.tenants(from, limit).await?),
+        }
+    }
+
     /// The kept counters.
     pub async fn stats(&self, tenant: Option<Tenant>) -> Result<Stats> {
         Ok(self.shared.store.stats(self.tenant(tenant)?, self.shared.node.now()).await?)

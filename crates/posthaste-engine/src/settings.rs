@@ -35,4 +35,28 @@ impl Engine {
         };
         Ok(self.to_its_end(change).await?)
     }
+
+    /// Replaces the value of a setting, with its audit row, if it is still `from`. Otherwise nothing changes, and it answers
+    /// false.
+    pub async fn swap_setting(
+        &self,
+        name: &str,
+        (from, to): (String, String),
+        action: &str,
+        target: &str,
+        actor: &Actor,
+    ) -> std::result::Result<bool, ActError> {
+        let audit = self.audit(actor, action, target);
+        let (shared, name, action) = (self.shared.clone(), name.to_owned(), action.to_owned());
+        let (target, actor) = (target.to_owned(), actor.clone());
+        let change = async move {
+            let swapped = shared.store.swap_setting(name, from, to, audit).await?;
+            if swapped {
+                journal::set(&action, &target, &actor);
+            }
+            shared.policies.refresh(&*shared.store).await?;
+            Ok(swapped)
+        };
+        Ok(self.to_its_end(change).await?)
+    }
 }

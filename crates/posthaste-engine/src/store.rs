@@ -12,6 +12,7 @@ pub use posthaste_core::attempt::Progress;
 
 pub use self::acts::{Acts, Audit, AuditRow, Change, Facts};
 pub use self::durability::{Durability, DurabilityLevel};
+pub use self::key_uses::{KeyUse, KeyUses};
 pub use self::nodes::{Alone, Joined, LEVEL, Listener, NodeView, Nodes, Notice, Pulse};
 pub use self::queue::{
     Acceptance, Accepted, Arrival, ClaimResult, Claimed, FirstAnswer, Held, Idempotency, KnownFlow, Next,
@@ -26,6 +27,7 @@ pub use self::waking::{DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes
 
 pub mod acts;
 mod durability;
+pub mod key_uses;
 pub mod nodes;
 pub mod queue;
 pub mod reads;
@@ -77,7 +79,9 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// The place where notifications, attempts and dead letters are kept: the sum of the slices by subject.
 #[async_trait]
-pub trait Store: Queue + Waking + Nodes + Acts + StoredSettings + Records + Reads + 'static {
+pub trait Store:
+    Queue + Waking + Nodes + Acts + StoredSettings + KeyUses + Records + Reads + 'static
+{
     /// Whether other nodes may use it at the same time. Such a store is a server, and a transaction there costs by itself as
     /// much as some thirty rows in it, so that it pays to gather for a moment; a file gathers by itself.
     fn is_shared(&self) -> bool {

@@ -36,6 +36,7 @@ mod fault;
 mod flows;
 mod idempotency;
 pub mod inspect;
+mod key_uses;
 mod lists;
 pub mod migrate;
 mod nodes;

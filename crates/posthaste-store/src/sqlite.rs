@@ -34,6 +34,7 @@ mod ends;
 mod fault;
 mod flows;
 mod idempotency;
+mod key_uses;
 mod lists;
 mod lock;
 pub mod migrate;

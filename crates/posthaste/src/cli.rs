@@ -29,6 +29,7 @@ mod serve;
 mod settings;
 mod sink;
 mod stats;
+mod tenants;
 mod watch;
 
 use std::io;
@@ -71,6 +72,7 @@ enum Command {
     Audit(audit::AuditArgs),
     Policy(policy::PolicyArgs),
     Keys(keys::KeysArgs),
+    Tenants(tenants::TenantsArgs),
     Nodes(nodes::NodesArgs),
     Doctor(doctor::DoctorArgs),
     Migrate(migrate::MigrateArgs),
@@ -149,6 +151,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Audit(args) => block_on(audit::run(args, &reach)),
         Command::Policy(args) => block_on(policy::run(args, &reach)),
         Command::Keys(args) => block_on(keys::run(args, &reach)),
+        Command::Tenants(args) => block_on(tenants::run(args, &reach)),
         Command::Nodes(args) => block_on(nodes::run(args, &reach)),
         Command::Doctor(args) => block_on(doctor::run(args, &reach)),
     }

@@ -54,6 +54,7 @@ mod send;
 mod sends;
 pub mod server;
 mod stats;
+mod tenants;
 mod unique;
 mod views;
 
@@ -164,6 +165,7 @@ fn described() -> OpenApiRouter<Shared> {
         stats::router(),
         audit::router(),
         keys::router(),
+        tenants::router(),
         nodes::router(),
         health::router(),
         metrics::router(),

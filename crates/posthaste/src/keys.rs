@@ -1,11 +1,16 @@
-//! API keys: they identify the caller and its tenant.
+//! API keys: they identify the caller, its tenant and its role.
 //!
 //! The SHA-256 of a key is a setting in the store (`key:<id>`), so every node knows it. The key itself is
 //! shown once, when it is created. A key of 256 random bits cannot be guessed, so a slow hash is not needed.
 
+mod kept;
+pub(crate) mod last_used;
+
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
@@ -15,19 +20,19 @@ use posthaste_core::role::Role;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::engine::Engine;
-use posthaste_engine::store::Settings;
-use serde::{Deserialize, Serialize};
+use posthaste_engine::store::{KeyUse, Settings};
 
+pub use self::kept::{KeptKey, PREFIX, Secret, all, one};
 use crate::http::hex;
 
-/// The prefix of settings that hold keys.
-pub const PREFIX: &str = "key:";
 /// The prefix of all keys.
 const KEY_PREFIX: &str = "phk_";
 /// Characters of a key that are stored, to recognize it.
 const SHOWN_LENGTH: usize = 12;
 /// Minimum length of an admin key that is set by the operator.
 pub const MIN_ADMIN_KEY: usize = 32;
+/// How often a rotation is tried while others change the key.
+const MAX_ROTATION_TRIES: usize = 10;
 /// The tenant of notifications that an admin sends.
 const DEFAULT_TENANT: &str = "default";
 
@@ -35,7 +40,7 @@ const DEFAULT_TENANT: &str = "default";
 pub struct Caller {
     /// The name in the audit log.
     pub name: String,
-    /// `None` for an admin, who may access all tenants.
+    /// `None` for all tenants.
     pub tenant: Option<Tenant>,
     /// The id of its key; none for the admin key that the process was given.
     pub key: Option<KeyId>,
@@ -54,20 +59,16 @@ impl Caller {
     }
 }
 
-/// A key as stored.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KeptKey {
+/// What a new key is for.
+#[derive(Debug)]
+pub struct KeyOrder {
     /// Chosen by the user.
     pub name: String,
-    /// `None` for an admin key.
-    pub tenant: Option<String>,
-    /// SHA-256 of the key, in hexadecimal digits.
-    pub hash: String,
-    /// The first characters of the key, to recognize it.
-    pub start: String,
-    pub created_at: Timestamp,
-    pub created_by: String,
+    /// `None` for all tenants.
+    pub tenant: Option<Tenant>,
+    /// `None` for a tenant's key without a role.
+    pub role: Option<Role>,
+    pub expires_at: Option<Timestamp>,
 }
 
 /// A new key. Its secret is not available later.
@@ -87,7 +88,19 @@ type Hash = [u8; 32];
 #[derive(Default)]
 struct KeyCache {
     version: Option<i64>,
-    callers: HashMap<Hash, Arc<Caller>>,
+    callers: HashMap<Hash, Known>,
+    uses: Uses,
+}
+
+/// The last use of each key, in microseconds.
+type Uses = HashMap<KeyId, Arc<AtomicI64>>;
+const NEVER: i64 = i64::MIN;
+
+/// A caller, and until when its key is valid.
+struct Known {
+    caller: Arc<Caller>,
+    until: Option<Timestamp>,
+    used: Arc<AtomicI64>,
 }
 
 /// Why an admin key is refused.
@@ -145,77 +158,125 @@ impl Keys {
         {
             return Some(caller.clone());
         }
-        self.find_kept(&engine.settings(), &hash)
+        self.find_kept(&engine.settings(), &hash, engine.now())
     }
 
     /// Uses the newest settings seen so far: a request may still hold older ones, with a key that has been
     /// revoked since.
-    fn find_kept(&self, kept: &Settings, hash: &Hash) -> Option<Arc<Caller>> {
+    fn find_kept(&self, kept: &Settings, hash: &Hash, now: Timestamp) -> Option<Arc<Caller>> {
         let cache = self.cache.read().expect("no code panics while it replaces the keys");
         if cache.version >= Some(kept.version) {
-            return cache.callers.get(hash).cloned();
+            return cache.find(hash, now);
         }
         drop(cache);
-        let fresh = KeyCache::of(kept);
         let mut cache = self.cache.write().expect("no code panics while it replaces the keys");
-        if cache.version < fresh.version {
-            *cache = fresh;
+        if cache.version < Some(kept.version) {
+            *cache = KeyCache::of(kept, &cache.uses);
         }
-        cache.callers.get(hash).cloned()
+        cache.find(hash, now)
+    }
+
+    /// The last use of each stored key that was used on this node since its start.
+    pub fn uses(&self) -> Vec<KeyUse> {
+        let cache = self.cache.read().expect("no code panics while it replaces the keys");
+        let uses = cache.uses.iter().map(|(key, at)| (*key, at.load(Ordering::Relaxed)));
+        uses.filter(|(_, at)| *at > NEVER)
+            .map(|(key, at)| KeyUse { key, at: Timestamp::from_micros(at) })
+            .collect()
     }
 }
 
 impl KeyCache {
-    fn of(kept: &Settings) -> Self {
-        let mut callers = HashMap::new();
+    /// From settings, with the uses that `before` knows of.
+    fn of(kept: &Settings, before: &Uses) -> Self {
+        let (mut callers, mut uses) = (HashMap::new(), Uses::new());
         for (id, key) in all(kept) {
-            let tenant = key.tenant.as_deref().map(str::parse::<Tenant>).transpose();
-            let (Ok(tenant), Some(hash)) = (tenant, crate::http::unhex(&key.hash)) else { continue };
-            let Ok(hash) = Hash::try_from(hash.as_slice()) else { continue };
+            let Some(tenant) = key.owner() else { continue };
             let name = format!("{} ({id})", key.name);
-            let role = if tenant.is_none() { Role::Admin } else { Role::Tenant };
-            callers.insert(hash, Arc::new(Caller { name, tenant, key: Some(id), role }));
+            let caller = Arc::new(Caller { name, tenant, key: Some(id), role: key.effective_role() });
+            let used = before.get(&id).cloned().unwrap_or_else(|| Arc::new(AtomicI64::new(NEVER)));
+            uses.insert(id, used.clone());
+            for secret in &key.secrets {
+                let hash = crate::http::unhex(&secret.hash).and_then(|hash| Hash::try_from(hash).ok());
+                let until = secret.until.into_iter().chain(key.expires_at).min();
+                callers.extend(
+                    hash.map(|hash| (hash, Known { caller: caller.clone(), until, used: used.clone() })),
+                );
+            }
         }
-        Self { version: Some(kept.version), callers }
+        Self { version: Some(kept.version), callers, uses }
+    }
+
+    fn find(&self, hash: &Hash, now: Timestamp) -> Option<Arc<Caller>> {
+        let known = self.callers.get(hash)?;
+        if known.until.is_some_and(|end| now >= end) {
+            return None;
+        }
+        known.used.store(now.as_micros(), Ordering::Relaxed);
+        Some(known.caller.clone())
     }
 }
 
-/// All stored keys. An unreadable one is left out.
-pub fn all(kept: &Settings) -> Vec<(KeyId, KeptKey)> {
-    let from = kept.values.range(PREFIX.to_owned()..);
-    let keys = from.take_while(|(name, _)| name.starts_with(PREFIX));
-    keys.filter_map(|(name, value)| {
-        let id = name.strip_prefix(PREFIX)?.parse().ok()?;
-        Some((id, serde_json::from_str(value).ok()?))
-    })
-    .collect()
-}
-
-/// Creates a key and stores its hash. `tenant` is `None` for an admin key.
-pub async fn create(
-    engine: &Engine,
-    name: &str,
-    tenant: Option<&Tenant>,
-    actor: &Actor,
-) -> Result<NewKey, ActError> {
+/// Creates a key and stores its hash.
+pub async fn create(engine: &Engine, order: KeyOrder, actor: &Actor) -> Result<NewKey, ActError> {
     let (now, secret) = (engine.now(), fresh());
     let random = u128::from_be_bytes(random());
     let id = KeyId::new(now, random);
     let kept = KeptKey {
-        name: name.to_owned(),
-        tenant: tenant.map(ToString::to_string),
-        hash: hex(&hash(&secret)),
-        start: secret[..SHOWN_LENGTH].to_owned(),
+        name: order.name,
+        tenant: order.tenant.map(|tenant| tenant.to_string()),
+        role: order.role,
+        expires_at: order.expires_at,
+        secrets: vec![current(&secret)],
         created_at: now,
         created_by: actor.name.clone(),
     };
     let value = serde_json::to_string(&kept).expect("a kept key is made of texts");
-    engine.put_setting(&format!("{PREFIX}{id}"), Some(value), "create-key", &id.to_string(), actor).await?;
+    engine.put_setting(&kept::setting(id), Some(value), "create-key", &id.to_string(), actor).await?;
     Ok(NewKey { id, secret })
 }
 
+/// What became of a rotation.
+#[derive(Debug)]
+pub enum Rotated {
+    Done(KeptKey, NewKey),
+    /// There is no such key, or there is none any more.
+    Missing,
+    /// It was changed each time.
+    Busy,
+}
+
+/// Gives a key a new secret; the old one stays valid for the overlap. The key is changed only if it is as it was read: what
+/// was revoked at the same moment, maybe on another node, stays revoked.
+pub async fn rotate(
+    engine: &Engine,
+    id: KeyId,
+    overlap: Duration,
+    actor: &Actor,
+) -> Result<Rotated, ActError> {
+    let setting = kept::setting(id);
+    for _ in 0..MAX_ROTATION_TRIES {
+        let settings = engine.settings();
+        let Some(from) = settings.values.get(&setting) else { return Ok(Rotated::Missing) };
+        let Ok(mut key) = serde_json::from_str::<KeptKey>(from) else { return Ok(Rotated::Missing) };
+        let (now, secret) = (engine.now(), fresh());
+        key.rotate(current(&secret), now, now.later(overlap));
+        let to = serde_json::to_string(&key).expect("a kept key is made of texts");
+        let change = (from.clone(), to);
+        if engine.swap_setting(&setting, change, "rotate-key", &id.to_string(), actor).await? {
+            return Ok(Rotated::Done(key, NewKey { id, secret }));
+        }
+    }
+    Ok(Rotated::Busy)
+}
+
 pub async fn revoke(engine: &Engine, id: KeyId, actor: &Actor) -> Result<(), ActError> {
-    engine.put_setting(&format!("{PREFIX}{id}"), None, "revoke-key", &id.to_string(), actor).await
+    engine.put_setting(&kept::setting(id), None, "revoke-key", &id.to_string(), actor).await
+}
+
+/// What is stored of a new secret.
+fn current(secret: &str) -> Secret {
+    Secret { hash: hex(&hash(secret)), start: secret[..SHOWN_LENGTH].to_owned(), until: None }
 }
 
 /// A new random key.
@@ -244,19 +305,31 @@ impl fmt::Debug for NewKey {
 mod tests {
     use super::*;
 
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_millis(second * 1000)
+    }
+
     /// The settings of a version, with these keys in force.
-    fn kept(version: i64, keys: &[&str]) -> Settings {
-        let setting = |(number, key): (usize, &&str)| {
+    fn kept(version: i64, keys: &[(&str, Option<i64>)]) -> Settings {
+        let setting = |(number, (key, expires_at)): (usize, &(&str, Option<i64>))| {
             let kept = KeptKey {
                 name: (*key).to_owned(),
                 tenant: None,
-                hash: hex(&hash(key)),
-                start: String::new(),
-                created_at: Timestamp::from_millis(0),
+                role: Some(Role::Admin),
+                expires_at: expires_at.map(at),
+                secrets: vec![
+                    Secret { hash: hex(&hash(key)), start: String::new(), until: None },
+                    Secret {
+                        hash: hex(&hash(&format!("old {key}"))),
+                        start: String::new(),
+                        until: Some(at(5)),
+                    },
+                ],
+                created_at: at(0),
                 created_by: String::new(),
             };
-            let id = KeyId::new(Timestamp::from_millis(0), number as u128);
-            (format!("{PREFIX}{id}"), serde_json::to_string(&kept).unwrap())
+            let id = KeyId::new(at(0), number as u128);
+            (kept::setting(id), serde_json::to_string(&kept).unwrap())
         };
         Settings { version, values: keys.iter().enumerate().map(setting).collect() }
     }
@@ -264,15 +337,26 @@ mod tests {
     #[test]
     fn an_older_look_at_the_settings_brings_no_revoked_key_back() {
         let keys = Keys::new(None).unwrap();
-        let finds = |kept: &Settings, key: &str| keys.find_kept(kept, &hash(key)).is_some();
-        let (before, after) = (kept(1, &["a", "b"]), kept(2, &["b"]));
+        let finds = |kept: &Settings, key: &str| keys.find_kept(kept, &hash(key), at(0)).is_some();
+        let (before, after) = (kept(1, &[("a", None), ("b", None)]), kept(2, &[("b", None)]));
         assert!(finds(&before, "a") && finds(&before, "b"));
         assert!(!finds(&after, "a") && finds(&after, "b"));
         // A request that took the older settings just before the newer ones came.
         assert!(!finds(&before, "a") && finds(&before, "b"));
         assert!(!finds(&after, "a") && finds(&after, "b"));
         // One that is made anew is cache at once.
-        assert!(finds(&kept(3, &["a"]), "a"));
+        assert!(finds(&kept(3, &[("a", None)]), "a"));
         assert!(!finds(&after, "b"));
+    }
+
+    #[test]
+    fn a_key_is_known_until_it_expires_and_an_old_secret_until_its_overlap_ends() {
+        let keys = Keys::new(None).unwrap();
+        let kept = kept(1, &[("a", Some(9)), ("b", Some(3)), ("c", None)]);
+        let finds = |key: &str, second| keys.find_kept(&kept, &hash(key), at(second)).is_some();
+        for (key, last) in [("a", 8), ("old a", 4), ("b", 2), ("old b", 2), ("old c", 4)] {
+            assert!(finds(key, last) && !finds(key, last + 1), "{key}");
+        }
+        assert!(finds("c", 1_000_000));
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::lease::NodeId;
+use posthaste_core::role::Role;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
@@ -30,7 +31,7 @@ use crate::config::Config;
 use crate::http::admission::Door;
 use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
-use crate::keys::{self, BadAdminKey, Keys};
+use crate::keys::{self, BadAdminKey, KeyOrder, Keys, last_used};
 use crate::listen::ListenAddr;
 
 /// Time to answer a request, in addition to the time for its body.
@@ -133,6 +134,7 @@ impl Server {
         };
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
+        tasks.spawn(last_used::keep(api.clone(), stopped.clone()));
         tasks.spawn(server::serve(listener, Door::new(api.clone()), limits, stopped, CLOSE_TIMEOUT));
         Ok(Self { address, node, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
@@ -143,6 +145,7 @@ impl Server {
     pub async fn broken(&mut self) -> &'static str {
         tokio::select! {
             name = self.api.engine.broken() => name,
+            // The other task ends only at the stop, or by a panic.
             _ = self.tasks.join_next() => "connections",
         }
     }
@@ -203,11 +206,17 @@ fn own_actor() -> Actor {
 }
 
 async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> {
-    let has_one = keys::all(&engine.settings()).iter().any(|(_, key)| key.tenant.is_none());
+    let has_one = keys::all(&engine.settings()).iter().any(|(_, key)| key.is_admin_for_all(engine.now()));
     if has_one {
         return Ok(None);
     }
-    let made = keys::create(engine, "first admin key", None, &own_actor()).await?;
+    let order = KeyOrder {
+        name: "first admin key".to_owned(),
+        tenant: None,
+        role: Some(Role::Admin),
+        expires_at: None,
+    };
+    let made = keys::create(engine, order, &own_actor()).await?;
     Ok(Some(made.secret))
 }
 

@@ -5,8 +5,11 @@ use super::{Kept, Promise, list, same};
 use crate::store::{AuditRow, Settings};
 use posthaste_core::filter::AuditFilter;
 
-pub(super) const PROMISES: &[Promise] =
-    list![the_version_of_the_settings_grows_with_each_change, each_change_of_a_setting_is_audited];
+pub(super) const PROMISES: &[Promise] = list![
+    the_version_of_the_settings_grows_with_each_change,
+    each_change_of_a_setting_is_audited,
+    a_setting_is_swapped_only_if_it_is_as_expected,
+];
 
 fn settings(version: i64, all: &[(&str, &str)]) -> Option<Settings> {
     let values = all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
@@ -29,6 +32,22 @@ async fn the_version_of_the_settings_grows_with_each_change(scene: Scene) -> Kep
     same("removed", put("a", None).await?, 4)?;
     same("removed again", put("a", None).await?, 5)?;
     same("in the end", scene.store.settings(Some(99)).await?, settings(5, &[("b", "2")]))
+}
+
+async fn a_setting_is_swapped_only_if_it_is_as_expected(scene: Scene) -> Kept {
+    let swap = async |name: &str, from: &str, to: &str| {
+        scene.store.swap_setting(name.to_owned(), from.to_owned(), to.to_owned(), audit("swap")).await
+    };
+    same("a setting that is not there", swap("a", "", "1").await?, false)?;
+    scene.store.put_setting("a".to_owned(), Some("1".to_owned()), audit("set")).await?;
+    same("another value", swap("a", "2", "3").await?, false)?;
+    same("no trace of it", scene.store.settings(None).await?, settings(1, &[("a", "1")]))?;
+    same("the value", swap("a", "1", "2").await?, true)?;
+    same("what it is now", scene.store.settings(Some(1)).await?, settings(2, &[("a", "2")]))?;
+    same("the same again", swap("a", "1", "2").await?, false)?;
+    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let actions: Vec<&str> = rows.iter().map(|row| row.audit.action.as_str()).collect();
+    same("the audit", actions, ["swap", "set"])
 }
 
 async fn each_change_of_a_setting_is_audited(scene: Scene) -> Kept {

@@ -1,5 +1,6 @@
 //! What people and programs look at.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{self, Excluded, Unbounded};
 
 use async_trait::async_trait;
@@ -69,6 +70,13 @@ impl Reads for ModelStore {
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> Result<Stats> {
         Ok(self.lock().stats(tenant.as_ref(), now))
+    }
+
+    async fn tenants(&self, from: Option<Tenant>, limit: usize) -> Result<Vec<Tenant>> {
+        let tables = self.lock();
+        let all: BTreeSet<&Tenant> = tables.flow_numbers.keys().map(|key| &key.tenant).collect();
+        let listed = all.into_iter().filter(|tenant| from.as_ref().is_none_or(|from| *tenant >= from));
+        Ok(listed.take(limit).cloned().collect())
     }
 }
 

@@ -26,4 +26,18 @@ impl StoredSettings for ModelStore {
         let _ = self.notices.send(Notice::Setting);
         Ok(version)
     }
+
+    async fn swap_setting(&self, name: String, from: String, to: String, audit: Audit) -> Result<bool> {
+        {
+            let mut tables = self.lock();
+            match tables.settings.values.get_mut(&name) {
+                Some(value) if *value == from => *value = to,
+                _ => return Ok(false),
+            }
+            tables.settings.version += 1;
+            tables.write_audit(audit, 1, 1);
+        }
+        let _ = self.notices.send(Notice::Setting);
+        Ok(true)
+    }
 }

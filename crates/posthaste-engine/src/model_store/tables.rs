@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use posthaste_core::attempt::Attempt;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::{DeadLetterId, KeyId, NotificationId};
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
@@ -51,6 +51,7 @@ pub struct Tables {
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
     pub(super) settings: Settings,
     pub(super) records: RecordTable,
+    pub(super) key_uses: BTreeMap<KeyId, Timestamp>,
     /// Rows that nobody holds, as a claim looks for them.
     pub(super) waiting: BTreeSet<(Bucket, Timestamp, NotificationId)>,
     /// Rows that nobody holds, by the time they are due.

@@ -48,7 +48,10 @@ pub struct Joined {
 
 /// What this program understands of what other nodes and the store may ask of it: raised by one where a node of the version before
 /// would do something wrong. What needs a level starts once no live node is below it. Nodes from before have level 0.
-pub const LEVEL: u32 = 1;
+///
+/// - 1: a node says its level.
+/// - 2: API keys with a role, an expiry or several secrets.
+pub const LEVEL: u32 = 2;
 
 /// What a heartbeat says.
 #[derive(Debug, Clone, PartialEq, Eq)]

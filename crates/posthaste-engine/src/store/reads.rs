@@ -55,6 +55,9 @@ slice! {
 
         /// The kept counters, for one tenant or for all.
         read Stats: fn stats(tenant: Option<Tenant>, now: Timestamp) -> Stats;
+
+        /// The tenants that have ever sent something, by name (as bytes), this one and those after it.
+        read Tenants: fn tenants(from: Option<Tenant>, limit: usize) -> Vec<Tenant>;
     }
 }
 

@@ -14,6 +14,10 @@ slice! {
 
         /// Sets (or, without a value, removes) a setting, with its audit row. Returns the new version.
         write Put: fn put_setting(name: String, value: Option<String>, audit: Audit) -> i64;
+
+        /// Replaces the value of a setting, with its audit row, if it is still `from`. Otherwise changes nothing and returns
+        /// false.
+        write Swap: fn swap_setting(name: String, from: String, to: String, audit: Audit) -> bool;
     }
 }
 

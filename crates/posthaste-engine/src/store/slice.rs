@@ -162,6 +162,7 @@ sum! {
     Nodes in nodes,
     Acts in acts,
     StoredSettings in settings,
+    KeyUses in key_uses,
     Records in records,
     Reads in reads,
 }

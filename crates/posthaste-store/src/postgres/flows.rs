@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use posthaste_core::flow::{FlowId, FlowKey};
+use posthaste_core::notification::Tenant;
 use posthaste_core::recent::Recent;
 use posthaste_engine::store::KnownFlow;
 
 use super::fault::{Fault, Result, unless_damaged};
-use super::rows::{Columns, Keys};
+use super::rows::{Columns, Keys, bigint};
 use super::tx::{Mode, Tx, bind};
 
 const MAX_CACHED: usize = 100_000;
@@ -146,4 +147,25 @@ fn numbered(columns: &mut Columns<'_>) -> Result<(FlowId, FlowKey)> {
     let channel = columns.channel()?;
     let destination: String = columns.take()?;
     Ok((flow, FlowKey { tenant, channel, destination: destination.into() }))
+}
+
+/// The tenants of all flows by name, from this one on. Each is one look into the index of flows. A name that cannot be read is
+/// left out.
+pub(super) async fn tenants(tx: &Tx, from: Option<&Tenant>, limit: usize) -> Result<Vec<Tenant>> {
+    let sql = "
+        with recursive listed (tenant) as (
+            (select tenant from flow where tenant >= $1 order by tenant limit 1)
+            union all
+            select (select f.tenant from flow f where f.tenant > l.tenant order by f.tenant limit 1)
+            from listed l
+            where l.tenant is not null)
+        select tenant
+        from listed
+        where tenant is not null
+        limit $2";
+    let (from, limit) = (from.map_or("", Tenant::as_str), bigint(limit));
+    let rows = tx.alone(Mode::Read, sql, bind![from => TEXT, limit => INT8]).await?;
+    let names = rows.iter().map(|row| Columns::of(row).take::<String>());
+    let names: Vec<String> = names.collect::<Result<_>>()?;
+    Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
 }

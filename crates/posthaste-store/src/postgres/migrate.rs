@@ -43,6 +43,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(4, "0004_fill_tenants"),
     migration!(5, "0005_lists"),
     migration!(6, "0006_blocks"),
+    migration!(7, "0007_key_use"),
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

@@ -15,7 +15,7 @@ use super::fault::{Fault, Result};
 use super::flows::Flows;
 use super::rows::{Columns, Keys, QUEUE_COLUMNS, attempt, uuid, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, statement};
-use super::{PostgresStore, list, lists, look, stats};
+use super::{PostgresStore, flows, list, lists, look, stats};
 use crate::kept::places::Place;
 
 #[async_trait]
@@ -70,6 +70,10 @@ impl Reads for PostgresStore {
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> store::Result<Stats> {
         Ok(list!(self, tx => stats::stats(&tx, tenant.as_ref(), now))?)
+    }
+
+    async fn tenants(&self, from: Option<Tenant>, limit: usize) -> store::Result<Vec<Tenant>> {
+        Ok(list!(self, tx => flows::tenants(&tx, from.as_ref(), limit))?)
     }
 }
 

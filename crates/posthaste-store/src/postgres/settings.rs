@@ -19,6 +19,16 @@ impl StoredSettings for PostgresStore {
     async fn put_setting(&self, name: String, value: Option<String>, audit: Audit) -> store::Result<i64> {
         Ok(transact!(self, tx => put(&tx, &self.notify.channel, &name, value.as_deref(), &audit))?)
     }
+
+    async fn swap_setting(
+        &self,
+        name: String,
+        from: String,
+        to: String,
+        audit: Audit,
+    ) -> store::Result<bool> {
+        Ok(transact!(self, tx => swap(&tx, &self.notify.channel, &name, (&from, &to), &audit))?)
+    }
 }
 
 /// Returns all settings, or `None` if `known` is the current version.
@@ -43,6 +53,31 @@ async fn put(tx: &Tx, channel: &str, name: &str, value: Option<&str>, audit: &Au
     let grow = statement!("update setting_version set version = version + 1 returning version", &[]);
     let mut answers = tx.send(Some(Mode::Write), &[grow], Then::Continue).await?;
     let version = Columns::of(&single_row(answers.pop().unwrap_or_default())?).take()?;
+    write(tx, channel, name, value, audit).await?;
+    Ok(version)
+}
+
+/// Returns whether the setting was as expected.
+async fn swap(tx: &Tx, channel: &str, name: &str, (from, to): (&str, &str), audit: &Audit) -> Result<bool> {
+    let lock = statement!("select version from setting_version for update", &[]);
+    // A separate statement, so that it sees what was committed while the one before it waited.
+    let named = bind![name => TEXT];
+    let look = statement!("select value from setting where name = $1", named);
+    let mut answers = tx.send(Some(Mode::Write), &[lock, look], Then::Continue).await?;
+    let rows = answers.pop().unwrap_or_default();
+    let found: Option<String> = rows.first().map(|row| Columns::of(row).take()).transpose()?;
+    if found.as_deref() != Some(from) {
+        tx.send(None, &[], Then::Commit).await?;
+        return Ok(false);
+    }
+    let grow = statement!("update setting_version set version = version + 1", &[]);
+    tx.send(None, &[grow], Then::Continue).await?;
+    write(tx, channel, name, Some(to), audit).await?;
+    Ok(true)
+}
+
+/// Writes the value and the audit row, tells other nodes, and commits.
+async fn write(tx: &Tx, channel: &str, name: &str, value: Option<&str>, audit: &Audit) -> Result<()> {
     let set = "
         insert into setting (name, value)
         values ($1, $2)
@@ -54,6 +89,5 @@ async fn put(tx: &Tx, channel: &str, name: &str, value: Option<&str>, audit: &Au
         None => statement!("delete from setting where name = $1", &bound[..1]),
     };
     let told = bind![channel => TEXT, notices::SETTING => TEXT];
-    write_audit(tx, None, audit, 1, 1, vec![change, statement!(notices::NOTIFY, told)]).await?;
-    Ok(version)
+    write_audit(tx, None, audit, 1, 1, vec![change, statement!(notices::NOTIFY, told)]).await
 }

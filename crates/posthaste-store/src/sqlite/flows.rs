@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthaste_core::flow::{FlowId, FlowKey};
+use posthaste_core::notification::Tenant;
 use posthaste_core::recent::Recent;
 use posthaste_engine::store::KnownFlow;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -108,4 +109,18 @@ fn key(row: &Row<'_>) -> Result<FlowKey> {
         channel: values::channel(row.get(1)?)?,
         destination: destination.into(),
     })
+}
+
+/// The tenants of all flows by name, from this one on. Each is one look into the index of flows. A name that cannot be read is
+/// left out.
+pub(super) fn tenants(conn: &Connection, from: Option<&Tenant>, limit: usize) -> Result<Vec<Tenant>> {
+    let mut first = conn.prepare_cached("select min(tenant) from flow where tenant >= ?1")?;
+    let mut next = conn.prepare_cached("select min(tenant) from flow where tenant > ?1")?;
+    let mut at: Option<String> = first.query_row([from.map_or("", Tenant::as_str)], |row| row.get(0))?;
+    let mut found = vec![];
+    while let Some(name) = at.filter(|_| found.len() < limit) {
+        at = next.query_row([&name], |row| row.get(0))?;
+        found.extend(name.parse::<Tenant>().ok());
+    }
+    Ok(found)
 }

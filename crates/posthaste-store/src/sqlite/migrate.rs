@@ -17,6 +17,7 @@ pub(super) const MIGRATIONS: &[(&str, &str)] = &[
     ("0004_fill_tenants", include_str!("../../migrations/sqlite/0004_fill_tenants.sql")),
     ("0005_lists", include_str!("../../migrations/sqlite/0005_lists.sql")),
     ("0006_blocks", include_str!("../../migrations/sqlite/0006_blocks.sql")),
+    ("0007_key_use", include_str!("../../migrations/sqlite/0007_key_use.sql")),
 ];
 
 /// The application id in the header of the file: "post".

@@ -14,7 +14,7 @@ use super::fault::{Fault, Result};
 use super::readers::Reader;
 use super::rows::{Wide, queue_columns, queued, time};
 use super::settle::attempts;
-use super::{SqliteStore, ends, lists, stats};
+use super::{SqliteStore, ends, flows, lists, stats};
 use crate::kept::places::Place;
 
 #[async_trait]
@@ -69,6 +69,10 @@ impl Reads for SqliteStore {
 
     async fn stats(&self, tenant: Option<Tenant>, now: Timestamp) -> store::Result<Stats> {
         self.list(move |reader| stats::stats(&reader.conn, tenant.as_ref(), now)).await
+    }
+
+    async fn tenants(&self, from: Option<Tenant>, limit: usize) -> store::Result<Vec<Tenant>> {
+        self.list(move |reader| flows::tenants(&reader.conn, from.as_ref(), limit)).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use posthaste_engine::store::{self, Audit, Settings, StoredSettings};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::SqliteStore;
 use super::acts::write_audit;
@@ -17,6 +17,16 @@ impl StoredSettings for SqliteStore {
 
     async fn put_setting(&self, name: String, value: Option<String>, audit: Audit) -> store::Result<i64> {
         self.write(1, move |tx| put(tx, &name, value.as_deref(), &audit)).await
+    }
+
+    async fn swap_setting(
+        &self,
+        name: String,
+        from: String,
+        to: String,
+        audit: Audit,
+    ) -> store::Result<bool> {
+        self.write(1, move |tx| swap(tx, &name, &from, &to, &audit)).await
     }
 }
 
@@ -49,6 +59,18 @@ fn put(tx: &mut Tx<'_>, name: &str, value: Option<&str>, audit: &Audit) -> Resul
     tx.conn.execute("update setting_version set version = version + 1", [])?;
     write_audit(tx.conn, audit, 1, 1)?;
     version(tx.conn)
+}
+
+/// Returns whether the setting was as expected.
+fn swap(tx: &mut Tx<'_>, name: &str, from: &str, to: &str, audit: &Audit) -> Result<bool> {
+    let mut select = tx.conn.prepare_cached("select value from setting where name = ?1")?;
+    let found: Option<String> = select.query_row([name], |row| row.get(0)).optional()?;
+    drop(select);
+    if found.as_deref() != Some(from) {
+        return Ok(false);
+    }
+    put(tx, name, Some(to), audit)?;
+    Ok(true)
 }
 
 fn version(conn: &Connection) -> Result<i64> {

@@ -147,7 +147,7 @@ async fn rows_from_before_get_their_blocks_when_the_file_is_opened() {
     let mut traffic = Traffic::new(3).await;
     traffic.accept(9_000).await;
     traffic.scene = traffic.scene.reopen_after(|conn| {
-        conn.execute_batch("drop table block; pragma user_version = 5").unwrap();
+        conn.execute_batch("drop table block; drop table key_use; pragma user_version = 5").unwrap();
     });
     assert_eq!(blocks(&traffic.scene), 2);
     traffic.check(500).await;

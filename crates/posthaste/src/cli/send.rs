@@ -35,6 +35,9 @@ Exit codes: 0 done, 1 failed, 2 wrong use";
 #[command(after_help = EXAMPLES)]
 #[command(group(ArgGroup::new("recipient").required(true).multiple(true).args(["to", "user_id", "batch"])))]
 pub(crate) struct SendArgs {
+    /// Send for this tenant; only with a key for all tenants
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
     /// The channel
     #[arg(long, default_value = "webhook", value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
     channel: String,
@@ -101,7 +104,8 @@ pub(crate) struct SendArgs {
 }
 
 /// The flags about one notification. In a batch each line says these things itself.
-const ONE_ONLY: [&str; 19] = [
+const ONE_ONLY: [&str; 20] = [
+    "tenant",
     "channel",
     "to",
     "user_id",
@@ -181,6 +185,7 @@ fn request(args: &SendArgs) -> anyhow::Result<String> {
     set("channel", Some(json!(args.channel)))?;
     set("priority", priority.map(|priority| json!(priority.get_name())))?;
     for (name, text) in [
+        ("tenant", &args.tenant),
         ("to", &args.to),
         ("userId", &args.user_id),
         ("subject", &args.subject),

@@ -17,6 +17,24 @@ pub(super) struct NoBody;
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
 
+/// An object, or nothing, which stands for one without fields.
+pub(super) struct Optional<T>(pub(super) T);
+
+impl<T: Default + for<'t> Deserialize<'t>> FromRequest<Shared> for Optional<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, api: &Shared) -> Result<Self> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        let text = Text::<LARGEST>::from_request(request, api).await?;
+        if text.trim_ascii().is_empty() {
+            return Ok(Self(T::default()));
+        }
+        read(&text).map(Self)
+    }
+}
+
 impl FromRequest<Shared> for NoBody {
     type Rejection = Problem;
 

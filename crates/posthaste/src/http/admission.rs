@@ -97,7 +97,9 @@ impl Api {
             scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
         });
         let key = key.ok_or_else(|| wrong("the header must be `Authorization: Bearer <API key>`"))?;
-        self.keys.find(&self.engine, key).ok_or_else(|| wrong("the API key is not known, or was revoked"))
+        self.keys
+            .find(&self.engine, key)
+            .ok_or_else(|| wrong("the API key is not known, was revoked or has expired"))
     }
 }
 

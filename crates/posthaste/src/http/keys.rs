@@ -1,28 +1,44 @@
-//! `/v1/keys`: keys are made and revoked here. A tenant's key sees those of its tenant.
+//! `/v1/keys`: keys are made, rotated and revoked here. A key for one tenant sees those of its tenant.
+
+use std::collections::HashMap;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
+use posthaste_core::duration;
 use posthaste_core::id::KeyId;
 use posthaste_core::notification::Tenant;
+use posthaste_core::role::Role;
+use posthaste_core::schema::DurationText;
 use posthaste_core::time::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
+use super::act::Optional;
 use super::body::{Text, read};
 use super::extract::{ActorOf, Authenticated, Id, NoQuery};
 use super::page::Page;
 use super::problem::{Kind, Problem, Result};
-use crate::keys::{self, Caller, KeptKey};
+use super::{Api, Shared};
+use crate::keys::{self, Caller, KeptKey, KeyOrder, Rotated};
 
 /// The most characters of a name.
 const LONGEST_NAME: usize = 100;
+/// What stands for all tenants in place of a name.
+const ALL_TENANTS: &str = "*";
+/// How long the old secret stays valid after a rotation.
+const OVERLAP: Duration = Duration::from_hours(24);
+/// The longest overlap: whoever wants to keep a secret for longer need not rotate it.
+const LONGEST_OVERLAP: Duration = Duration::from_hours(24 * 90);
+/// Nodes below this level know no key that was rotated.
+const ROTATION_LEVEL: u32 = 2;
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(revoke))
+    OpenApiRouter::new().routes(routes!(list, create)).routes(routes!(revoke)).routes(routes!(rotate))
 }
 
 /// An API key, without the key itself.
@@ -32,7 +48,14 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 struct KeyView {
     id: KeyId,
     name: String,
+    /// Null for all tenants.
     tenant: Option<String>,
+    /// Null for a tenant's key without a role: it may do what sender and operator may, and put the policy of its tenant.
+    role: Option<Role>,
+    /// From then on it is refused; null for never.
+    expires_at: Option<Timestamp>,
+    /// At most a few minutes behind; null if it was never used.
+    last_used_at: Option<Timestamp>,
     /// How the key begins.
     start: String,
     created_at: Timestamp,
@@ -46,17 +69,26 @@ async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     NoQuery: NoQuery,
-) -> Json<Page<KeyView>> {
+) -> Result<Json<Page<KeyView>>> {
+    let kept = api.store.key_uses().await?.into_iter().map(|one| (one.key, one.at));
+    let mut used: HashMap<KeyId, Timestamp> = kept.collect();
+    for one in api.keys.uses() {
+        let known = used.entry(one.key).or_insert(one.at);
+        *known = one.at.max(*known);
+    }
     let all = keys::all(&api.engine.settings()).into_iter();
     let show = |(id, key): (KeyId, KeptKey)| KeyView {
         id,
+        start: key.start().to_owned(),
         name: key.name,
         tenant: key.tenant,
-        start: key.start,
+        role: key.role,
+        expires_at: key.expires_at,
+        last_used_at: used.get(&id).copied(),
         created_at: key.created_at,
         created_by: key.created_by,
     };
-    Json(Page::whole(all.filter(|(_, key)| sees(&caller, key)).map(show).collect()))
+    Ok(Json(Page::whole(all.filter(|(_, key)| sees(&caller, key)).map(show).collect())))
 }
 
 /// A key to be made.
@@ -64,55 +96,198 @@ async fn list(
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewKey {
     /// What the key is for.
-    #[schema(required, max_length = 100)]
+    #[schema(required, min_length = 1, max_length = 100)]
     name: Option<String>,
-    /// Whose key it is.
+    /// Whose key it is; `*` for all tenants, with a role other than sender.
     tenant: Option<String>,
-    /// True, and no tenant, for a key that may do everything.
+    /// Without it a tenant's key may do what sender and operator may, and put the policy of its tenant.
+    role: Option<Role>,
+    /// True, and no tenant, for a key that may do everything for all tenants.
     admin: Option<bool>,
+    /// A time, or a duration from now.
+    #[schema(value_type = Option<DurationText>)]
+    expires_at: Option<Value>,
 }
 
 /// A key that was made.
 #[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
 struct CreatedKey {
     id: KeyId,
     name: String,
+    /// Null for all tenants.
     tenant: Option<Tenant>,
+    role: Option<Role>,
+    expires_at: Option<Timestamp>,
     /// Shown once, and never again.
     key: String,
 }
 
 /// Makes a key; it is shown once.
-#[utoipa::path(post, path = "/v1/keys", operation_id = "createKey", tag = "keys", security(("key" = ["admin", "all"])),
+#[utoipa::path(post, path = "/v1/keys", operation_id = "createKey", tag = "keys", security(("key" = ["admin"])),
     request_body = NewKey, responses((status = 201, description = "The key", body = CreatedKey)))]
 async fn create(
     State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,
     text: Text,
 ) -> Result<(StatusCode, Json<CreatedKey>)> {
     let new: NewKey = read(&text)?;
+    let order = order(new, api.engine.now())?;
+    if let Some(own) = &caller.tenant
+        && order.tenant.as_ref() != Some(own)
+    {
+        let detail = format!("this key makes keys for the tenant `{own}` only");
+        return Err(Problem::new(Kind::Forbidden, detail).pointing("/tenant"));
+    }
+    if let Some(tenant) = &order.tenant {
+        api.check_tenant(tenant).await?;
+    }
+    let (name, tenant) = (order.name.clone(), order.tenant.clone());
+    let (role, expires_at) = (order.role, order.expires_at);
+    let made = keys::create(&api.engine, order, &actor).await?;
+    let created = CreatedKey { id: made.id, name, tenant, role, expires_at, key: made.secret };
+    Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// Checks what is asked for. A key for all tenants is never made by leaving something out.
+fn order(new: NewKey, now: Timestamp) -> Result<KeyOrder> {
     let name = new.name.ok_or_else(|| Problem::at("/name", "name is missing: what the key is for"))?;
     if name.is_empty() || name.len() > LONGEST_NAME || name.chars().any(char::is_control) {
         let detail = format!("name must have 1 to {LONGEST_NAME} bytes and no control characters");
         return Err(Problem::at("/name", detail));
     }
-    let tenant: Option<Tenant> = new
-        .tenant
-        .map(|tenant| tenant.parse())
-        .transpose()
-        .map_err(|error| Problem::at("/tenant", format!("{error}")))?;
-    // A key that may do everything is never made by leaving something out.
-    if new.admin.unwrap_or(false) == tenant.is_some() {
-        let detail = "give `tenant`, or `\"admin\": true` for a key that may do everything";
-        return Err(Problem::at("/tenant", detail));
+    let expires_at = new.expires_at.map(|given| expiry(&given, now)).transpose()?;
+    let (tenant, role) = match (new.tenant.as_deref(), new.admin.unwrap_or(false)) {
+        (None, true) => match new.role {
+            None | Some(Role::Admin) => (None, Some(Role::Admin)),
+            Some(_) => return Err(Problem::at("/role", "give `admin` or `role`, not both")),
+        },
+        (None, false) | (Some(_), true) => {
+            let detail =
+                "give `tenant` (`*` for all tenants), or `\"admin\": true` for a key that may do everything";
+            return Err(Problem::at("/tenant", detail));
+        }
+        (Some(ALL_TENANTS), false) => match new.role {
+            Some(Role::Reader | Role::Operator | Role::Admin) => (None, new.role),
+            None | Some(Role::Sender | Role::Tenant) => {
+                let detail = "a key for all tenants has the role reader, operator or admin";
+                return Err(Problem::at("/role", detail));
+            }
+        },
+        (Some(tenant), false) => {
+            let tenant: Tenant =
+                tenant.parse().map_err(|error| Problem::at("/tenant", format!("{error}")))?;
+            (Some(tenant), new.role)
+        }
+    };
+    Ok(KeyOrder { name, tenant, role, expires_at })
+}
+
+/// A time to come, or a duration from now.
+fn expiry(given: &Value, now: Timestamp) -> Result<Timestamp> {
+    let at = match given.as_str().and_then(|text| text.parse().ok()) {
+        Some(at) => at,
+        None => {
+            let unreadable = |error| {
+                let detail = format!("expiresAt is a time such as {now}, or a duration such as 90d: {error}");
+                Problem::at("/expiresAt", detail)
+            };
+            now.later(duration::from_json(given).map_err(unreadable)?)
+        }
+    };
+    if at <= now {
+        return Err(Problem::at("/expiresAt", format!("expiresAt {at} has passed; it is {now}")));
     }
-    let made = keys::create(&api.engine, &name, tenant.as_ref(), &actor).await?;
-    Ok((StatusCode::CREATED, Json(CreatedKey { id: made.id, name, tenant, key: made.secret })))
+    Ok(at)
+}
+
+/// How a key is rotated.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct Rotation {
+    /// How long the old key stays valid: `24h` by default, `0` for not at all, at most 90 days.
+    #[serde(default, with = "duration::optional")]
+    #[schema(value_type = Option<DurationText>)]
+    overlap: Option<Duration>,
+}
+
+/// A key that was rotated.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct RotatedKey {
+    id: KeyId,
+    name: String,
+    /// Null for all tenants.
+    tenant: Option<String>,
+    role: Option<Role>,
+    expires_at: Option<Timestamp>,
+    /// Shown once, and never again.
+    key: String,
+    /// The old key; null if it is refused from now on.
+    previous: Option<PreviousKey>,
+}
+
+/// The key before a rotation.
+#[derive(Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+struct PreviousKey {
+    expires_at: Timestamp,
+}
+
+/// Gives a key a new secret; the old one stays valid for the overlap.
+#[utoipa::path(post, path = "/v1/keys/{id}/rotate", operation_id = "rotateKey", tag = "keys", security(("key" = ["admin"])),
+    params(("id" = KeyId, Path)), request_body = Option<Rotation>,
+    responses((status = 200, description = "The new key", body = RotatedKey), (status = 404, description = ""),
+        (status = 409, description = "It was changed at the same time, or a node of an older version is still alive")))]
+async fn rotate(
+    State(api): State<Shared>,
+    Authenticated(caller): Authenticated,
+    ActorOf(actor): ActorOf,
+    NoQuery: NoQuery,
+    Id(id): Id<KeyId>,
+    Optional(rotation): Optional<Rotation>,
+) -> Result<Json<RotatedKey>> {
+    let found = keys::one(&api.engine.settings(), id).filter(|key| sees(&caller, key));
+    found.ok_or_else(|| Id::<KeyId>::missing(id))?;
+    let overlap = rotation.overlap.unwrap_or(OVERLAP);
+    if overlap > LONGEST_OVERLAP {
+        return Err(Problem::at("/overlap", "overlap is longer than 90 days"));
+    }
+    all_know_rotation(&api).await?;
+    let (key, made) = match keys::rotate(&api.engine, id, overlap, &actor).await? {
+        Rotated::Done(key, made) => (key, made),
+        Rotated::Missing => return Err(Id::<KeyId>::missing(id)),
+        Rotated::Busy => {
+            return Err(Problem::new(Kind::StateConflict, format!("{id} keeps changing; ask again")));
+        }
+    };
+    let previous = key.secrets.get(1).and_then(|secret| secret.until);
+    Ok(Json(RotatedKey {
+        id,
+        name: key.name,
+        tenant: key.tenant,
+        role: key.role,
+        expires_at: key.expires_at,
+        key: made.secret,
+        previous: previous.map(|expires_at| PreviousKey { expires_at }),
+    }))
+}
+
+/// An older node would no longer know the key, although its callers may still use the old secret.
+async fn all_know_rotation(api: &Api) -> Result<()> {
+    let (_, nodes) = api.engine.nodes().await?;
+    if nodes.iter().all(|node| !node.alive || node.level >= ROTATION_LEVEL) {
+        return Ok(());
+    }
+    let detail =
+        "a node of an older version is alive and would refuse the key: rotate it once all nodes are upgraded";
+    Err(Problem::new(Kind::StateConflict, detail))
 }
 
 /// Revokes a key.
-#[utoipa::path(delete, path = "/v1/keys/{id}", operation_id = "revokeKey", tag = "keys", security(("key" = ["admin", "tenant"])),
+#[utoipa::path(delete, path = "/v1/keys/{id}", operation_id = "revokeKey", tag = "keys", security(("key" = ["admin"])),
     params(("id" = KeyId, Path)), responses((status = 204, description = "It is revoked"), (status = 404, description = "")))]
 async fn revoke(
     State(api): State<Shared>,
@@ -121,12 +296,8 @@ async fn revoke(
     NoQuery: NoQuery,
     Id(id): Id<KeyId>,
 ) -> Result<StatusCode> {
-    let all = keys::all(&api.engine.settings());
-    let found = all.into_iter().find(|(other, key)| *other == id && sees(&caller, key));
+    let found = keys::one(&api.engine.settings(), id).filter(|key| sees(&caller, key));
     found.ok_or_else(|| Id::<KeyId>::missing(id))?;
-    if caller.tenant.is_some() {
-        return Err(Problem::new(Kind::Forbidden, "this needs a key with the role admin for all tenants"));
-    }
     keys::revoke(&api.engine, id, &actor).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -37,6 +37,10 @@ const LONGEST_METADATA: usize = 16 * 1024;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NewNotification)]
 pub(super) struct NewNotification<'t> {
+    /// Whose notification it is. Only a key for all tenants may name another tenant than its own; without it such a key sends
+    /// for `default`.
+    #[schema(max_length = 64)]
+    tenant: Option<String>,
     #[schema(required)]
     channel: Option<Channel>,
     /// The address, URL, phone number or token.
@@ -97,7 +101,10 @@ fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Res
 
 /// Whose notification it becomes, when, and by which rules.
 pub(super) struct Door<'a> {
+    /// Whose it is unless the send names a tenant.
     pub(super) tenant: &'a Tenant,
+    /// Whether the send may name any tenant.
+    pub(super) is_for_all: bool,
     pub(super) guard: &'a Guard,
     pub(super) policies: &'a Policies,
     pub(super) now: Timestamp,
@@ -133,6 +140,11 @@ impl Door<'_> {
     pub(super) fn read(&self, id: NotificationId, text: &[u8]) -> Result<Notification> {
         let new: NewNotification<'_> = read(text)?;
         let mut mistakes = Mistakes::default();
+        let tenant = match new.tenant.as_deref().map(|name| self.named(name)) {
+            None => Some(self.tenant.clone()),
+            Some(Err(forbidden)) if forbidden.kind == Kind::Forbidden => return Err(forbidden),
+            Some(named) => mistakes.take(named),
+        };
         new.check_lines(&mut mistakes);
         let (not_before, expires_at) = mistakes.take(self.times(&new)).unwrap_or_default();
         let body = mistakes.take(read_body(&new));
@@ -142,32 +154,44 @@ impl Door<'_> {
         if let Err(bad) = check_headers(&headers) {
             mistakes.add(&format!("/headers{}", at(&bad.name)), bad.to_string());
         }
-        match (new.channel, new.to, body, destination, mistakes.0.is_empty()) {
-            (Some(channel), Some(to), Some(body), Some(destination), true) => Ok(Notification {
-                id,
-                tenant: self.tenant.clone(),
-                channel,
-                destination: destination.into(),
-                to,
-                priority: new.priority.unwrap_or_default(),
-                template: new.template,
-                subject: new.subject,
-                event_key: new.event_key,
-                correlation_id: new.correlation_id,
-                not_before,
-                expires_at,
-                content: Content {
-                    body,
-                    html: new.html,
-                    headers,
-                    metadata: new.metadata.map(|value| value.get().to_owned()),
-                    user_id: new.user_id,
-                    module: new.module,
-                    policy,
-                },
-            }),
+        match (tenant, new.channel, new.to, body, destination, mistakes.0.is_empty()) {
+            (Some(tenant), Some(channel), Some(to), Some(body), Some(destination), true) => {
+                Ok(Notification {
+                    id,
+                    tenant,
+                    channel,
+                    destination: destination.into(),
+                    to,
+                    priority: new.priority.unwrap_or_default(),
+                    template: new.template,
+                    subject: new.subject,
+                    event_key: new.event_key,
+                    correlation_id: new.correlation_id,
+                    not_before,
+                    expires_at,
+                    content: Content {
+                        body,
+                        html: new.html,
+                        headers,
+                        metadata: new.metadata.map(|value| value.get().to_owned()),
+                        user_id: new.user_id,
+                        module: new.module,
+                        policy,
+                    },
+                })
+            }
             _ => Err(Problem::all(mistakes.0).expect("what is missing is a mistake")),
         }
+    }
+
+    /// The tenant that a send names. Whether a new one may be called so is checked later: that may need the store.
+    fn named(&self, name: &str) -> Result<Tenant> {
+        let tenant: Tenant = name.parse().map_err(|error| Problem::at("/tenant", format!("{error}")))?;
+        if self.is_for_all || tenant == *self.tenant {
+            return Ok(tenant);
+        }
+        let detail = format!("this key sends only for its own tenant `{}`", self.tenant);
+        Err(Problem::new(Kind::Forbidden, detail).pointing("/tenant"))
     }
 
     fn times(&self, new: &NewNotification<'_>) -> Result<(Option<Timestamp>, Option<Timestamp>)> {

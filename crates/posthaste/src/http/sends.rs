@@ -25,6 +25,7 @@ use super::problem::{Kind, Problem, Rejected, RejectedItem, Result};
 use super::send::{Door, NewNotification};
 use super::views::Status;
 use super::{Api, Shared};
+use crate::keys::Caller;
 
 /// The most notifications in a batch.
 const LARGEST_COUNT: usize = 500;
@@ -103,8 +104,8 @@ async fn send(
     IdempotencyKey(key): IdempotencyKey,
     text: Text<LARGEST_NOTIFICATION>,
 ) -> Result<Response> {
-    let send = Send { api: &api, tenant: caller.sends_for(), path: "/v1/notifications", key, text: &text };
-    let notification = match send.door().read(api.engine.notification_id(), &text) {
+    let send = Send::of(&api, &caller, "/v1/notifications", key, &text);
+    let notification = match send.read(&send.door(), &text).await {
         Ok(notification) => notification,
         // What was accepted once stays accepted, even if it would be refused today: its expiry has passed, or the rules changed.
         Err(problem) => return send.repeated().await?.ok_or(problem),
@@ -133,15 +134,14 @@ async fn send_batch(
         let detail = format!("a batch has from 1 to {LARGEST_COUNT} notifications, not {}", items.len());
         return Err(Problem::at("/notifications", detail));
     }
-    let send =
-        Send { api: &api, tenant: caller.sends_for(), path: "/v1/notifications/batch", key, text: &text };
+    let send = Send::of(&api, &caller, "/v1/notifications/batch", key, &text);
     let door = send.door();
     let (mut taken, mut places, mut refused) = (Vec::with_capacity(items.len()), vec![], vec![]);
     for (index, item) in items.into_iter().enumerate() {
         if index % READ_AT_ONCE == READ_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        match read_item(&door, &api, item) {
+        match read_item(&send, &door, item).await {
             Ok(notification) => {
                 places.push(index);
                 taken.push(notification);
@@ -173,27 +173,43 @@ fn nothing_accepted(rejected: Vec<Rejected>) -> Problem {
     Problem { rejected: Some(rejected.into()), ..Problem::at("/notifications", detail) }
 }
 
-fn read_item(door: &Door<'_>, api: &Api, item: &RawValue) -> Result<Notification> {
+async fn read_item(send: &Send<'_>, door: &Door<'_>, item: &RawValue) -> Result<Notification> {
     if item.get().len() > LARGEST_NOTIFICATION {
         let detail = format!("the notification is larger than {} KiB", LARGEST_NOTIFICATION / 1024);
         return Err(Problem::new(Kind::TooLarge, detail));
     }
-    door.read(api.engine.notification_id(), item.get().as_bytes())
+    send.read(door, item.get().as_bytes()).await
 }
 
 /// A request to send.
 struct Send<'a> {
     api: &'a Api,
+    /// Whose idempotency keys count, and whose a notification is that names no tenant.
     tenant: Tenant,
+    is_for_all: bool,
     path: &'static str,
     key: Option<String>,
     text: &'a Bytes,
 }
 
-impl Send<'_> {
+impl<'a> Send<'a> {
+    fn of(api: &'a Api, caller: &Caller, path: &'static str, key: Option<String>, text: &'a Bytes) -> Self {
+        Self { api, tenant: caller.sends_for(), is_for_all: caller.tenant.is_none(), path, key, text }
+    }
+
     fn door(&self) -> Door<'_> {
         let (guard, policies) = (&self.api.guard, self.api.engine.policies());
-        Door { tenant: &self.tenant, guard, policies, now: self.api.engine.now() }
+        let now = self.api.engine.now();
+        Door { tenant: &self.tenant, is_for_all: self.is_for_all, guard, policies, now }
+    }
+
+    /// Reads one notification.
+    async fn read(&self, door: &Door<'_>, text: &[u8]) -> Result<Notification> {
+        let notification = door.read(self.api.engine.notification_id(), text)?;
+        if notification.tenant != self.tenant {
+            self.api.check_tenant(&notification.tenant).await?;
+        }
+        Ok(notification)
     }
 
     /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first answer.

@@ -34,6 +34,7 @@ mod nul;
 mod openapi;
 mod policies;
 mod probes;
+mod roles;
 mod running;
 mod s3;
 mod schema;

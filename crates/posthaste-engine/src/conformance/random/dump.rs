@@ -9,7 +9,9 @@ use posthaste_core::time::Timestamp;
 
 use super::generator::{AUDITED, TENANTS, tenant};
 use crate::store::slice::{Answer, Call};
-use crate::store::{DueCursor, Result, Store, acts, nodes, queue, reads, records, settings, waking};
+use crate::store::{
+    DueCursor, Result, Store, acts, key_uses, nodes, queue, reads, records, settings, waking,
+};
 
 /// What a store showed, part by part.
 pub(super) struct Dump {
@@ -43,6 +45,8 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         waking::Call::Buckets { after: None, limit }.into(),
         waking::Call::Overdue { due_before: until, first_due_before: until, after: None, limit }.into(),
         settings::Call::Get { known: None }.into(),
+        key_uses::Call::All {}.into(),
+        reads::Call::Tenants { from: None, limit }.into(),
         records::Call::Since { kind: RecordKind::Template, version: 0, limit }.into(),
         records::Call::Since { kind: RecordKind::Contact, version: 0, limit }.into(),
         nodes::Call::List { now }.into(),

@@ -108,7 +108,7 @@ impl Generator {
             56..60 => self.release().into(),
             60..76 => self.transition(store).await.into(),
             76..84 => self.node_call().into(),
-            84..86 => self.put_setting().into(),
+            84..86 => self.put_setting(),
             86..88 => self.put_records().into(),
             _ => self.read(),
         }

@@ -33,6 +33,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_filter_of_dead_letters_shows_what_fits_it,
     the_audit_is_listed_newest_first_and_by_tenant,
     the_audit_is_filtered_by_who_did_what_to_what_and_when,
+    tenants_are_listed_by_name_and_each_once,
 ];
 
 /// The rows of a page by their keys, and whether there is a next one where that has to be.
@@ -472,4 +473,31 @@ async fn the_audit_is_listed_newest_first_and_by_tenant(mut scene: Scene) -> Kep
     is("the last page", list(None, Some(2), 3).await?, &[1], None)?;
     is("of acme", list(Some("acme"), None, 9).await?, &[4, 1], None)?;
     is("of other", list(Some("other"), None, 9).await?, &[3], None)
+}
+
+async fn tenants_are_listed_by_name_and_each_once(mut scene: Scene) -> Kept {
+    let tenants = async |from: Option<&str>, limit| scene_tenants(&scene, from, limit).await;
+    same("at first", tenants(None, 9).await?, [] as [String; 0])?;
+    for (name, channel) in [
+        ("b", Channel::Push),
+        ("b-1", Channel::Push),
+        ("B", Channel::Push),
+        ("b", Channel::Sms),
+        ("c", Channel::Push),
+    ] {
+        let sent = Notification { tenant: tenant(name), channel, ..scene.draft() };
+        scene.accept(&sent, at(0), None).await?;
+    }
+    let tenants = async |from: Option<&str>, limit| scene_tenants(&scene, from, limit).await;
+    same("all", tenants(None, 9).await?, ["B", "b", "b-1", "c"])?;
+    same("the first ones", tenants(None, 2).await?, ["B", "b"])?;
+    same("from one on", tenants(Some("b"), 2).await?, ["b", "b-1"])?;
+    same("from a place between", tenants(Some("b-0"), 9).await?, ["b-1", "c"])?;
+    same("after the last", tenants(Some("d"), 9).await?, [] as [String; 0])?;
+    same("none", tenants(None, 0).await?, [] as [String; 0])
+}
+
+async fn scene_tenants(scene: &Scene, from: Option<&str>, limit: usize) -> Result<Vec<String>, Broken> {
+    let found = scene.store.tenants(from.map(tenant), limit).await?;
+    Ok(found.iter().map(ToString::to_string).collect())
 }

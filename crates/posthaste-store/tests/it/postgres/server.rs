@@ -117,6 +117,7 @@ fn schema() -> String {
         ("0004_fill_tenants", include_str!("../../../migrations/postgres/0004_fill_tenants.sql")),
         ("0005_lists", include_str!("../../../migrations/postgres/0005_lists.sql")),
         ("0006_blocks", include_str!("../../../migrations/postgres/0006_blocks.sql")),
+        ("0007_key_use", include_str!("../../../migrations/postgres/0007_key_use.sql")),
     ];
     for (index, (name, step)) in steps.into_iter().enumerate() {
         let (version, quoted) = (index + 1, step.replace('\'', "''"));

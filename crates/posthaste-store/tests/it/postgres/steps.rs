@@ -79,7 +79,7 @@ async fn a_step_that_gave_way_to_somebody_is_tried_again() {
     }
     // Each waits for the other now, and the server ends the step, which looks for that first.
     holder.batch_execute(&format!("{LOCK}; rollback")).await.unwrap();
-    assert_eq!(stepping.join_next().await.unwrap().unwrap().unwrap().len(), 4);
+    assert_eq!(stepping.join_next().await.unwrap().unwrap().unwrap().len(), 5);
 }
 
 /// The connection of a process that stands still stays open.

@@ -52,6 +52,7 @@ pub(super) struct Running {
     /// Somebody with the admin key.
     pub(super) admin: Caller,
     place: Place,
+    config: Config,
 }
 
 impl Running {
@@ -73,7 +74,15 @@ impl Running {
             SinkOptions { excerpt: 1024 * 1024, keep: 10_000, ..SinkOptions::new(Arc::new(SystemClock)) };
         let sink = Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
         let admin = Caller::new(server.address, Some(ADMIN));
-        Self { server, sink, admin, place }
+        Self { server, sink, admin, place, config }
+    }
+
+    /// Stops it and starts it again, on the same store and at another address.
+    pub(super) async fn restart(self) -> Self {
+        self.server.stop().await.unwrap();
+        let server = Server::start(&self.config, Some(ADMIN)).await.unwrap();
+        let admin = Caller::new(server.address, Some(ADMIN));
+        Self { server, admin, ..self }
     }
 
     /// Where the API listens.

@@ -119,7 +119,7 @@ async fn a_field_that_is_missing_unknown_or_of_another_type_is_named(on: StoreKi
         (json!({"body": null, "boddy": 1}), "/boddy".to_owned()),
         (json!({"to": null, "url": "https://example.com"}), "/url".to_owned()),
         wrong("Channel", json!("webhook")),
-        wrong("tenant", json!("other")),
+        wrong("tenant", json!("Other")),
         wrong("notificationId", json!("ntf_01")),
         wrong("", json!(1)),
         (json!({"a/b~c": 1}), "/a~1b~0c".to_owned()),

@@ -349,6 +349,43 @@ async fn keys_are_made_listed_and_revoked() {
 }
 
 #[tokio::test]
+async fn keys_have_roles_expire_and_are_rotated() {
+    let scene = Scene::start().await;
+    let create = async |args: &[&str]| {
+        let made = scene.run(&[&["keys", "create", "--name", "k"], args].concat()).await;
+        assert_eq!(made.code, Some(0), "{made:?}");
+        made.out.trim().to_owned()
+    };
+    let sender = create(&["--tenant", "acme", "--role", "sender", "--expires", "1h"]).await;
+    let [one, two] = [
+        create(&["--all-tenants", "--role", "reader"]).await,
+        create(&["--tenant", "*", "--role", "admin"]).await,
+    ];
+    let to = scene.sink.url("/ok");
+    assert_eq!(scene.run(&["send", "--to", &to, "--body", "x", "--key", &sender]).await.code, Some(0));
+    let refused = scene.run(&["stats", "--key", &sender]).await;
+    assert!(refused.code == Some(1) && refused.err.contains("role reader"), "{refused:?}");
+    let args = ["send", "--to", &to, "--body", "x", "--tenant", "other", "--key"];
+    assert_eq!(scene.run(&[&args[..], &[two.as_str()]].concat()).await.code, Some(0));
+    assert_eq!(scene.run(&[&args[..], &[sender.as_str()]].concat()).await.code, Some(1));
+    let tenants = scene.run(&["tenants", "--key", &one]).await;
+    let names: Vec<&str> = tenants.out.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(names, ["TENANT", "acme", "other"]);
+
+    let keys = scene.json(&["keys", "list"]).await;
+    let row = keys["data"].as_array().unwrap().iter().find(|row| row["role"] == "sender").unwrap();
+    assert!(row["expiresAt"].is_string() && row["lastUsedAt"].is_string(), "{row}");
+    let id = row["id"].as_str().unwrap();
+    let rotated = scene.run(&["keys", "rotate", id, "--overlap", "1h"]).await;
+    assert!(rotated.code == Some(0) && rotated.err.contains("valid until"), "{rotated:?}");
+    let again = scene.run(&["keys", "rotate", id, "--overlap", "0"]).await;
+    assert!(again.code == Some(0) && again.err.contains("refused from now on"), "{again:?}");
+    for (key, code) in [(sender.as_str(), 1), (rotated.out.trim(), 1), (again.out.trim(), 0)] {
+        assert_eq!(scene.run(&["send", "--to", &to, "--body", "x", "--key", key]).await.code, Some(code));
+    }
+}
+
+#[tokio::test]
 async fn policies_are_set_shown_previewed_and_removed() {
     let scene = Scene::start().await;
     let policy = r#"{"preset": "story", "maxAttempts": 4, "jitter": "none"}"#;

@@ -4,12 +4,17 @@ use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome, Response};
 use posthaste_core::failure::FailureType;
+use posthaste_core::id::KeyId;
 use posthaste_core::lease::{Fence, Lease};
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
 
 use super::{Generator, Grant, TENANTS, tenant};
-use crate::store::{Act, Audit, Change, Ending, Facts, Next, Seen, Settlement, Store, acts, settings};
+use crate::store::slice::Call;
+use crate::store::{
+    Act, Audit, Change, Ending, Facts, KeyUse, Next, Seen, Settlement, Store, acts, key_uses, settings,
+};
 
 impl Generator {
     pub(super) fn settlements(&mut self) -> Vec<Settlement> {
@@ -144,9 +149,26 @@ impl Generator {
         }
     }
 
-    pub(super) fn put_setting(&mut self) -> settings::Call {
+    pub(super) fn put_setting(&mut self) -> Call {
         let name = format!("setting {}", self.rng.u32(0..4));
-        let value = (self.rng.u32(0..3) > 0).then(|| self.rng.u32(..).to_string());
-        settings::Call::Put { name, value, audit: self.audit("set") }
+        // Few values, so that swaps meet the one that they expect.
+        let value = self.rng.u32(0..3).to_string();
+        match self.rng.u32(0..6) {
+            0 => settings::Call::Put { name, value: None, audit: self.audit("set") }.into(),
+            1 | 2 => settings::Call::Put { name, value: Some(value), audit: self.audit("set") }.into(),
+            3 | 4 => {
+                let from = self.rng.u32(0..3).to_string();
+                settings::Call::Swap { name, from, to: value, audit: self.audit("swap") }.into()
+            }
+            _ => self.note_key_uses().into(),
+        }
+    }
+
+    fn note_key_uses(&mut self) -> key_uses::Call {
+        let key = |rng: &mut fastrand::Rng| KeyId::new(Timestamp::from_millis(0), rng.u128(0..6));
+        let (uses, gone) = (self.rng.usize(0..4), self.rng.usize(0..2));
+        let uses = (0..uses).map(|_| KeyUse { key: key(&mut self.rng), at: self.some_time() });
+        let uses = uses.collect();
+        key_uses::Call::Note { uses, gone: (0..gone).map(|_| key(&mut self.rng)).collect() }
     }
 }

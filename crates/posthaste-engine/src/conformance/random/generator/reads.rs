@@ -13,12 +13,12 @@ use posthaste_core::time::Timestamp;
 
 use super::{AUDITED, Generator, TENANTS, tenant};
 use crate::store::slice::Call;
-use crate::store::{DueCursor, acts, queue, reads, settings, waking};
+use crate::store::{DueCursor, acts, key_uses, queue, reads, settings, waking};
 
 impl Generator {
     pub(super) fn read(&mut self) -> Call {
         let limit = self.rng.usize(1..20);
-        match self.rng.u32(0..18) {
+        match self.rng.u32(0..20) {
             0 => self.wakes(limit).into(),
             17 => self.read_records(limit).into(),
             16 => {
@@ -41,6 +41,8 @@ impl Generator {
             }
             5 => acts::Call::Facts { ids: self.some_ids(20) }.into(),
             6 => acts::Call::NotificationOf { dead_letter: self.some_grave_or_none() }.into(),
+            18 => key_uses::Call::All {}.into(),
+            19 => reads::Call::Tenants { from: self.some_tenant(), limit: self.rng.usize(0..4) }.into(),
             7 => settings::Call::Get { known: self.rng.bool().then(|| self.rng.i64(0..20)) }.into(),
             8 => reads::Call::Get { id: self.some_id() }.into(),
             9 => reads::Call::History { id: self.some_id() }.into(),
@@ -145,7 +147,7 @@ impl Generator {
     }
 
     /// A time around now.
-    fn some_time(&mut self) -> Timestamp {
+    pub(super) fn some_time(&mut self) -> Timestamp {
         let distance = Duration::from_micros(self.rng.u64(0..60_000_000));
         if self.rng.bool() { self.now.later(distance) } else { self.now.earlier(distance) }
     }
