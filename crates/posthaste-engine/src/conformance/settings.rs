@@ -45,7 +45,7 @@ async fn a_setting_is_swapped_only_if_it_is_as_expected(scene: Scene) -> Kept {
     same("the value", swap("a", "1", "2").await?, true)?;
     same("what it is now", scene.store.settings(Some(1)).await?, settings(2, &[("a", "2")]))?;
     same("the same again", swap("a", "1", "2").await?, false)?;
-    let rows = scene.store.audit(None, None, 9).await?.rows;
+    let rows = scene.store.audit(AuditFilter::default(), None, 9).await?.rows;
     let actions: Vec<&str> = rows.iter().map(|row| row.audit.action.as_str()).collect();
     same("the audit", actions, ["swap", "set"])
 }

@@ -1,4 +1,4 @@
-//! The body of an act: it has no fields. A field that is given is refused, because it would have no effect.
+//! Bodies that may be left out.
 
 use axum::extract::{FromRequest, Request};
 use http_body::Body as _;
@@ -9,11 +9,11 @@ use super::Shared;
 use super::body::{LARGEST_OTHER, Text, read};
 use super::problem::{Problem, Result};
 
-/// Nothing, or an object without fields.
-pub(super) struct NoBody;
+/// The body of an act: it has no fields. A field that is given is refused, because it would have no effect.
+pub(super) type NoBody = Optional<Nothing>;
 
 /// An object without fields.
-#[derive(Deserialize, ToSchema)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Nothing {}
 
@@ -24,29 +24,14 @@ impl<T: Default + for<'t> Deserialize<'t>> FromRequest<Shared> for Optional<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, api: &Shared) -> Result<Self> {
+        // Programs that send no body may still name a type for it.
         if request.body().is_end_stream() {
             return Ok(Self(T::default()));
         }
-        let text = Text::<LARGEST>::from_request(request, api).await?;
+        let text = Text::<LARGEST_OTHER>::from_request(request, api).await?;
         if text.trim_ascii().is_empty() {
             return Ok(Self(T::default()));
         }
         read(&text).map(Self)
-    }
-}
-
-impl FromRequest<Shared> for NoBody {
-    type Rejection = Problem;
-
-    async fn from_request(request: Request, api: &Shared) -> Result<Self> {
-        // Programs that send no body may still name a type for it.
-        if request.body().is_end_stream() {
-            return Ok(Self);
-        }
-        let text = Text::<LARGEST_OTHER>::from_request(request, api).await?;
-        if !text.trim_ascii().is_empty() {
-            let Nothing {} = read(&text)?;
-        }
-        Ok(Self)
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::Method;
-use posthaste::http::route::{Access, Route};
+use posthaste::http::route::{Access, Needed, Route};
 use posthaste_core::role::Role;
 use serde_json::{Value, json};
 
@@ -154,7 +154,7 @@ async fn every_route_asks_for_its_role(on: StoreKind) {
     all.extend(holders(&scene.running, "*").await);
     let before = scene.seen().await;
     for route in routes().iter().filter(|route| route.access.needs_key()) {
-        let Access::Key { roles, .. } = &route.access else { unreachable!("a key is needed") };
+        let Access::Key(Needed { roles, .. }) = &route.access else { unreachable!("a key is needed") };
         for holder in &all {
             let about = format!("{} for {}", route.name, holder.about());
             if !may(holder.role, &route.name) {
