@@ -1,5 +1,6 @@
 //! The command line as people call it: the built binary, its words and its exit codes.
 
+mod administration;
 mod alone;
 mod batch;
 mod client;

@@ -164,6 +164,19 @@ async fn trespass_open(two: &Two, path: &str) {
     assert!(ids.into_iter().all(|id| !text.contains(id.as_str())) && !text.contains("key of b"), "{path}");
 }
 
+async fn trespass_send(two: &Two) {
+    let mut sent = two.running.webhook("/ok");
+    sent["tenant"] = json!("b");
+    let problem = two.a.post("/v1/notifications", &sent).await.problem(403, "FORBIDDEN");
+    assert_eq!(problem["pointer"], "/tenant");
+    for named in [None, Some("a")] {
+        let mut sent = two.running.webhook("/ok");
+        named.inspect(|name| sent["tenant"] = json!(name));
+        let id = two.a.send(&sent).await;
+        assert_eq!(two.a.wait(&id, "succeeded").await["tenant"], "a");
+    }
+}
+
 /// What a key of `a` is answered on a route with the ids of `b`. A new route needs its case.
 async fn trespass(two: &Two, route: &Route) {
     let Route { method, path, .. } = route;
@@ -211,18 +224,7 @@ async fn trespass(two: &Two, route: &Route) {
             }
         }
         // Whose it becomes is said by the key.
-        "send" => {
-            let mut sent = two.running.webhook("/ok");
-            sent["tenant"] = json!("b");
-            let problem = ask(path.to_owned(), &sent.to_string()).await.problem(403, "FORBIDDEN");
-            assert_eq!(problem["pointer"], "/tenant");
-            for named in [None, Some("a")] {
-                let mut sent = two.running.webhook("/ok");
-                named.inspect(|name| sent["tenant"] = json!(name));
-                let id = two.a.send(&sent).await;
-                assert_eq!(two.a.wait(&id, "succeeded").await["tenant"], "a");
-            }
-        }
+        "send" => trespass_send(two).await,
         "sendBatch" => {
             let sent = json!({"notifications": [two.running.webhook("/ok")]}).to_string();
             let told = ask(path.to_owned(), &sent).await.is(202);
