@@ -221,7 +221,7 @@ async fn no_role_reaches_what_is_another_tenants(on: StoreKind) {
         assert_eq!(problem["pointer"], "/tenant");
     }
     let batch = json!({"notifications": [{"tenant": "a", "channel": "webhook", "to": "http://127.0.0.1:9", "body": ""}]});
-    let told = admin.post("/v1/notifications/batch", &batch).await.is(202);
+    let told = admin.post("/v1/notifications/batch", &batch).await.problem(422, "VALIDATION_FAILED");
     assert_eq!(told["rejected"][0]["problem"]["code"], "FORBIDDEN");
     assert_eq!(told["rejected"][0]["problem"]["pointer"], "/notifications/0/tenant");
     assert_eq!(scene.seen().await, before);
