@@ -39,6 +39,7 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::accept::Incoming;
 use crate::alarm::Alarm;
@@ -295,9 +296,11 @@ impl Engine {
             let mut changes = self.changes.lock().expect("no code panics while it starts a change");
             // Those that have ended are let go here, so that they do not pile up.
             while changes.try_join_next().is_some() {}
-            changes.spawn(async move {
+            let change = async move {
                 let _ = answer.send(change.await);
-            });
+            };
+            // Its log lines name the request that asked for it.
+            changes.spawn(change.in_current_span());
         }
         let stopped = || StoreError::Unavailable {
             what: "this node stopped before it answered".to_owned(),

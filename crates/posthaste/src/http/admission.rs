@@ -8,7 +8,9 @@ use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::header::{AUTHORIZATION, HOST};
 use http::{HeaderMap, Version};
+use posthaste_engine::log_throttle::LogThrottle;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use super::openapi::document;
 use super::problem::{Kind, Problem, Result};
@@ -48,11 +50,18 @@ impl Answer for Door {
         let mut response = match self.api.admit(route, &request, from) {
             Ok(caller) => {
                 request.extensions_mut().insert(Asked { caller, peer: from.peer.ip() });
-                self.router.answer(request, from).await
+                let answer = self.router.answer(request, from);
+                // Sends are stored by another task, together with others, so a span would only cost time.
+                if self.api.requests.is_send(route) {
+                    answer.await
+                } else {
+                    answer.instrument(tracing::info_span!("request", id = %id.as_str())).await
+                }
             }
             Err(problem) => problem.into_response(),
         };
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            log_failure(&problem, &id);
             response = problem.response(&id);
         }
         response.headers_mut().insert(RequestId::HEADER, id.into_header());
@@ -100,6 +109,17 @@ impl Api {
         self.keys
             .find(&self.engine, key)
             .ok_or_else(|| wrong("the API key is not known, was revoked or has expired"))
+    }
+}
+
+/// A request that failed by a fault of the server is in the log with its id, at most once a second.
+fn log_failure(problem: &Problem, id: &RequestId) {
+    static FAILURES: LogThrottle = LogThrottle::new();
+    let (status, code, _) = problem.kind.shown();
+    if status.is_server_error()
+        && let Some(requests) = FAILURES.count(Instant::now())
+    {
+        tracing::warn!(request = %id.as_str(), code, requests, "a request was answered with an error of the server");
     }
 }
 

@@ -10,7 +10,6 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde_json::Value;
 
 use super::Shared;
 use super::budget::{Held, Size};
@@ -84,7 +83,9 @@ fn no_object(text: &[u8]) -> Problem {
 }
 
 fn mistake<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Problem {
-    if let Err(error) = serde_json::from_slice::<Value>(text) {
+    // Nothing is kept here: as values the body could take fifty times its size.
+    let valid = serde_json::from_slice::<IgnoredAny>(text).map_err(|error| error.to_string());
+    if let Err(error) = valid.and_then(|_| std::str::from_utf8(text).map_err(|error| error.to_string())) {
         return Problem::new(Kind::BadJson, format!("the body is not valid JSON: {error}"));
     }
     let mut reader = serde_json::Deserializer::from_slice(text);
@@ -106,8 +107,12 @@ fn mistake<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Problem {
     {
         pointer.push_str(&at(name));
     }
-    // serde calls a number where a name is expected a mistake of syntax.
-    let detail = if error.inner().is_syntax() { "the value is of another type".to_owned() } else { detail };
+    let detail = match error.inner().is_syntax() {
+        // serde calls a number where a name is expected a mistake of syntax.
+        true if detail.starts_with("expected value") => "the value is of another type".to_owned(),
+        true => return Problem::new(Kind::BadJson, format!("the body is not valid JSON: {detail}")),
+        false => detail,
+    };
     Problem::at(pointer, detail)
 }
 

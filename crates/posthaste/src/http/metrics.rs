@@ -60,11 +60,16 @@ impl Requests {
         let row = route.unwrap_or(self.counts.len() - 1);
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
         self.counts[row][class].fetch_add(1, Ordering::Relaxed);
-        if route.is_some() && self.sends.contains(&route) {
+        if self.is_send(route) {
             let place = Histogram::BOUNDS.partition_point(|bound| *bound < took);
             self.times[place].fetch_add(1, Ordering::Relaxed);
             self.micros.fetch_add(u64::try_from(took.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
+    }
+
+    /// Whether a route accepts notifications.
+    pub(super) fn is_send(&self, route: Option<usize>) -> bool {
+        route.is_some() && self.sends.contains(&route)
     }
 
     fn accept_times(&self) -> Histogram {

@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Shared;
-use super::extract::NoQuery;
+use super::extract::{Authenticated, NoQuery};
 use super::page::Page;
 use super::problem::Result;
 
@@ -44,7 +44,7 @@ struct NodeView {
 /// Who is alive and what each holds.
 #[utoipa::path(get, path = "/v1/nodes", operation_id = "listNodes", tag = "server", security(("key" = ["reader", "all"])),
     responses((status = 200, description = "All of them", body = Page<NodeView>)))]
-async fn list(State(api): State<Shared>, NoQuery: NoQuery) -> Result<Json<Page<NodeView>>> {
+async fn list(State(api): State<Shared>, _: Authenticated, NoQuery: NoQuery) -> Result<Json<Page<NodeView>>> {
     let (this, all) = api.engine.nodes().await.map_err(ReadError::from)?;
     let show = |node: Node| NodeView {
         id: node.id.0,

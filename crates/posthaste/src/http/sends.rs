@@ -1,5 +1,8 @@
 //! `POST /v1/notifications` and `POST /v1/notifications/batch`.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use aws_lc_rs::digest;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -13,7 +16,8 @@ use posthaste_core::state::State as NotificationState;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::accept::{AcceptError, Admitted};
 use posthaste_engine::store::{Accepted, Idempotency};
-use serde::{Deserialize, Serialize};
+use serde::de::{IgnoredAny, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -71,7 +75,43 @@ impl AcceptedView {
 struct Batch<'t> {
     #[serde(borrow)]
     #[schema(value_type = Vec<NewNotification>, min_items = 1, max_items = 500)]
-    notifications: Vec<&'t RawValue>,
+    notifications: Items<'t>,
+}
+
+/// The notifications of a batch as they came. Those beyond the limit are counted and not kept: there may be millions.
+struct Items<'t> {
+    kept: Vec<&'t RawValue>,
+    count: usize,
+}
+
+impl<'de: 't, 't> Deserialize<'de> for Items<'t> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(ItemsReader)
+    }
+}
+
+struct ItemsReader;
+
+impl<'de> Visitor<'de> for ItemsReader {
+    type Value = Items<'de>;
+
+    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("a list of notifications")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut kept = vec![];
+        while kept.len() < LARGEST_COUNT
+            && let Some(item) = items.next_element()?
+        {
+            kept.push(item);
+        }
+        let mut count = kept.len();
+        while items.next_element::<IgnoredAny>()?.is_some() {
+            count += 1;
+        }
+        Ok(Items { kept, count })
+    }
 }
 
 /// What became of each notification of a batch.
@@ -105,7 +145,7 @@ async fn send(
     text: Text<LARGEST_NOTIFICATION>,
 ) -> Result<Response> {
     let send = Send::of(&api, &caller, "/v1/notifications", key, &text);
-    let notification = match send.read(&send.door(), &text).await {
+    let notification = match send.read(&send.door(), &text, &mut BTreeMap::new()).await {
         Ok(notification) => notification,
         // What was accepted once stays accepted, even if it would be refused today: its expiry has passed, or the rules changed.
         Err(problem) => return send.repeated().await?.ok_or(problem),
@@ -129,23 +169,26 @@ async fn send_batch(
     IdempotencyKey(key): IdempotencyKey,
     text: Text<LARGEST_BATCH>,
 ) -> Result<Response> {
-    let Batch { notifications: items } = read(&text)?;
-    if items.is_empty() || items.len() > LARGEST_COUNT {
-        let detail = format!("a batch has from 1 to {LARGEST_COUNT} notifications, not {}", items.len());
+    let Batch { notifications: Items { kept: items, count } } = read(&text)?;
+    if !(1..=LARGEST_COUNT).contains(&count) {
+        let detail = format!("a batch has from 1 to {LARGEST_COUNT} notifications, not {count}");
         return Err(Problem::at("/notifications", detail));
     }
     let send = Send::of(&api, &caller, "/v1/notifications/batch", key, &text);
     let door = send.door();
     let (mut taken, mut places, mut refused) = (Vec::with_capacity(items.len()), vec![], vec![]);
+    let mut tenants = BTreeMap::new();
     for (index, item) in items.into_iter().enumerate() {
         if index % READ_AT_ONCE == READ_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        match read_item(&send, &door, item).await {
+        match read_item(&send, &door, item, &mut tenants).await {
             Ok(notification) => {
                 places.push(index);
                 taken.push(notification);
             }
+            // Nothing is wrong with the item: the whole request can be repeated later.
+            Err(problem) if problem.kind.shown().0.is_server_error() => return Err(problem),
             Err(problem) => {
                 let problem = problem.under(&format!("/notifications/{index}"));
                 refused.push(Rejected { index, problem });
@@ -173,13 +216,21 @@ fn nothing_accepted(rejected: Vec<Rejected>) -> Problem {
     Problem { rejected: Some(rejected.into()), ..Problem::at("/notifications", detail) }
 }
 
-async fn read_item(send: &Send<'_>, door: &Door<'_>, item: &RawValue) -> Result<Notification> {
+async fn read_item(
+    send: &Send<'_>,
+    door: &Door<'_>,
+    item: &RawValue,
+    tenants: &mut CheckedTenants,
+) -> Result<Notification> {
     if item.get().len() > LARGEST_NOTIFICATION {
         let detail = format!("the notification is larger than {} KiB", LARGEST_NOTIFICATION / 1024);
         return Err(Problem::new(Kind::TooLarge, detail));
     }
-    send.read(door, item.get().as_bytes()).await
+    send.read(door, item.get().as_bytes(), tenants).await
 }
+
+/// The tenants that a request has named so far, and why each is refused.
+type CheckedTenants = BTreeMap<Tenant, Option<Problem>>;
 
 /// A request to send.
 struct Send<'a> {
@@ -203,13 +254,18 @@ impl<'a> Send<'a> {
         Door { tenant: &self.tenant, is_for_all: self.is_for_all, guard, policies, now }
     }
 
-    /// Reads one notification.
-    async fn read(&self, door: &Door<'_>, text: &[u8]) -> Result<Notification> {
+    /// Reads one notification. Each tenant is checked once in a request.
+    async fn read(&self, door: &Door<'_>, text: &[u8], tenants: &mut CheckedTenants) -> Result<Notification> {
         let notification = door.read(self.api.engine.notification_id(), text)?;
-        if notification.tenant != self.tenant {
-            self.api.check_tenant(&notification.tenant).await?;
+        let tenant = &notification.tenant;
+        if *tenant != self.tenant && !tenants.contains_key(tenant) {
+            let refused = self.api.check_tenant(tenant).await.err();
+            tenants.insert(tenant.clone(), refused);
         }
-        Ok(notification)
+        match tenants.get(tenant) {
+            Some(Some(problem)) => Err(problem.clone()),
+            Some(None) | None => Ok(notification),
+        }
     }
 
     /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first answer.

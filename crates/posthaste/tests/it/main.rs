@@ -20,6 +20,7 @@ mod nodes;
 mod postgres;
 mod power_cut;
 mod program;
+mod request_id;
 mod story;
 mod tidy;
 mod upgrade;

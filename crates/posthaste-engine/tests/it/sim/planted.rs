@@ -23,7 +23,7 @@ const WITHIN: [(Planted, u64); 12] = [
 
 /// The same for bugs in the engine.
 const WITHIN_ENGINE: [(InEngine, u64); 5] = [
-    (InEngine::SendWithoutLease, 200),
+    (InEngine::SendWithoutLease, 1_000),
     (InEngine::DropOutcome, 20),
     (InEngine::NeverCompares, 600),
     (InEngine::LeaveWhileSending, 300),
