@@ -138,7 +138,8 @@ impl Session {
         let hint = match problem.status {
             401 if self.has_key => Some("check the key in --key or POSTHASTE_KEY".to_owned()),
             401 => Some("pass a key with --key or POSTHASTE_KEY; `posthaste dev` prints one".to_owned()),
-            403 => Some("this needs another key, perhaps an admin key".to_owned()),
+            // The problem names the role or the tenant that is needed.
+            403 => None,
             503 => Some("the server asks to try again later".to_owned()),
             _ => None,
         };

@@ -21,7 +21,7 @@ pub(crate) struct TenantsArgs {
     paging: Paging,
 }
 
-const COLUMNS: [Column; 2] = [("TENANT", |row| field(row, "name")), ("KEYS", |row| field(row, "keys"))];
+const COLUMNS: [Column; 2] = [("NAME", |row| field(row, "name")), ("KEYS", |row| field(row, "keys"))];
 
 pub(crate) async fn run(args: TenantsArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     listing::print(&reach.open()?, "/v1/tenants", &Query::default(), &args.paging, &COLUMNS).await
