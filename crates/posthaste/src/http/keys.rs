@@ -12,6 +12,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::role::Role;
 use posthaste_core::schema::DurationText;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::reads::ReadError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -70,8 +71,8 @@ async fn list(
     Authenticated(caller): Authenticated,
     NoQuery: NoQuery,
 ) -> Result<Json<Page<KeyView>>> {
-    let kept = api.store.key_uses().await?.into_iter().map(|one| (one.key, one.at));
-    let mut used: HashMap<KeyId, Timestamp> = kept.collect();
+    let kept = api.read(&caller, |reads| async move { reads.key_uses().await }).await?;
+    let mut used: HashMap<KeyId, Timestamp> = kept.into_iter().map(|one| (one.key, one.at)).collect();
     for one in api.keys.uses() {
         let known = used.entry(one.key).or_insert(one.at);
         *known = one.at.max(*known);
@@ -277,7 +278,7 @@ async fn rotate(
 
 /// An older node would no longer know the key, although its callers may still use the old secret.
 async fn all_know_rotation(api: &Api) -> Result<()> {
-    let (_, nodes) = api.engine.nodes().await?;
+    let (_, nodes) = api.engine.nodes().await.map_err(ReadError::from)?;
     if nodes.iter().all(|node| !node.alive || node.level >= ROTATION_LEVEL) {
         return Ok(());
     }
