@@ -8,7 +8,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::policy::{PolicyLayer, Scope};
 
 use crate::engine::{Engine, Shared};
-use crate::store::{AuditRow, DeadLetterView, DueCursor, History, Page, Stats, StoreError, View};
+use crate::store::{AuditRow, DeadLetterView, DueCursor, History, KeyUse, Page, Stats, StoreError, View};
 
 /// What one caller can read.
 #[derive(Clone)]
@@ -105,6 +105,11 @@ impl Reads {
             Some(_) => Err(ReadError::OtherTenant),
             None => Ok(self.shared.store.tenants(from, limit).await?),
         }
+    }
+
+    /// The last use of each key, of all tenants: a use does not say whose key it is. Whoever shows them chooses the keys.
+    pub async fn key_uses(&self) -> Result<Vec<KeyUse>> {
+        Ok(self.shared.store.key_uses().await?)
     }
 
     /// The kept counters.

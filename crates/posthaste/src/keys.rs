@@ -344,7 +344,7 @@ mod tests {
         // A request that took the older settings just before the newer ones came.
         assert!(!finds(&before, "a") && finds(&before, "b"));
         assert!(!finds(&after, "a") && finds(&after, "b"));
-        // One that is made anew is cache at once.
+        // Newer settings replace the cache at once: a key that they have again is found, one that they lack is not.
         assert!(finds(&kept(3, &[("a", None)]), "a"));
         assert!(!finds(&after, "b"));
     }

@@ -12,6 +12,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::role::Role;
 use posthaste_core::schema::DurationText;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::reads::ReadError;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -34,6 +35,8 @@ const ALL_TENANTS: &str = "*";
 const OVERLAP: Duration = Duration::from_hours(24);
 /// The longest overlap: whoever wants to keep a secret for longer need not rotate it.
 const LONGEST_OVERLAP: Duration = Duration::from_hours(24 * 90);
+/// The most keys of one tenant, and the most keys for all tenants: every node has all keys in memory.
+const MOST_KEYS: usize = 1_000;
 /// Nodes below this level know no key that was rotated.
 const ROTATION_LEVEL: u32 = 2;
 
@@ -70,8 +73,8 @@ async fn list(
     Authenticated(caller): Authenticated,
     NoQuery: NoQuery,
 ) -> Result<Json<Page<KeyView>>> {
-    let kept = api.store.key_uses().await?.into_iter().map(|one| (one.key, one.at));
-    let mut used: HashMap<KeyId, Timestamp> = kept.collect();
+    let kept = api.read(&caller, |reads| async move { reads.key_uses().await }).await?;
+    let mut used: HashMap<KeyId, Timestamp> = kept.into_iter().map(|one| (one.key, one.at)).collect();
     for one in api.keys.uses() {
         let known = used.entry(one.key).or_insert(one.at);
         *known = one.at.max(*known);
@@ -144,11 +147,25 @@ async fn create(
     if let Some(tenant) = &order.tenant {
         api.check_tenant(tenant).await?;
     }
+    has_room(&keys::all(&api.engine.settings()), order.tenant.as_ref())?;
     let (name, tenant) = (order.name.clone(), order.tenant.clone());
     let (role, expires_at) = (order.role, order.expires_at);
     let made = keys::create(&api.engine, order, &actor).await?;
     let created = CreatedKey { id: made.id, name, tenant, role, expires_at, key: made.secret };
     Ok((StatusCode::CREATED, Json(created)))
+}
+
+/// Whether one more key of a tenant, or for all tenants, may be made. Those that have expired count: they are kept until they are
+/// revoked.
+fn has_room(kept: &[(KeyId, KeptKey)], tenant: Option<&Tenant>) -> Result<()> {
+    let tenant = tenant.map(Tenant::as_str);
+    if kept.iter().filter(|(_, key)| key.tenant.as_deref() == tenant).count() < MOST_KEYS {
+        return Ok(());
+    }
+    let whose = tenant.map_or_else(|| "all tenants".to_owned(), |name| format!("the tenant `{name}`"));
+    let detail =
+        format!("there are {MOST_KEYS} keys for {whose}, the most there can be: revoke some of them");
+    Err(Problem::at("/tenant", detail))
 }
 
 /// Checks what is asked for. A key for all tenants is never made by leaving something out.
@@ -277,7 +294,7 @@ async fn rotate(
 
 /// An older node would no longer know the key, although its callers may still use the old secret.
 async fn all_know_rotation(api: &Api) -> Result<()> {
-    let (_, nodes) = api.engine.nodes().await?;
+    let (_, nodes) = api.engine.nodes().await.map_err(ReadError::from)?;
     if nodes.iter().all(|node| !node.alive || node.level >= ROTATION_LEVEL) {
         return Ok(());
     }
@@ -304,4 +321,40 @@ async fn revoke(
 
 fn sees(caller: &Caller, key: &KeptKey) -> bool {
     caller.tenant.as_ref().is_none_or(|own| key.tenant.as_deref() == Some(own.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_millis(second * 1000)
+    }
+
+    fn keys_of(tenant: Option<&str>, count: usize) -> Vec<(KeyId, KeptKey)> {
+        let key = KeptKey {
+            name: "x".to_owned(),
+            tenant: tenant.map(str::to_owned),
+            role: Some(Role::Admin),
+            expires_at: None,
+            secrets: vec![],
+            created_at: at(0),
+            created_by: String::new(),
+        };
+        (0..count).map(|number| (KeyId::new(at(0), number as u128), key.clone())).collect()
+    }
+
+    #[test]
+    fn the_keys_of_each_tenant_and_those_for_all_are_bounded() {
+        let (acme, other): (Tenant, Tenant) = ("acme".parse().unwrap(), "other".parse().unwrap());
+        for (full, free) in [(Some(&acme), None), (Some(&acme), Some(&other)), (None, Some(&acme))] {
+            let mut kept = keys_of(full.map(Tenant::as_str), MOST_KEYS - 1);
+            has_room(&kept, full).unwrap();
+            kept.extend(keys_of(full.map(Tenant::as_str), 1));
+            let problem = has_room(&kept, full).unwrap_err();
+            assert_eq!(problem.kind, Kind::Invalid);
+            assert!(problem.detail.contains("1000 keys") && problem.detail.contains("revoke"), "{problem:?}");
+            has_room(&kept, free).unwrap();
+        }
+    }
 }

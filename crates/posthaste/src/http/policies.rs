@@ -23,6 +23,9 @@ use super::unique::Unique;
 use super::{Api, Shared};
 use crate::keys::Caller;
 
+/// The most policies of templates of one tenant, and the most for templates of every tenant: every node has all of them in memory.
+const MOST_TEMPLATES: usize = 1_000;
+
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(preview)).routes(routes!(get, put, delete))
 }
@@ -94,7 +97,9 @@ async fn put(
     text: Text<LARGEST_NOTIFICATION>,
 ) -> Result<Json<ScopedPolicy>> {
     let scope = writable(&api, &caller, &scope)?;
-    api.engine.put_policy(&scope, Some(layer(&text)?), &actor).await?;
+    let layer = layer(&text)?;
+    has_room(&api.engine.policies().set().scopes(), &scope)?;
+    api.engine.put_policy(&scope, Some(layer), &actor).await?;
     let policy = api.engine.policies().set().layer(&scope).cloned();
     Ok(Json(ScopedPolicy { scope, policy }))
 }
@@ -173,6 +178,21 @@ fn writable(api: &Api, caller: &Caller, text: &str) -> Result<Scope> {
     }
 }
 
+/// Whether a policy may be put at a scope. One that is there already can always be replaced.
+fn has_room(kept: &[Scope], scope: &Scope) -> Result<()> {
+    let Scope::Template { tenant: owner, .. } = scope else { return Ok(()) };
+    let is_sibling = |one: &&Scope| matches!(one, Scope::Template { tenant, .. } if tenant == owner);
+    if kept.iter().filter(is_sibling).count() < MOST_TEMPLATES || kept.contains(scope) {
+        return Ok(());
+    }
+    let whose =
+        owner.as_ref().map_or_else(|| "every tenant".to_owned(), |name| format!("the tenant `{name}`"));
+    let detail = format!(
+        "there are {MOST_TEMPLATES} policies for templates of {whose}, the most there can be: remove some of them"
+    );
+    Err(Problem::parameter("scope", detail))
+}
+
 /// Whether the caller may change a scope that it can see, or which key may.
 fn may_change(caller: &Caller, scope: &Scope) -> Result<(), &'static str> {
     match (scope, &caller.tenant, caller.role) {
@@ -207,6 +227,23 @@ mod tests {
         ] {
             let may = scopes.map(|text| may_change(&caller(tenant, role), &text.parse().unwrap()).is_ok());
             assert_eq!(may, allowed, "{tenant:?} {role:?}");
+        }
+    }
+
+    #[test]
+    fn the_template_policies_of_each_tenant_are_bounded() {
+        let one =
+            |tenant: &str, number: usize| -> Scope { format!("template:{tenant}/{number}").parse().unwrap() };
+        let mut kept: Vec<Scope> = (1..MOST_TEMPLATES).map(|number| one("acme", number)).collect();
+        kept.extend([Scope::Global, one("*", 0), one("other", 0)]);
+        has_room(&kept, &one("acme", 0)).unwrap();
+        kept.push(one("acme", 0));
+        let problem = has_room(&kept, &one("acme", MOST_TEMPLATES)).unwrap_err();
+        assert_eq!(problem.kind, Kind::Invalid);
+        assert!(problem.detail.contains("1000 policies") && problem.detail.contains("remove"), "{problem:?}");
+        // What is there can be replaced, and others have room of their own.
+        for scope in [one("acme", 0), one("other", 1), one("*", 1), Scope::Tenant("acme".to_owned())] {
+            has_room(&kept, &scope).unwrap();
         }
     }
 }

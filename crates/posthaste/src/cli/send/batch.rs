@@ -32,7 +32,7 @@ pub(super) async fn run(session: &Session, file: &str, key: Option<&str>) -> any
         let sent = send(session, &batch, key.map(|key| format!("{key}-{number}"))).await;
         let answer = match sent {
             Ok(answer) => answer,
-            Err(error) => return Err(report.broken_off(&batch, file, error)),
+            Err(error) => return Err(report.broken_off(&batch, file, key, error)),
         };
         report.answered(&batch.lines, &answer)?;
         report.show_progress(lines.percent());
@@ -134,22 +134,61 @@ impl Report {
     }
 
     /// Reports what was done before a batch failed, and how to go on.
-    fn broken_off(&self, batch: &Batch, file: &str, error: anyhow::Error) -> anyhow::Error {
+    fn broken_off(
+        &self,
+        batch: &Batch,
+        file: &str,
+        key: Option<&str>,
+        error: anyhow::Error,
+    ) -> anyhow::Error {
         self.clear_progress();
         let (first, last) = batch.range();
+        let is_unknown = error.downcast_ref::<CommandError>().is_some_and(|error| {
+            let code = error.json()["code"].as_str().map(str::to_owned);
+            may_be_accepted(error.status.map(|status| status.as_u16()), code.as_deref())
+        });
         if self.output == Output::Json {
-            let told = json!({"accepted": self.accepted, "rejected": self.rejected, "nextLine": first});
+            let mut told = json!({"accepted": self.accepted, "rejected": self.rejected, "nextLine": first});
+            if is_unknown {
+                told["unknownLines"] = json!([first, last]);
+            }
             note_json(&told);
             return error;
         }
-        let is_unknown = error.downcast_ref::<CommandError>().is_some_and(|error| error.status.is_none());
-        let standing = if is_unknown { "may have been accepted" } else { "were not accepted" };
-        note(&harmless(&format!(
-            "{}; lines {first} to {last} {standing}. To go on: tail -n +{first} {file} | posthaste send --batch -",
-            self.summary()
-        )));
+        let advice = advice((first, last), is_unknown, file, key.is_some());
+        note(&harmless(&format!("{}; {advice}", self.summary())));
         error
     }
+}
+
+/// Whether the notifications of a batch that failed may have been stored. These answers say that nothing was: a refusal of the
+/// request, and a server that had no room for it or was stopping.
+fn may_be_accepted(status: Option<u16>, code: Option<&str>) -> bool {
+    match status {
+        Some(400..=499) => false,
+        Some(503) => !matches!(code, Some("STOPPING" | "OVERLOADED")),
+        _ => true,
+    }
+}
+
+/// How to go on after the batch with these lines, without more doubles than the caller was told of.
+fn advice((first, last): (u64, u64), is_unknown: bool, file: &str, has_key: bool) -> String {
+    let standing = if is_unknown { "may have been accepted" } else { "were not accepted" };
+    let mut text = format!("lines {first} to {last} {standing}. ");
+    if has_key {
+        // The batches are numbered from the first line on, so what is left of the file would get the keys of other batches.
+        text += "To go on, run the same command again within 24 hours, with the same lines and the same --idempotency-key: \
+                 what was accepted is not sent again";
+        return text;
+    }
+    text += &match file {
+        "-" => format!("To go on, send the lines from {first} on"),
+        file => format!("To go on: tail -n +{first} {file} | posthaste send --batch -"),
+    };
+    if is_unknown {
+        text += &format!(" (lines {first} to {last} may then arrive twice)");
+    }
+    text
 }
 
 /// A problem of one notification in a batch, with a pointer into the line instead of the request.
@@ -172,6 +211,43 @@ mod tests {
         assert_eq!(within_line(&problem, &json!(17))["pointer"], "/to");
         assert_eq!(within_line(&problem, &json!(2)), problem);
         assert_eq!(within_line(&json!({"detail": "x"}), &json!(1)), json!({"detail": "x"}));
+    }
+
+    #[test]
+    fn only_an_answer_that_says_so_means_that_nothing_was_stored() {
+        for (status, code) in
+            [(401, "UNAUTHORIZED"), (409, "IDEMPOTENCY_CONFLICT"), (503, "STOPPING"), (503, "OVERLOADED")]
+        {
+            assert!(!may_be_accepted(Some(status), Some(code)), "{code}");
+        }
+        for (status, code) in [
+            (None, None),
+            (Some(503), Some("STORE_UNAVAILABLE")),
+            (Some(503), None),
+            (Some(500), Some("INTERNAL")),
+            (Some(502), None),
+            (Some(200), Some("UNEXPECTED_ANSWER")),
+        ] {
+            assert!(may_be_accepted(status, code), "{status:?} {code:?}");
+        }
+    }
+
+    #[test]
+    fn the_advice_tells_what_may_arrive_twice() {
+        for is_unknown in [true, false] {
+            let text = advice((501, 1000), is_unknown, "orders.jsonl", true);
+            assert!(text.contains("the same command again") && !text.contains("tail"), "{text}");
+            assert!(!text.contains("twice"), "{text}");
+        }
+        let text = advice((501, 1000), true, "orders.jsonl", false);
+        assert!(
+            text.starts_with(
+                "lines 501 to 1000 may have been accepted. To go on: tail -n +501 orders.jsonl |"
+            )
+        );
+        assert!(text.ends_with("(lines 501 to 1000 may then arrive twice)"), "{text}");
+        let text = advice((501, 1000), false, "-", false);
+        assert_eq!(text, "lines 501 to 1000 were not accepted. To go on, send the lines from 501 on");
     }
 
     #[test]

@@ -105,11 +105,14 @@ async fn a_batch_that_is_refused_as_a_whole_says_where_to_go_on() {
     let text = format!("{}\n{}\n", good(&scene, 1), good(&scene, 2));
     let ended = send(&scene, &text, &["--key", "phk_wrong"]).await;
     assert_eq!((ended.code, ended.out.as_str()), (Some(1), ""), "{ended:?}");
-    assert!(ended.err.contains("lines 1 to 2 were not accepted. To go on: tail -n +1 - |"), "{}", ended.err);
+    let told = "lines 1 to 2 were not accepted. To go on, send the lines from 1 on";
+    assert!(ended.err.contains(told), "{}", ended.err);
     assert!(ended.err.contains("(UNAUTHORIZED)"), "{}", ended.err);
     let ended = send(&scene, &text, &["--key", "phk_wrong", "--output", "json"]).await;
     let told = objects(&ended.err);
     assert_eq!((&told[0]["nextLine"], &told[1]["code"]), (&json!(1), &json!("UNAUTHORIZED")), "{told:?}");
+    let ended = send(&scene, &text, &["--key", "phk_wrong", "--idempotency-key", "orders"]).await;
+    assert!(ended.err.contains("To go on, run the same command again"), "{}", ended.err);
 }
 
 #[tokio::test]

@@ -33,8 +33,15 @@ async fn refuses(program: &mut Program, sink: &Sink) {
         assert!(answer.headers.contains_key(RETRY_AFTER), "{:?}", answer.headers);
     }
     let one = "ntf_01m7expnsre7j8fn39ecb261ns";
-    let paths =
-        ["/v1/stats", "/v1/notifications", "/v1/nodes", "/v1/audit", "/v1/retry-queue", "/v1/dead-letters"];
+    let paths = [
+        "/v1/stats",
+        "/v1/notifications",
+        "/v1/nodes",
+        "/v1/audit",
+        "/v1/retry-queue",
+        "/v1/dead-letters",
+        "/v1/keys",
+    ];
     for path in paths.map(str::to_owned).into_iter().chain([format!("/v1/notifications/{one}")]) {
         let asked = Instant::now();
         let answer = client.get(&path).await.unwrap();
