@@ -53,7 +53,7 @@ async fn keys_have_roles_expire_and_are_rotated() {
     assert_eq!(scene.run(&[&args[..], &[sender.as_str()]].concat()).await.code, Some(1));
     let tenants = scene.run(&["tenants", "--key", &one]).await;
     let names: Vec<&str> = tenants.out.lines().filter_map(|line| line.split(' ').next()).collect();
-    assert_eq!(names, ["TENANT", "acme", "other"]);
+    assert_eq!(names, ["NAME", "acme", "other"]);
 
     let keys = scene.json(&["keys", "list"]).await;
     let row = keys["data"].as_array().unwrap().iter().find(|row| row["role"] == "sender").unwrap();
