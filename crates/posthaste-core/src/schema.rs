@@ -130,6 +130,25 @@ described!(
         ))
 );
 
+/// A time, or a duration from now, as the API takes it. No text is both: the checkers of many clients pass over `format`.
+pub struct TimeOrDuration;
+
+/// What `Timestamp` reads, but for days that do not exist.
+const TIME: &str =
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$";
+/// What `duration::with_unit` reads, but for its bounds.
+const DURATION_WITH_UNIT: &str =
+    r"^\s*([0-9]+(\.[0-9]+)?(ms|s|m|h|d)|([0-9]+\.)?[0-9]+:[0-9]+(:[0-9]+(\.[0-9]+)?)?)\s*$";
+
+described!(
+    TimeOrDuration,
+    "TimeOrDuration",
+    OneOfBuilder::new()
+        .item(text("A time, RFC 3339").pattern(Some(TIME)))
+        .item(text("A duration with a unit, or a span").pattern(Some(DURATION_WITH_UNIT)))
+        .description(Some("A time such as `2027-01-31T12:00:00Z`, or a duration from now such as `90d`"))
+);
+
 /// Jitter is a name, or an object with one field.
 struct JitterSchema;
 /// The names of jitter.

@@ -198,7 +198,7 @@ impl KeyCache {
             uses.insert(id, used.clone());
             for secret in &key.secrets {
                 let hash = crate::http::unhex(&secret.hash).and_then(|hash| Hash::try_from(hash).ok());
-                let until = secret.until.into_iter().chain(key.expires_at).min();
+                let until = key.end_of(secret);
                 callers.extend(
                     hash.map(|hash| (hash, Known { caller: caller.clone(), until, used: used.clone() })),
                 );
@@ -242,6 +242,8 @@ pub enum Rotated {
     Done(KeptKey, NewKey),
     /// There is no such key, or there is none any more.
     Missing,
+    /// A new secret would be refused as well.
+    Expired(Timestamp),
     /// It was changed each time.
     Busy,
 }
@@ -260,6 +262,9 @@ pub async fn rotate(
         let Some(from) = settings.values.get(&setting) else { return Ok(Rotated::Missing) };
         let Ok(mut key) = serde_json::from_str::<KeptKey>(from) else { return Ok(Rotated::Missing) };
         let (now, secret) = (engine.now(), fresh());
+        if let Some(end) = key.expires_at.filter(|_| key.has_expired(now)) {
+            return Ok(Rotated::Expired(end));
+        }
         key.rotate(current(&secret), now, now.later(overlap));
         let to = serde_json::to_string(&key).expect("a kept key is made of texts");
         let change = (from.clone(), to);

@@ -10,11 +10,10 @@ use posthaste_core::duration;
 use posthaste_core::id::KeyId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::role::Role;
-use posthaste_core::schema::DurationText;
+use posthaste_core::schema::{DurationText, TimeOrDuration};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::reads::ReadError;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -107,9 +106,9 @@ struct NewKey {
     role: Option<Role>,
     /// True, and no tenant, for a key that may do everything for all tenants.
     admin: Option<bool>,
-    /// A time, or a duration from now.
-    #[schema(value_type = Option<DurationText>)]
-    expires_at: Option<Value>,
+    /// A time, or a duration from now with a unit. From then on the key is refused.
+    #[schema(value_type = Option<TimeOrDuration>)]
+    expires_at: Option<String>,
 }
 
 /// A key that was made.
@@ -203,16 +202,14 @@ fn order(new: NewKey, now: Timestamp) -> Result<KeyOrder> {
 }
 
 /// A time to come, or a duration from now.
-fn expiry(given: &Value, now: Timestamp) -> Result<Timestamp> {
-    let at = match given.as_str().and_then(|text| text.parse().ok()) {
-        Some(at) => at,
-        None => {
-            let unreadable = |error| {
-                let detail = format!("expiresAt is a time such as {now}, or a duration such as 90d: {error}");
-                Problem::at("/expiresAt", detail)
-            };
-            now.later(duration::from_json(given).map_err(unreadable)?)
-        }
+fn expiry(given: &str, now: Timestamp) -> Result<Timestamp> {
+    let unreadable = |error| {
+        let detail = format!("expiresAt is a time such as {now}, or a duration such as 90d: {error}");
+        Problem::at("/expiresAt", detail)
+    };
+    let at = match given.parse() {
+        Ok(at) => at,
+        Err(_) => now.later(duration::with_unit(given).map_err(unreadable)?),
     };
     if at <= now {
         return Err(Problem::at("/expiresAt", format!("expiresAt {at} has passed; it is {now}")));
@@ -257,7 +254,7 @@ struct PreviousKey {
 #[utoipa::path(post, path = "/v1/keys/{id}/rotate", operation_id = "rotateKey", tag = "keys", security(("key" = ["admin"])),
     params(("id" = KeyId, Path)), request_body = Option<Rotation>,
     responses((status = 200, description = "The new key", body = RotatedKey), (status = 404, description = ""),
-        (status = 409, description = "It was changed at the same time, or a node of an older version is still alive")))]
+        (status = 409, description = "It has expired, it was changed at the same time, or a node of an older version is still alive")))]
 async fn rotate(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
@@ -276,11 +273,15 @@ async fn rotate(
     let (key, made) = match keys::rotate(&api.engine, id, overlap, &actor).await? {
         Rotated::Done(key, made) => (key, made),
         Rotated::Missing => return Err(Id::<KeyId>::missing(id)),
+        Rotated::Expired(end) => {
+            let detail = format!("{id} expired at {end}, and so would its new secret: make another key");
+            return Err(Problem::new(Kind::KeyConflict, detail));
+        }
         Rotated::Busy => {
-            return Err(Problem::new(Kind::StateConflict, format!("{id} keeps changing; ask again")));
+            return Err(Problem::new(Kind::KeyConflict, format!("{id} keeps changing; ask again")));
         }
     };
-    let previous = key.secrets.get(1).and_then(|secret| secret.until);
+    let previous = key.previous_until();
     Ok(Json(RotatedKey {
         id,
         name: key.name,
@@ -300,7 +301,7 @@ async fn all_know_rotation(api: &Api) -> Result<()> {
     }
     let detail =
         "a node of an older version is alive and would refuse the key: rotate it once all nodes are upgraded";
-    Err(Problem::new(Kind::StateConflict, detail))
+    Err(Problem::new(Kind::KeyConflict, detail))
 }
 
 /// Revokes a key.

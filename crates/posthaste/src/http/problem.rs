@@ -54,6 +54,8 @@ pub enum Kind {
     NotFailed,
     /// Its state does not allow it.
     StateConflict,
+    /// The API key cannot be rotated now.
+    KeyConflict,
     /// The dead letter was acted on before.
     DeadLetterResolved,
     /// It expired and would not be sent any more.
@@ -74,7 +76,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -92,6 +94,7 @@ impl Kind {
         Self::AlreadyDelivered,
         Self::NotFailed,
         Self::StateConflict,
+        Self::KeyConflict,
         Self::DeadLetterResolved,
         Self::Expired,
         Self::UnsupportedMediaType,
@@ -145,6 +148,7 @@ impl Kind {
             Self::StateConflict => {
                 (StatusCode::CONFLICT, "STATE_CONFLICT", "The state of the notification does not allow that")
             }
+            Self::KeyConflict => (StatusCode::CONFLICT, "KEY_CONFLICT", "The API key cannot be changed now"),
             Self::DeadLetterResolved => {
                 (StatusCode::CONFLICT, "DEAD_LETTER_RESOLVED", "The dead letter is not in the needed status")
             }

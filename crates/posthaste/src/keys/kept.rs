@@ -147,8 +147,21 @@ impl KeptKey {
 
     /// Whether it may do everything for all tenants, now.
     pub fn is_admin_for_all(&self, now: Timestamp) -> bool {
-        let is_in_force = self.expires_at.is_none_or(|end| now < end);
-        self.tenant.is_none() && self.effective_role() == Role::Admin && is_in_force
+        self.tenant.is_none() && self.effective_role() == Role::Admin && !self.has_expired(now)
+    }
+
+    pub(super) fn has_expired(&self, now: Timestamp) -> bool {
+        self.expires_at.is_some_and(|end| now >= end)
+    }
+
+    /// Until when one of its secrets is valid; none for ever.
+    pub(super) fn end_of(&self, secret: &Secret) -> Option<Timestamp> {
+        secret.until.into_iter().chain(self.expires_at).min()
+    }
+
+    /// Until when the secret before the current one is valid, if it still is.
+    pub fn previous_until(&self) -> Option<Timestamp> {
+        self.secrets.get(1).and_then(|secret| self.end_of(secret))
     }
 
     /// How its current secret begins.
@@ -239,6 +252,19 @@ mod tests {
             assert!(value.get("hash").is_none(), "{value}");
             assert!(serde_json::from_value::<PlainKey>(value.clone()).is_err(), "{value}");
             assert_eq!(serde_json::from_value::<KeptKey>(value).unwrap(), limited);
+        }
+    }
+
+    #[test]
+    fn the_secret_before_ends_with_its_overlap_or_with_the_key() {
+        let mut rotated = key(Some("a"), None);
+        assert_eq!(rotated.previous_until(), None);
+        rotated.rotate(secret("b", None), at(0), at(100));
+        for (expires_at, end) in [(None, 100), (Some(50), 50), (Some(200), 100)] {
+            rotated.expires_at = expires_at.map(at);
+            assert_eq!(rotated.previous_until(), Some(at(end)));
+            assert_eq!(rotated.has_expired(at(50)), expires_at == Some(50));
+            assert!(!rotated.has_expired(at(49)));
         }
     }
 

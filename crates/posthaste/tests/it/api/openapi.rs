@@ -222,6 +222,25 @@ fn the_forms_of_texts_are_those_that_are_read() {
     ] {
         assert_eq!(fits("Duration", text), posthaste_core::duration::parse(text).is_ok(), "{text}");
     }
+    for text in [
+        "90d",
+        " 1.5h ",
+        "00:30",
+        "1.02:00:00",
+        "3600",
+        "1.5",
+        "",
+        "soon",
+        "2999-01-01",
+        "2999-01-01T00:00:00",
+    ]
+    .into_iter()
+    .chain(["2999-01-01T00:00:00Z", "2999-01-01t00:00:00.123456z", "2999-01-01T00:00:00+02:00"])
+    {
+        let is_time = text.parse::<posthaste_core::time::Timestamp>().is_ok();
+        let is_read = is_time || posthaste_core::duration::with_unit(text).is_ok();
+        assert_eq!(fits("TimeOrDuration", text), is_read, "{text}");
+    }
     let long = format!("tenant:{}", "x".repeat(65));
     for text in [
         "global",

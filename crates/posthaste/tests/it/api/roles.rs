@@ -260,7 +260,7 @@ async fn a_rotated_key_has_two_secrets_until_the_overlap_ends(on: StoreKind) {
     first.act(&path).await.problem(403, "FORBIDDEN");
     // A node of the version before would refuse both secrets.
     running.change_store("update node set level = 1").await;
-    running.admin.act(&path).await.problem(409, "STATE_CONFLICT");
+    running.admin.act(&path).await.problem(409, "KEY_CONFLICT");
     running.change_store("update node set level = 2").await;
     // Without a body the overlap is a day.
     let rotated = running.admin.act(&path).await.is(200);
@@ -318,11 +318,23 @@ async fn a_key_is_refused_once_it_has_expired(on: StoreKind) {
     let lasting = make(json!("2999-01-01T00:00:00Z")).await.is(201);
     assert_eq!(lasting["expiresAt"], "2999-01-01T00:00:00.000Z");
     running.caller(lasting["key"].as_str()).get("/v1/stats").await;
-    make(json!(3600)).await.is(201);
-    for wrong in
-        [json!("2020-01-01T00:00:00Z"), json!("0s"), json!("soon"), json!(-1), json!(true), json!({})]
+    let rotate = async |made: &Value, overlap: &str| {
+        let path = format!("/v1/keys/{}/rotate", made["id"].as_str().unwrap());
+        running.admin.post(&path, &json!({"overlap": overlap})).await
+    };
+    let problem = rotate(&made, "1h").await.problem(409, "KEY_CONFLICT");
+    assert!(problem["detail"].as_str().unwrap().contains("expired"), "{problem}");
+    // The old secret ends with the key, although the overlap is longer.
+    let short = make(json!("1h")).await.is(201);
+    let rotated = rotate(&short, "2d").await.is(200);
+    assert_eq!(rotated["previous"]["expiresAt"], short["expiresAt"]);
+    // A number may be meant as a time, so it is not read as a duration.
+    for wrong in [json!(3600), json!("3600"), json!("2020-01-01T00:00:00Z"), json!("0s"), json!("soon")]
+        .into_iter()
+        .chain([json!(-1), json!(true), json!({})])
     {
-        assert_eq!(make(wrong).await.problem(422, "VALIDATION_FAILED")["pointer"], "/expiresAt");
+        let problem = make(wrong.clone()).await.problem(422, "VALIDATION_FAILED");
+        assert_eq!(problem["pointer"], "/expiresAt", "{wrong}");
     }
     running.stop().await;
 }
