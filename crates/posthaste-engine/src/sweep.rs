@@ -38,8 +38,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     let mut from = None;
     loop {
         let begun = Instant::now();
-        sweep(&shared, &mut from).await;
-        let took = begun.elapsed();
+        let took = sweep(&shared, &mut from).await;
         tokio::time::sleep(took * (ASKED_SHARE - 1)).await;
         let share = if shared.store.is_shared() { SHARED_STORE } else { OWN_STORE };
         let next = begun + shared.settings.sweep.max(took * share);
@@ -48,13 +47,17 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 }
 
 /// Announces every bucket that holds due rows, beginning after `from`. The next sweep begins where the first bucket was left
-/// out, so that each has its turn.
-async fn sweep(shared: &Shared, from: &mut Option<Bucket>) {
+/// out, so that each has its turn. Returns how long the store worked for it: the time of an outage does not count, or the next
+/// sweep would come minutes after it.
+async fn sweep(shared: &Shared, from: &mut Option<Bucket>) -> Duration {
     shared.slots.sweep_begins();
+    let mut took = Duration::ZERO;
     let (begin, mut after, mut left_out) = (*from, *from, None);
     let mut wrapped = begin.is_none();
     loop {
-        let page = page(shared, after).await;
+        let begun = Instant::now();
+        let (page, waited) = page(shared, after).await;
+        took += begun.elapsed().saturating_sub(waited);
         let now = shared.node.now();
         let due = page.iter().filter(|waiting| waiting.due <= now);
         let refused = shared.slots.ready(due.map(|Waiting { bucket, tenant, .. }| (tenant, *bucket)));
@@ -72,13 +75,17 @@ async fn sweep(shared: &Shared, from: &mut Option<Bucket>) {
     }
     *from = left_out;
     shared.slots.sweep_ended();
+    took
 }
 
-/// The next buckets. A page that the store cannot serve is asked for again, so that a sweep gets to its end.
-async fn page(shared: &Shared, after: Option<Bucket>) -> Vec<Waiting> {
+/// The next buckets, and how long the store did not serve. A page that the store cannot serve is asked for again, so that a
+/// sweep gets to its end.
+async fn page(shared: &Shared, after: Option<Bucket>) -> (Vec<Waiting>, Duration) {
+    let begun = Instant::now();
     loop {
+        let waited = begun.elapsed();
         match shared.store.buckets(after, shared.settings.batch).await {
-            Ok(page) => return page,
+            Ok(page) => return (page, waited),
             Err(error) => {
                 shared.store_failed("look at every bucket", &error);
                 tokio::time::sleep(PAUSE).await;

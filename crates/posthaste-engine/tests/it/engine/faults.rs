@@ -261,3 +261,19 @@ async fn one_that_cannot_be_ended_does_not_keep_the_others_from_expiring() {
     }
     assert_eq!(expired, 4);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_safety_net_looks_soon_after_a_long_outage() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model).shared());
+    let _engine = rig.start_on(store.clone()).await;
+    pass(secs(20)).await;
+    store.refuse(&["buckets"]);
+    pass(secs(60)).await;
+    store.refuse(&[]);
+    // The sweep that began in the outage ends now.
+    pass(secs(1)).await;
+    let before = store.calls("buckets");
+    pass(secs(30)).await;
+    assert!(store.calls("buckets") > before + 2, "an outage counts as work of the sweep");
+}
