@@ -107,7 +107,7 @@ impl Reads {
         }
     }
 
-    /// The last use of each key, of all tenants: a use does not say whose key it is. Whoever shows them chooses the keys.
+    /// The last use of each key, of all tenants: a use does not say whose key it is. The caller chooses the keys to show.
     pub async fn key_uses(&self) -> Result<Vec<KeyUse>> {
         Ok(self.shared.store.key_uses().await?)
     }

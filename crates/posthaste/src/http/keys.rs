@@ -32,7 +32,7 @@ const LONGEST_NAME: usize = 100;
 const ALL_TENANTS: &str = "*";
 /// How long the old secret stays valid after a rotation.
 const OVERLAP: Duration = Duration::from_hours(24);
-/// The longest overlap: whoever wants to keep a secret for longer need not rotate it.
+/// The longest overlap. A secret that is needed for longer is not rotated.
 const LONGEST_OVERLAP: Duration = Duration::from_hours(24 * 90);
 /// The most keys of one tenant, and the most keys for all tenants: every node has all keys in memory.
 const MOST_KEYS: usize = 1_000;

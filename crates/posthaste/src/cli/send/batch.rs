@@ -171,7 +171,7 @@ fn may_be_accepted(status: Option<u16>, code: Option<&str>) -> bool {
     }
 }
 
-/// How to go on after the batch with these lines, without more doubles than the caller was told of.
+/// How to go on after the batch with these lines, and which lines may arrive twice.
 fn advice((first, last): (u64, u64), is_unknown: bool, file: &str, has_key: bool) -> String {
     let standing = if is_unknown { "may have been accepted" } else { "were not accepted" };
     let mut text = format!("lines {first} to {last} {standing}. ");
