@@ -5,7 +5,7 @@
 
 use crate::attempt::Progress;
 use crate::dead_letter::DeadLetterStatus;
-use crate::id::DeadLetterId;
+use crate::id::{DeadLetterId, NotificationId};
 use crate::policy::is_past;
 use crate::reason::Reason;
 use crate::state::{Event, State};
@@ -39,7 +39,15 @@ pub enum Act {
     /// A dead letter is given up: Failed, `DISCARDED`, its dead letter cancelled and resolved now. The time of its end
     /// stays that of its death, for nothing was tried since.
     Discard,
-    /// A discarded one comes back: DeadLetter with the reason and the time that it had, its dead letter pending.
+    /// An edited copy is sent in place of a dead letter: Failed, `REPLACED`, its dead letter cancelled and resolved now.
+    Replace {
+        /// The edited copy.
+        by: NotificationId,
+    },
+    /// A pending dead letter has outlived its period: Failed, its dead letter soft-deleted, with the status that it had.
+    Delete,
+    /// A discarded one, or one that was pending when it was soft-deleted, comes back: DeadLetter with the reason and the time
+    /// that it had, its dead letter pending.
     Restore,
 }
 
@@ -53,7 +61,8 @@ impl Act {
             Self::Bury { .. } => Some(Event::Bury),
             Self::Requeue => Some(Event::Requeue),
             Self::Retry => Some(Event::Retry),
-            Self::Discard => Some(Event::Discard),
+            Self::Discard | Self::Delete => Some(Event::Discard),
+            Self::Replace { .. } => Some(Event::Replace),
             Self::Restore => Some(Event::Restore),
         }
     }
@@ -67,6 +76,8 @@ impl Act {
             Self::Requeue => Some("requeue"),
             Self::Retry => Some("retry"),
             Self::Discard => Some("discard"),
+            Self::Delete => Some("delete"),
+            Self::Replace { .. } => Some("edit-and-retry"),
             Self::Restore => Some("restore"),
         }
     }
@@ -103,6 +114,8 @@ pub struct Standing {
 pub struct Letter {
     pub id: DeadLetterId,
     pub status: DeadLetterStatus,
+    /// Whether it is soft-deleted.
+    pub deleted: bool,
     /// Why the notification died.
     pub reason: Option<Reason>,
     pub text: String,
@@ -121,7 +134,7 @@ impl Standing {
 
     /// The dead letter with another status, if there is one.
     fn resolve(&self, status: DeadLetterStatus) -> Option<Resolution> {
-        self.dead_letter.as_ref().map(|letter| Resolution { id: letter.id, status })
+        self.dead_letter.as_ref().map(|letter| Resolution { id: letter.id, status, deleted_at: None })
     }
 }
 
@@ -198,6 +211,8 @@ pub enum Effect {
 pub struct Resolution {
     pub id: DeadLetterId,
     pub status: DeadLetterStatus,
+    /// When it was soft-deleted; none if it is shown in lists.
+    pub deleted_at: Option<Timestamp>,
 }
 
 impl Effect {
@@ -253,6 +268,20 @@ pub fn effect(standing: &Standing, act: &Act, now: Timestamp) -> Result<Effect, 
             text: Some(Reason::Discarded.words().to_owned()),
             letter: standing.resolve(DeadLetterStatus::Cancelled),
         }),
+        Act::Delete if state == State::DeadLetter => Ok(Effect::Amend {
+            state: State::Failed,
+            reason: Some(Reason::Discarded),
+            text: Some("it was pending for longer than retention.purge_pending_after".to_owned()),
+            letter: standing
+                .resolve(DeadLetterStatus::Pending)
+                .map(|letter| Resolution { deleted_at: Some(now), ..letter }),
+        }),
+        Act::Replace { by } if state == State::DeadLetter => Ok(Effect::Amend {
+            state: State::Failed,
+            reason: Some(Reason::Replaced),
+            text: Some(replaced_text(*by)),
+            letter: standing.resolve(DeadLetterStatus::Cancelled),
+        }),
         Act::Restore => restore(standing),
         Act::Cancel
         | Act::RequestCancel
@@ -261,8 +290,41 @@ pub fn effect(standing: &Standing, act: &Act, now: Timestamp) -> Result<Effect, 
         | Act::Bury { .. }
         | Act::Requeue
         | Act::Retry
-        | Act::Discard => Err(Refused::State),
+        | Act::Discard
+        | Act::Replace { .. }
+        | Act::Delete => Err(Refused::State),
     }
+}
+
+/// What `restore` does to a dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restoration {
+    /// Its notification takes the act `Restore`, and it is pending again.
+    Revive,
+    /// It is shown in lists again, resolved as it was. Its notification stays as it is.
+    Show,
+}
+
+/// Decides what `restore` does. A soft-deleted one comes back as it was, so one that was discarded before it was deleted
+/// is restored twice until it is pending.
+pub const fn restoration(status: DeadLetterStatus, deleted: bool) -> Restoration {
+    match status {
+        DeadLetterStatus::Pending => Restoration::Revive,
+        DeadLetterStatus::Requeued | DeadLetterStatus::Cancelled if deleted => Restoration::Show,
+        DeadLetterStatus::Requeued | DeadLetterStatus::Cancelled => Restoration::Revive,
+    }
+}
+
+/// The text of a replaced end. It names the edited copy, and `replaced_by` reads the name back.
+fn replaced_text(by: NotificationId) -> String {
+    format!("{REPLACED_BY}{by}")
+}
+
+const REPLACED_BY: &str = "replaced by ";
+
+/// The edited copy that was sent in place of a notification which ended for this reason, with this text.
+pub fn replaced_by(reason: Option<Reason>, text: Option<&str>) -> Option<NotificationId> {
+    text.filter(|_| reason == Some(Reason::Replaced))?.strip_prefix(REPLACED_BY)?.parse().ok()
 }
 
 /// A new generation whose attempts are counted from `base`.
@@ -280,10 +342,14 @@ fn reopen(
     Ok(Effect::Reopen { progress, letter })
 }
 
-/// Only what was discarded can be restored, with the reason that it had.
+/// Only what was discarded, or soft-deleted while it was pending, can be restored, with the reason that it had.
 fn restore(standing: &Standing) -> Result<Effect, Refused> {
     let was_discarded = standing.state == State::Failed && standing.reason == Some(Reason::Discarded);
-    let letter = standing.dead_letter.as_ref().filter(|letter| letter.status == DeadLetterStatus::Cancelled);
+    let letter = standing.dead_letter.as_ref().filter(|letter| match letter.status {
+        DeadLetterStatus::Pending => letter.deleted,
+        DeadLetterStatus::Cancelled => !letter.deleted,
+        DeadLetterStatus::Requeued => false,
+    });
     match letter {
         Some(letter) if was_discarded => Ok(Effect::Amend {
             state: State::DeadLetter,

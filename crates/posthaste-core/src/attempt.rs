@@ -59,9 +59,23 @@ impl Attempt {
     /// The most bytes of an error that are kept.
     pub const LONGEST_ERROR: usize = 500;
 
+    /// As a dead letter keeps it: without the start of the answer, which may be large and stays with the attempt.
+    #[must_use]
+    pub fn without_response(self) -> Self {
+        Self { response: None, ..self }
+    }
+
     /// When its last try ended.
     pub fn ended_at(&self) -> Timestamp {
         self.started_at.later(self.duration)
+    }
+
+    /// The most bytes of a provider's id of the message that are kept.
+    pub const LONGEST_MESSAGE_ID: usize = 255;
+
+    /// The id cut to `LONGEST_MESSAGE_ID` bytes, between two characters.
+    pub fn message_id(text: &str) -> String {
+        cut(text, Self::LONGEST_MESSAGE_ID)
     }
 
     /// The text cut to `LONGEST_ERROR` bytes, between two characters.
@@ -86,8 +100,12 @@ impl Response {
     /// The most bytes of a body that are kept.
     pub const LONGEST: usize = 2 * 1024;
 
+    /// The most bytes of a media type that are kept.
+    const LONGEST_TYPE: usize = 255;
+
     /// The answer with its body cut to `LONGEST` bytes, between two characters.
-    pub fn new(content_type: Option<String>, body: &str) -> Self {
+    pub fn new(content_type: Option<&str>, body: &str) -> Self {
+        let content_type = content_type.map(|named| cut(named, Self::LONGEST_TYPE));
         Self { content_type, excerpt: cut(body, Self::LONGEST) }
     }
 }
@@ -151,5 +169,8 @@ mod tests {
         assert!(long.starts_with(&kept));
         assert_eq!(Attempt::excerpt("short"), "short");
         assert_eq!(Response::new(None, &"ü".repeat(1_025)).excerpt, "ü".repeat(1_024));
+        let long_type = Response::new(Some(&"x".repeat(300)), "").content_type;
+        assert_eq!(long_type.map(|kept| kept.len()), Some(255));
+        assert_eq!(Attempt::message_id(&"x".repeat(300)).len(), 255);
     }
 }

@@ -68,6 +68,21 @@ impl Channel {
         self as u8
     }
 
+    /// Whether providers carry it. The others reach the recipient itself.
+    pub const fn has_providers(self) -> bool {
+        match self {
+            Self::Webhook | Self::Inapp => false,
+            Self::Email
+            | Self::Sms
+            | Self::Whatsapp
+            | Self::Telegram
+            | Self::Slack
+            | Self::Discord
+            | Self::Teams
+            | Self::Push => true,
+        }
+    }
+
     pub fn from_code(code: u8) -> Result<Self, UnknownChannel> {
         let found = Self::ALL.get(usize::from(code)).copied();
         found.ok_or_else(|| UnknownChannel { given: code.to_string() })

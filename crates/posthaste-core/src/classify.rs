@@ -1,5 +1,5 @@
-//! Classifies replies: one table for HTTP by the kind of receiver, one for SMTP, one for exchanges without a
-//! response. docs/failures.md shows the tables.
+//! Classifies replies: one table for the codes of each kind of provider, one for HTTP by the kind of receiver, one for
+//! SMTP, one for exchanges without a response. docs/failures.md shows the tables.
 //!
 //! Invariant: the tables know no policy. The policy decides which failure types are retried.
 
@@ -11,7 +11,8 @@ use serde_json::Value;
 use crate::channel::Channel;
 use crate::failure::FailureType;
 use crate::fields::{BadField, excerpt};
-use crate::reply::{Fault, Reply, RetryAfter};
+use crate::provider::{ProviderKind, Route};
+use crate::reply::{Answer, Fault, Reply, RetryAfter};
 use crate::time::number;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,26 +80,53 @@ impl<'de> Deserialize<'de> for Overrides {
     }
 }
 
-/// Classifies a reply on a channel. The channel's `overrides` win over the tables.
-pub fn classify(channel: Channel, reply: &Reply, overrides: &Overrides) -> Verdict {
-    let (ruling, retry_after) = match reply {
-        Reply::Http { status, retry_after, .. } => {
-            (overrides.of(*status).unwrap_or_else(|| http(receiver(channel), *status)), *retry_after)
+/// Classifies a reply on a channel. The channel's `overrides` win over the tables; the code of a provider, where its kind has
+/// it in its table, wins over the status.
+pub fn classify(channel: Channel, route: &Route, reply: &Reply, overrides: &Overrides) -> Verdict {
+    let by_code = by_provider_code(route, reply).map(Ruling::Failed);
+    let ruling = match reply.answer {
+        Answer::Http { status, .. } => {
+            overrides.of(status).or(by_code).unwrap_or_else(|| http(receiver(channel), status))
         }
-        Reply::Smtp { code, enhanced, .. } => {
-            (overrides.of(*code).unwrap_or_else(|| smtp(*code, *enhanced)), None)
+        Answer::Smtp { code, enhanced } => {
+            overrides.of(code).or(by_code).unwrap_or_else(|| smtp(code, enhanced))
         }
-        Reply::Fault { fault, .. } => (Ruling::Failed(no_response(*fault)), None),
+        Answer::Taken => by_code.unwrap_or(Ruling::Delivered),
+        Answer::Refused => by_code.unwrap_or(Ruling::Failed(FailureType::Unknown)),
+        Answer::Fault(fault) => Ruling::Failed(no_response(fault)),
     };
     match ruling {
         Ruling::Delivered => Verdict::Delivered,
-        Ruling::Failed(failure_type) => Verdict::Failed(Failure { failure_type, retry_after }),
+        Ruling::Failed(failure_type) => {
+            Verdict::Failed(Failure { failure_type, retry_after: reply.retry_after() })
+        }
+    }
+}
+
+/// The codes of a provider of the kind `log` that is configured to fail.
+pub const LOG_CODES: [(&str, FailureType); 7] = [
+    ("bad-credentials", FailureType::AuthenticationFailure),
+    ("blocked", FailureType::Permanent),
+    ("busy", FailureType::Temporary),
+    ("no-credit", FailureType::QuotaExceeded),
+    ("slow", FailureType::Timeout),
+    ("throttled", FailureType::RateLimit),
+    ("unknown-recipient", FailureType::InvalidRecipient),
+];
+
+/// What the provider's own code means; none if it gave none, or one that its kind does not know.
+fn by_provider_code(route: &Route, reply: &Reply) -> Option<FailureType> {
+    let (kind, code) = (route.provider()?.kind, reply.provider_code.as_deref()?);
+    match kind {
+        ProviderKind::Log => {
+            LOG_CODES.iter().find(|(known, _)| *known == code).map(|(_, failure_type)| *failure_type)
+        }
     }
 }
 
 /// Whether the receiver reports the address as gone for good, which disables a subscription.
 pub fn is_gone(reply: &Reply) -> bool {
-    matches!(reply, Reply::Http { status: 410, .. })
+    matches!(reply.answer, Answer::Http { status: 410, .. })
 }
 
 /// Who answers over HTTP. The same code means different things from each.
@@ -166,6 +194,7 @@ fn no_response(fault: Fault) -> FailureType {
             FailureType::NetworkFailure
         }
         Fault::Timeout => FailureType::Timeout,
+        Fault::NoProvider => FailureType::Temporary,
         Fault::Forbidden | Fault::Unsendable => FailureType::Permanent,
         Fault::Broken => FailureType::Unknown,
     }
@@ -183,11 +212,12 @@ fn ruling(value: &Value) -> Result<Ruling, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::provider::Provider;
     use serde_json::json;
     use std::time::Duration;
 
     fn http_reply(status: u16) -> Reply {
-        Reply::Http { status, retry_after: None, text: String::new() }
+        Reply::http(status)
     }
 
     fn judge(reply: &Reply) -> Option<FailureType> {
@@ -195,7 +225,7 @@ mod tests {
     }
 
     fn judge_on(channel: Channel, reply: &Reply) -> Option<FailureType> {
-        match classify(channel, reply, &Overrides::default()) {
+        match classify(channel, &Route::Direct, reply, &Overrides::default()) {
             Verdict::Delivered => None,
             Verdict::Failed(failure) => Some(failure.failure_type),
         }
@@ -266,7 +296,7 @@ mod tests {
             (999, None, Some(Unknown)),
         ];
         for (code, enhanced, expected) in table {
-            let reply = Reply::Smtp { code, enhanced, text: String::new() };
+            let reply = Reply::smtp(code, enhanced, "");
             assert_eq!(judge(&reply), expected, "{code} {enhanced:?}");
         }
     }
@@ -283,10 +313,11 @@ mod tests {
             (Fault::Timeout, Timeout),
             (Fault::Forbidden, Permanent),
             (Fault::Unsendable, Permanent),
+            (Fault::NoProvider, Temporary),
             (Fault::Broken, Unknown),
         ];
         for (fault, expected) in table {
-            assert_eq!(judge(&Reply::Fault { fault, text: String::new() }), Some(expected));
+            assert_eq!(judge(&Reply::fault(fault, "")), Some(expected));
         }
     }
 
@@ -295,7 +326,7 @@ mod tests {
         let rules =
             Overrides::from_json(&json!({"404": "temporary", "409": "delivered", "500": "permanent"}))
                 .unwrap();
-        let judge = |status| classify(Channel::Webhook, &http_reply(status), &rules);
+        let judge = |status| classify(Channel::Webhook, &Route::Direct, &http_reply(status), &rules);
         let failed = |failure_type| Verdict::Failed(Failure { failure_type, retry_after: None });
         assert_eq!(judge(404), failed(FailureType::Temporary));
         assert_eq!(judge(409), Verdict::Delivered);
@@ -314,9 +345,42 @@ mod tests {
     #[test]
     fn the_failure_carries_what_the_receiver_asked_for() {
         let retry_after = Some(RetryAfter::In(Duration::from_secs(7)));
-        let reply = Reply::Http { status: 503, retry_after, text: String::new() };
+        let reply = Reply::http_after(503, retry_after);
         let expected = Failure { failure_type: FailureType::Temporary, retry_after };
-        assert_eq!(classify(Channel::Webhook, &reply, &Overrides::default()), Verdict::Failed(expected));
+        let verdict = classify(Channel::Webhook, &Route::Direct, &reply, &Overrides::default());
+        assert_eq!(verdict, Verdict::Failed(expected));
+    }
+
+    fn by_log(reply: &Reply, overrides: &Overrides) -> Option<FailureType> {
+        let (name, channel) = ("texts".into(), Channel::Sms);
+        let provider = Provider { name, channel, kind: ProviderKind::Log, priority: 1 };
+        match classify(channel, &Route::Provider(provider.into()), reply, overrides) {
+            Verdict::Delivered => None,
+            Verdict::Failed(failure) => Some(failure.failure_type),
+        }
+    }
+
+    #[test]
+    fn a_code_of_a_provider_means_what_the_table_of_its_kind_says() {
+        let none = Overrides::default();
+        for (code, failure_type) in LOG_CODES {
+            assert_eq!(by_log(&Reply::refused(code, ""), &none), Some(failure_type), "{code}");
+            let inside = Reply { provider_code: Some(code.to_owned()), ..Reply::http(200) };
+            assert_eq!(by_log(&inside, &none), Some(failure_type), "{code} inside of a 200");
+            assert_eq!(judge_on(Channel::Sms, &inside), None, "another receiver has no such table");
+        }
+        assert_eq!(by_log(&Reply::taken("1"), &none), None);
+        assert_eq!(by_log(&Reply::refused("new", ""), &none), Some(FailureType::Unknown));
+    }
+
+    #[test]
+    fn a_code_that_the_table_lacks_leaves_the_status_to_decide_and_a_rule_wins_over_both() {
+        let coded = |code: &str| Reply { provider_code: Some(code.to_owned()), ..Reply::http(404) };
+        let none = Overrides::default();
+        assert_eq!(by_log(&coded("new"), &none), Some(FailureType::InvalidRecipient));
+        assert_eq!(by_log(&coded("busy"), &none), Some(FailureType::Temporary));
+        let rules = Overrides::from_json(&json!({"404": "delivered"})).unwrap();
+        assert_eq!(by_log(&coded("busy"), &rules), None);
     }
 
     #[test]

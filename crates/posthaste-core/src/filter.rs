@@ -15,6 +15,7 @@ use crate::channel::Channel;
 use crate::dead_letter::DeadLetterStatus;
 use crate::failure::FailureType;
 use crate::flow::FlowKey;
+use crate::group::{GroupId, Grouped};
 use crate::notification::{Notification, Tenant};
 use crate::reason::Reason;
 use crate::state::State;
@@ -48,6 +49,8 @@ pub struct Filter {
     pub until: Option<Timestamp>,
     /// Text that recipient, subject, event key or correlation id hold, in any case of ASCII letters.
     pub text: Option<String>,
+    /// Only for dead letters: in which failure group.
+    pub group: Option<GroupId>,
 }
 
 /// How the last attempt failed; none if there was none or it delivered.
@@ -93,8 +96,10 @@ impl Filter {
         status: LetterStatus,
         reason: Reason,
         last: LastFailure,
+        fingerprint: Option<[u8; 16]>,
     ) -> bool {
         self.wants_flow(&FlowKey::of(notification))
+            && self.wants_group(fingerprint.map(|print| Grouped::of(notification, print)))
             && self.wants_time(died_at)
             && self.wants_content(notification)
             && self.wants_status(status)
@@ -107,6 +112,13 @@ impl Filter {
         self.tenant.as_ref().is_none_or(|tenant| *tenant == key.tenant)
             && wants(&self.channels, &key.channel)
             && (self.destinations.is_empty() || self.destinations.iter().any(|one| **one == *key.destination))
+    }
+
+    /// Whether a failure group of a dead letter matches. Without a fingerprint it is in no group yet.
+    pub fn wants_group(&self, grouped: Option<Grouped<'_>>) -> bool {
+        self.group.is_none_or(|wanted| {
+            grouped.is_some_and(|grouped| grouped.groups().any(|(_, group)| group == wanted))
+        })
     }
 
     /// Whether the template matches.

@@ -1,4 +1,4 @@
-//! Ids: UUIDv7 made from a time and random bits, shown as a prefix and 26 Crockford characters.
+//! Ids: 16 bytes, shown as a prefix and 26 Crockford characters. Most are UUIDv7 made from a time and random bits.
 
 use std::fmt;
 
@@ -60,24 +60,14 @@ fn millis_from(time: Timestamp) -> u128 {
     u128::try_from(time.as_micros()).unwrap_or(0).div_ceil(1_000)
 }
 
-macro_rules! id {
+/// What every id has: bytes, and a text with its prefix.
+macro_rules! text_id {
     ($name:ident, $prefix:literal, $field:literal) => {
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u128);
 
         impl $name {
             pub const PREFIX: &'static str = $prefix;
-
-            /// Sorts before every real id.
-            pub const FIRST: Self = Self(0);
-
-            /// Sorts after every real id.
-            pub const LAST: Self = Self(u128::MAX);
-
-            /// The same `now` and `random` give the same id.
-            pub fn new(now: Timestamp, random: u128) -> Self {
-                Self(uuid_v7(now, random))
-            }
 
             pub const fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(u128::from_be_bytes(bytes))
@@ -86,16 +76,6 @@ macro_rules! id {
             /// The stored form. It sorts as the ids do.
             pub const fn to_bytes(self) -> [u8; 16] {
                 self.0.to_be_bytes()
-            }
-
-            /// The smallest id of this time: `id >= least_at(time)` exactly if `id.made_at() >= time`.
-            pub fn least_at(time: Timestamp) -> Self {
-                Self(millis_from(time) << 80)
-            }
-
-            /// The time in the id, in whole milliseconds.
-            pub fn made_at(self) -> Timestamp {
-                Timestamp::from_millis((self.0 >> 80) as i64)
             }
         }
 
@@ -123,9 +103,41 @@ macro_rules! id {
     };
 }
 
+macro_rules! id {
+    ($name:ident, $prefix:literal, $field:literal) => {
+        text_id!($name, $prefix, $field);
+
+        impl $name {
+            /// Sorts before every real id.
+            pub const FIRST: Self = Self(0);
+
+            /// Sorts after every real id.
+            pub const LAST: Self = Self(u128::MAX);
+
+            /// The same `now` and `random` give the same id.
+            pub fn new(now: Timestamp, random: u128) -> Self {
+                Self(uuid_v7(now, random))
+            }
+
+            /// The smallest id of this time: `id >= least_at(time)` exactly if `id.made_at() >= time`.
+            pub fn least_at(time: Timestamp) -> Self {
+                Self(millis_from(time) << 80)
+            }
+
+            /// The time in the id, in whole milliseconds.
+            pub fn made_at(self) -> Timestamp {
+                Timestamp::from_millis((self.0 >> 80) as i64)
+            }
+        }
+    };
+}
+
 id!(NotificationId, "ntf_", "notificationId");
 id!(DeadLetterId, "dl_", "deadLetterId");
 id!(KeyId, "key_", "keyId");
+// A hash of what the group is by and of its key, so it carries no time.
+text_id!(GroupId, "grp_", "groupId");
+id!(OperationId, "op_", "operationId");
 
 #[cfg(test)]
 mod tests {

@@ -9,6 +9,8 @@ mod scan;
 mod shumoul;
 mod zgw;
 
+pub use self::scan::cron as scan_at;
+
 use std::time::Duration;
 
 use serde::Serialize;

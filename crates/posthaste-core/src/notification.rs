@@ -15,7 +15,7 @@ use crate::policy::PolicyLayer;
 use crate::time::Timestamp;
 
 /// The owner of a notification. It comes from the credential; only with a key for all tenants may a request name it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tenant(Arc<str>);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,6 +72,8 @@ impl FromStr for Tenant {
         Err(BadTenant { given: text.chars().take(80).collect() })
     }
 }
+
+crate::as_text::as_text!(Tenant);
 
 impl fmt::Display for Tenant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,6 +158,9 @@ pub struct Content {
     /// The notification's own policy. It overrides all scopes.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "policy_if_valid")]
     pub policy: Option<PolicyLayer>,
+    /// The notification in whose place it is sent, edited.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "id_if_valid")]
+    pub edit_of: Option<NotificationId>,
 }
 
 impl Content {
@@ -168,6 +173,7 @@ impl Content {
             user_id: None,
             module: None,
             policy: None,
+            edit_of: None,
         }
     }
 }
@@ -177,6 +183,12 @@ impl Content {
 fn policy_if_valid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicyLayer>, D::Error> {
     let stored = Option::<Value>::deserialize(deserializer)?;
     Ok(stored.and_then(|stored| PolicyLayer::from_json(&stored).ok()))
+}
+
+/// A stored id, or `None` if it cannot be parsed: it is only shown.
+fn id_if_valid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<NotificationId>, D::Error> {
+    let stored = Option::<Value>::deserialize(deserializer)?;
+    Ok(stored.as_ref().and_then(Value::as_str).and_then(|text| text.parse().ok()))
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -239,7 +251,7 @@ impl Notification {
 
     /// Approximate size in memory. Includes every field that a sender can make long.
     pub fn bytes(&self) -> usize {
-        let Content { body, html, headers, metadata, user_id, module, policy } = &self.content;
+        let Content { body, html, headers, metadata, user_id, module, policy, edit_of: _ } = &self.content;
         let (Body::Text(body) | Body::Json(body)) = body;
         let others = [&self.template, &self.subject, &self.event_key, &self.correlation_id];
         let others = others.into_iter().chain([html, metadata, user_id, module]);
@@ -342,6 +354,7 @@ mod tests {
     fn content_is_read_back_as_it_was_kept() {
         let mut content = Content::of(Body::Json("{\"a\": 1.0}".to_owned()));
         content.headers.insert("x-a".to_owned(), "1".to_owned());
+        content.edit_of = Some(plain().id);
         let stored = serde_json::to_string(&content).unwrap();
         assert_eq!(serde_json::from_str::<Content>(&stored).unwrap(), content);
     }

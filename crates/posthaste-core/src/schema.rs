@@ -9,8 +9,9 @@ use utoipa::{PartialSchema, ToSchema};
 use crate::channel::Channel;
 use crate::dead_letter::DeadLetterStatus;
 use crate::failure::FailureType;
-use crate::id::{DeadLetterId, KeyId, NotificationId};
+use crate::id::{DeadLetterId, GroupId, KeyId, NotificationId, OperationId};
 use crate::notification::{Priority, Tenant};
+use crate::operation::{Action, OperationState};
 use crate::policy::quick::{QuickBackoff, When};
 use crate::policy::{Policy, PolicyLayer, Preset, Preview, PreviewedAttempt, Scope};
 use crate::reason::Reason;
@@ -80,7 +81,15 @@ fn scope_pattern() -> String {
 
 described!(NotificationId, "NotificationId", id(Self::PREFIX));
 described!(DeadLetterId, "DeadLetterId", id(Self::PREFIX));
+described!(GroupId, "GroupId", id(Self::PREFIX));
 described!(KeyId, "KeyId", id(Self::PREFIX));
+described!(OperationId, "OperationId", id(Self::PREFIX));
+described!(Action, "RetryAction", names("What is done to each item", Self::ALL.map(Self::name)));
+described!(
+    OperationState,
+    "RetryOperationState",
+    names("Where an operation stands", Self::ALL.map(Self::name))
+);
 described!(Channel, "Channel", names("How a notification reaches its recipient", Self::ALL.map(Self::name)));
 described!(State, "State", names("Where a notification stands", Self::ALL.map(Self::name)));
 described!(FailureType, "FailureType", names("How an attempt failed", Self::ALL.map(Self::name)));
@@ -147,6 +156,27 @@ described!(
         .item(text("A time, RFC 3339").pattern(Some(TIME)))
         .item(text("A duration with a unit, or a span").pattern(Some(DURATION_WITH_UNIT)))
         .description(Some("A time such as `2027-01-31T12:00:00Z`, or a duration from now such as `90d`"))
+);
+
+/// When something begins or ends, as a send takes it.
+pub struct TimeFromAcceptance;
+
+described!(
+    TimeFromAcceptance,
+    "TimeFromAcceptance",
+    OneOfBuilder::new()
+        .item(text("A time, RFC 3339").pattern(Some(TIME)))
+        .item(text("A duration from acceptance, with a unit, or a span").pattern(Some(DURATION_WITH_UNIT)))
+        .item(
+            ObjectBuilder::new()
+                .schema_type(Type::Number)
+                .minimum(Some(0))
+                .maximum(Some(315_360_000))
+                .description(Some("Seconds from acceptance"))
+        )
+        .description(Some(
+            "A time such as `2027-01-31T12:00:00Z`, or a duration from acceptance such as `15m`"
+        ))
 );
 
 /// Jitter is a name, or an object with one field.

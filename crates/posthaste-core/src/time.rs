@@ -109,6 +109,21 @@ impl FromStr for Timestamp {
     }
 }
 
+impl Timestamp {
+    /// As a calendar time in UTC, to the microsecond.
+    pub(crate) fn to_civil(self) -> DateTime {
+        EPOCH_DATE
+            .checked_add(SignedDuration::from_micros(self.0))
+            .expect("a Timestamp is held within the calendar")
+    }
+
+    /// From a calendar time in UTC; `None` if it is out of range.
+    pub(crate) fn from_civil(time: DateTime) -> Option<Self> {
+        Some(Self(i64::try_from(time.duration_since(EPOCH_DATE).as_micros()).ok()?))
+            .filter(|time| time.is_in_range())
+    }
+}
+
 /// The epoch as a calendar date.
 const EPOCH_DATE: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
@@ -116,9 +131,7 @@ const MINUTE: i64 = 60_000_000;
 
 /// Converts a calendar time in UTC; `None` if it does not exist.
 pub(crate) fn civil(date: (i16, i8, i8), hour: i8, minute: i8, second: i8) -> Option<Timestamp> {
-    let time = DateTime::new(date.0, date.1, date.2, hour, minute, second, 0).ok()?;
-    Some(Timestamp(i64::try_from(time.duration_since(EPOCH_DATE).as_micros()).ok()?))
-        .filter(|time| time.is_in_range())
+    Timestamp::from_civil(DateTime::new(date.0, date.1, date.2, hour, minute, second, 0).ok()?)
 }
 
 /// Accepts exactly RFC 3339: `2026-04-15T10:45:30`, up to nine digits of a fraction, an offset.

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::channel::Channel;
 use posthaste_core::fields::BadField;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::Lease;
-use posthaste_core::notification::Notification;
+use posthaste_core::notification::{Notification, Tenant};
+use posthaste_core::series::Happened;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
 use tokio::sync::{mpsc, oneshot};
@@ -160,7 +162,7 @@ impl Last {
 
 async fn take(shared: &Shared, batch: Vec<Incoming>) {
     match store(shared, &batch).await.inspect_err(|_| shared.counts.store_error()) {
-        // Nothing of it was stored, nor ever will be together: whoever is at fault is refused alone.
+        // Nothing of the batch was stored. Its requests are tried one by one, so that only the faulty ones are refused.
         Err(StoreError::Corrupt { .. }) if batch.len() > 1 => {
             for incoming in batch {
                 Box::pin(take(shared, vec![incoming])).await;
@@ -202,16 +204,19 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             let granted = granted.contains(&lease.node);
             shared.leases.answered(lease, leased(&held, &accepted).filter(|_| granted));
             let new = held.iter().zip(&accepted).filter(|(_, accepted)| **accepted == Accepted::New);
-            shared.counts.accepted(new.map(|(arrivals, _)| arrivals.len()).sum());
+            let new: Vec<&Arrival> =
+                new.flat_map(|(arrivals, _)| arrivals).map(|(arrival, _)| arrival).collect();
+            shared.counts.accepted(new.len());
+            shared.rollups.add(now, new.into_iter().map(accepted_one));
             for (arrivals, accepted) in held.iter().zip(&accepted) {
-                journal::accepted(arrivals, accepted);
+                journal::answered(shared, arrivals, accepted);
                 hand_over(shared, arrivals, accepted, granted.then_some(lease));
             }
             Ok(accepted)
         }
         Err(error) => {
             shared.leases.answered(lease, []);
-            // It may have happened all the same: what it leased must not stay with a node that does not know of it.
+            // The write may have happened. A lease must not stay with a node that does not know of it.
             let leased = held.iter().flatten().any(|(_, hold)| hold.is_leased());
             held.iter().flatten().for_each(|(_, hold)| shared.slots.let_go(hold));
             if leased {
@@ -220,6 +225,11 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             Err(error)
         }
     }
+}
+
+/// What an arrival is counted as.
+pub(crate) fn accepted_one(arrival: &Arrival) -> (&Tenant, Channel, Happened) {
+    (&arrival.notification.tenant, arrival.notification.channel, Happened::Accepted)
 }
 
 /// The rows of new requests that were handed in with a lease.
@@ -248,7 +258,7 @@ async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<Vec<FlowId>, Store
     Ok(known.into_iter().zip(&keys).map(|(id, key)| id.unwrap_or_else(|| new[key])).collect())
 }
 
-/// Prepares one row: leased to this node if it is due and can be sent at once or soon, else left to whoever claims.
+/// Prepares one row: leased to this node if it is due and can be sent at once or soon, else left for a claim.
 fn arrival(
     shared: &Shared,
     Admitted { notification, due }: Admitted,

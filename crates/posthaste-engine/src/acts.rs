@@ -1,18 +1,19 @@
 //! What people and programs ask of a notification: look, decide by its state, change it if it is still so.
 
-use posthaste_core::act::{Refused, Standing, effect};
+use posthaste_core::act::{Refused, Restoration, Standing, effect, replaced_by, restoration};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::fields::BadField;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::policy::{PolicyLayer, Scope, Source};
+use posthaste_core::series::Happened;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
 use crate::engine::{Engine, Shared};
 use crate::store::{Act, Audit, Change, Facts, StoreError};
-use crate::{journal, policies};
+use crate::{journal, policies, series};
 
 /// Who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +29,12 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Whoever asks without a key and not over the network.
+    /// Whether it may touch what belongs to the tenant.
+    pub(crate) fn sees(&self, tenant: &Tenant) -> bool {
+        self.tenant.as_ref().is_none_or(|own| own == tenant)
+    }
+
+    /// A caller without a key that does not come over the network.
     pub fn local(name: &str, tenant: Option<Tenant>) -> Self {
         Self { name: name.to_owned(), tenant, key_id: None, address: None }
     }
@@ -81,6 +87,9 @@ pub enum ActError {
         /// Which notification.
         id: NotificationId,
     },
+    /// The engine is stopping.
+    #[error("this node is stopping and takes no new notifications")]
+    Stopping,
     /// A policy is not in order.
     #[error("the policy is refused")]
     Policy(#[source] BadField),
@@ -98,11 +107,14 @@ pub enum Current {
     Letter(DeadLetterId),
     /// None: the notification was sent again, and is in this state.
     State(NotificationId, State),
+    /// Another notification: an edited copy was sent in its place.
+    Copy(NotificationId),
 }
 
 const REQUEUED: &str = "requeued";
 const DISCARDED: &str = "discarded";
 const RESTORED: &str = "restored";
+pub(crate) const REPLACED: &str = "replaced";
 const CANCELLED: &str = "cancelled";
 
 /// How a notification stands that cannot be acted on as asked.
@@ -124,13 +136,14 @@ fn stands(status: DeadLetterStatus, wanted: &str, current: Current) -> String {
     match (current, status) {
         (Current::Letter(letter), _) => format!("{was}; it died again: its dead letter is now {letter}"),
         (Current::State(id, state), _) => format!("{was}; {id} is {state}"),
+        (Current::Copy(id), _) => format!("was edited and retried: {id} was sent in its place"),
         (Current::Itself, DeadLetterStatus::Pending) if wanted == RESTORED => {
             "is pending already: only a discarded one can be restored".to_owned()
         }
         (Current::Itself, DeadLetterStatus::Cancelled) if wanted == DISCARDED => {
             "was discarded already".to_owned()
         }
-        (Current::Itself, DeadLetterStatus::Cancelled) if wanted == REQUEUED => {
+        (Current::Itself, DeadLetterStatus::Cancelled) if wanted == REQUEUED || wanted == REPLACED => {
             "was discarded: restore it first".to_owned()
         }
         // It changed between the act and the look at it.
@@ -139,7 +152,7 @@ fn stands(status: DeadLetterStatus, wanted: &str, current: Current) -> String {
 }
 
 /// How often an act looks again when its notification changed meanwhile.
-const LOOKS: usize = 10;
+pub(crate) const LOOKS: usize = 10;
 
 impl Engine {
     /// Calls a notification off. What waits ends at once; what is in flight ends with its attempt, and a success still
@@ -178,9 +191,29 @@ impl Engine {
         self.act_on_dead_letter(id, actor, DISCARDED, &Act::Discard).await
     }
 
-    /// Brings a discarded one back among the dead letters.
+    /// Brings a discarded one back among the dead letters, and a soft-deleted one back as it was. Answers how its
+    /// notification stood.
     pub async fn restore(&self, id: DeadLetterId, actor: &Actor) -> Result<Facts, ActError> {
-        self.act_on_dead_letter(id, actor, RESTORED, &Act::Restore).await
+        let missing = || ActError::NotFound { what: "dead letter", id: id.to_string() };
+        let letter = self.shared.store.dead_letter(id).await?;
+        let visible = |tenant: &Tenant| actor.tenant.as_ref().is_none_or(|own| own == tenant);
+        let letter = letter.filter(|letter| visible(&letter.notification.tenant)).ok_or_else(missing)?;
+        match restoration(letter.status, letter.deleted_at.is_some()) {
+            Restoration::Revive => self.act_on_dead_letter(id, actor, RESTORED, &Act::Restore).await,
+            Restoration::Show => {
+                let facts = self.shared.store.facts(vec![letter.notification.id]).await?.pop();
+                let facts = facts.ok_or_else(missing)?;
+                let mut audit = self.audit(actor, "restore", &letter.notification.id.to_string());
+                audit.tenant = Some(facts.tenant.clone());
+                let shared = self.shared.clone();
+                let show = async move { shared.store.show_deleted(id, audit).await };
+                match self.to_its_end(show).await? {
+                    true => Ok(facts),
+                    // It was restored or purged meanwhile.
+                    false => Err(ActError::Busy { id: facts.id }),
+                }
+            }
+        }
     }
 
     /// Replaces the policy of a scope, or removes it. It acts on the next decision, here at once and on other nodes
@@ -219,18 +252,35 @@ impl Engine {
         let fits = |standing: &Standing| is_current(standing).then(|| act.clone());
         match self.act(notification, actor, wanted, &fits).await {
             Err(ActError::NotFound { .. }) => Err(missing()),
-            Err(ActError::Refused { .. }) => {
-                let status = self.shared.store.dead_letter(id).await?.ok_or_else(missing)?.status;
-                let facts = self.shared.store.facts(vec![notification]).await?.pop().ok_or_else(missing)?;
-                let current = match facts.standing.letter() {
-                    Some((letter, _)) if letter == id => Current::Itself,
-                    Some((letter, _)) => Current::Letter(letter),
-                    None => Current::State(notification, facts.standing.state),
-                };
-                Err(ActError::Resolved { id, status, wanted, current })
-            }
+            Err(ActError::Refused { .. }) => Err(self.resolved(id, notification, wanted).await?),
             done => done,
         }
+    }
+
+    /// Why a dead letter cannot be acted on, with what stands for its notification now.
+    pub(crate) async fn resolved(
+        &self,
+        id: DeadLetterId,
+        notification: NotificationId,
+        wanted: &'static str,
+    ) -> Result<ActError, ActError> {
+        let missing = || ActError::NotFound { what: "dead letter", id: id.to_string() };
+        let status = self.shared.store.dead_letter(id).await?.ok_or_else(missing)?.status;
+        let facts = self.shared.store.facts(vec![notification]).await?.pop().ok_or_else(missing)?;
+        let current = match facts.standing.letter() {
+            Some((letter, _)) if letter == id => {
+                self.copy_of(notification).await?.map_or(Current::Itself, Current::Copy)
+            }
+            Some((letter, _)) => Current::Letter(letter),
+            None => Current::State(notification, facts.standing.state),
+        };
+        Ok(ActError::Resolved { id, status, wanted, current })
+    }
+
+    /// The edited copy that was sent in place of a notification.
+    async fn copy_of(&self, id: NotificationId) -> Result<Option<NotificationId>, ActError> {
+        let end = self.shared.store.get(id).await?.and_then(|view| view.end);
+        Ok(end.and_then(|end| replaced_by(end.reason, end.text.as_deref())))
     }
 
     /// Looks, decides and changes, again if it changed in between.
@@ -243,8 +293,7 @@ impl Engine {
     ) -> Result<Facts, ActError> {
         for _ in 0..LOOKS {
             let facts = self.shared.store.facts(vec![id]).await?.pop();
-            let visible = |facts: &Facts| actor.tenant.as_ref().is_none_or(|tenant| *tenant == facts.tenant);
-            let Some(facts) = facts.filter(visible) else {
+            let Some(facts) = facts.filter(|facts| actor.sees(&facts.tenant)) else {
                 return Err(ActError::NotFound { what: "notification", id: id.to_string() });
             };
             let state = facts.standing.state;
@@ -260,12 +309,16 @@ impl Engine {
             let (shared, now, seen) = (self.shared.clone(), self.now(), facts.clone());
             let by = actor.clone();
             let change = async move {
+                let named = shared.acted_on(&seen).await;
                 let made =
                     shared.store.transition(vec![change], Some(by.name.clone()), Some(audit), now).await?
                         == [true];
                 if made {
-                    journal::acted(&seen, &act, &by);
+                    journal::acted(&shared, &named, &seen, &act, &by);
                     after(&shared, &seen, &act);
+                    if act == Act::Cancel {
+                        series::ended_waiting(&shared, vec![id], Happened::Cancelled).await;
+                    }
                 }
                 Ok(made)
             };
@@ -290,16 +343,21 @@ impl Engine {
 }
 
 /// What became due by the act is announced, and what ended is counted.
-fn after(shared: &Shared, facts: &Facts, act: &Act) {
+pub(crate) fn after(shared: &Shared, facts: &Facts, act: &Act) {
     if *act == Act::Cancel {
         shared.counts.ended(State::Cancelled, 1);
     }
     let lane = match act {
         Act::Requeue | Act::Retry => Lane::Main,
         Act::RetryNow => Lane::Retry,
-        Act::Cancel | Act::RequestCancel | Act::Expire | Act::Bury { .. } | Act::Discard | Act::Restore => {
-            return;
-        }
+        Act::Cancel
+        | Act::RequestCancel
+        | Act::Expire
+        | Act::Bury { .. }
+        | Act::Discard
+        | Act::Delete
+        | Act::Replace { .. }
+        | Act::Restore => return,
     };
     let bucket = Bucket { lane, ..facts.bucket };
     shared.slots.ready([(&facts.tenant, bucket)]);
@@ -347,6 +405,13 @@ mod tests {
                     "was discarded, and its notification was retried since; {id} is {}",
                     State::RetryScheduled
                 ),
+            ),
+            (Cancelled, REPLACED, Current::Itself, "was discarded: restore it first".to_owned()),
+            (
+                Cancelled,
+                RESTORED,
+                Current::Copy(id),
+                format!("was edited and retried: {id} was sent in its place"),
             ),
             (
                 Requeued,

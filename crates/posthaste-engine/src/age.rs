@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use posthaste_core::channel::Channel;
 use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::Tenant;
 use posthaste_core::policy::{BeforeSend, Decision, decide_before_send};
 use posthaste_core::reason::Reason;
+use posthaste_core::series::Happened;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use tokio::time::Instant;
@@ -45,10 +48,14 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
         let burials: Vec<(&Overdue, Change)> =
             page.iter().filter_map(|row| burial(shared, row, now).map(|change| (row, change))).collect();
         if !burials.is_empty() {
+            let heard = burials.iter().filter(|(row, _)| shared.live.hears(&row.tenant));
+            let named = shared.named(heard.map(|(row, _)| row.id)).await;
             let changes = burials.iter().map(|(_, change)| change.clone()).collect();
             let made = end(shared, changes, State::DeadLetter, now).await?;
-            let buried = burials.iter().zip(made).filter(|(_, made)| *made);
-            buried.for_each(|((row, change), _)| journal::buried_unsent(row, change));
+            let buried = burials.into_iter().zip(made).filter_map(|(burial, made)| made.then_some(burial));
+            let buried: Vec<(&Overdue, Change)> = buried.collect();
+            journal::buried_unsent(shared, &named, &buried, now);
+            shared.rollups.add(now, buried.iter().filter_map(|(row, change)| died(row, change)));
         }
         if !full {
             return Ok(());
@@ -76,6 +83,12 @@ fn burial(shared: &Shared, row: &Overdue, now: Timestamp) -> Option<Change> {
         }
         Decision::Complete | Decision::Cancel | Decision::Expire | Decision::RetryAt { .. } => None,
     }
+}
+
+/// What a burial is counted as.
+fn died<'r>(row: &'r Overdue, change: &Change) -> Option<(&'r Tenant, Channel, Happened)> {
+    let Act::Bury { reason, .. } = &change.act else { return None };
+    Some((&row.tenant, row.channel, Happened::DeadLettered(*reason)))
 }
 
 fn bury(id: NotificationId, seen: Seen, dead_letter: DeadLetterId, reason: Reason) -> Change {

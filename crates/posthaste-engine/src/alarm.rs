@@ -1,4 +1,4 @@
-//! An alarm: the time at which a loop has to look next, set by whoever knows of an earlier one.
+//! An alarm: the time at which a loop has to look next. Any task that knows of an earlier time can set it.
 
 use std::sync::Mutex;
 use std::time::Duration;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use posthaste_core::notification::Notification;
+use posthaste_core::provider::Route;
 use posthaste_core::reply::Reply;
 use posthaste_core::time::Timestamp;
 
@@ -13,6 +14,8 @@ use posthaste_core::time::Timestamp;
 pub struct Delivery {
     /// What to send.
     pub notification: Arc<Notification>,
+    /// Which provider of the channel is to carry it.
+    pub route: Route,
     /// The number of the attempt, for the receiver.
     pub attempt: u32,
     /// When the try is made, by the clock of the cluster, for the receiver.

@@ -66,7 +66,7 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
         Err(error) => {
             shared.store_failed("claim", &error);
             shared.leases.answered(lease, []);
-            // It may have happened all the same: the grant is given back. The buckets left the turns, so
+            // The claim may have happened, so the grant is given back. The buckets left the turns, so
             // all are looked at again.
             for claim in claims {
                 shared.slots.claimed(claim, vec![]);

@@ -12,13 +12,18 @@ use std::sync::Arc;
 use crate::store::{Store, StoreError};
 
 mod acts;
+mod groups;
+mod jobs;
 mod key_uses;
 mod nodes;
+mod operations;
 mod queue;
 pub mod random;
 mod reads;
 mod records;
+mod retention;
 mod scene;
+mod series;
 mod settings;
 mod waking;
 
@@ -80,7 +85,8 @@ const SLICES: &[&[&[Promise]]] = &[
     queue::SUBJECTS,
     &[nodes::PROMISES, waking::PROMISES],
     acts::SUBJECTS,
-    &[settings::PROMISES, key_uses::PROMISES, records::PROMISES],
+    &[settings::PROMISES, key_uses::PROMISES, records::PROMISES, jobs::PROMISES, series::PROMISES],
+    &[retention::PROMISES, groups::PROMISES, operations::PROMISES],
     reads::SUBJECTS,
 ];
 

@@ -6,14 +6,16 @@ use std::time::Duration;
 use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
 use posthaste_core::classify::{Overrides, Verdict, classify};
 use posthaste_core::policy::{Decision, Policy, quick};
+use posthaste_core::provider::{NoProvider, Route};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::catch_panic::{CatchPanic, Panicked};
-use crate::channel::Delivery;
+use crate::channel::{Channel, Delivery};
 use crate::engine::Shared;
+use crate::journal;
 use crate::node::LeaseGone;
 use crate::outcome::Finished;
 use crate::planted::Planted;
@@ -117,7 +119,8 @@ async fn attempt(
     policy: &Policy,
     held: &mut Held,
 ) -> Result<Step, LeaseGone> {
-    let ready = may_start(shared, claimed, policy).await?;
+    let way = way(shared, claimed);
+    let ready = may_start(shared, claimed, policy, &way).await?;
     let began_at = shared.node.now();
     if shared.is_draining() {
         return Ok(Step::GiveBack);
@@ -126,6 +129,7 @@ async fn attempt(
         return Ok(Step::End(decision));
     }
     shared.counts.began(claimed.lane, began_at.since(claimed.due));
+    journal::began(shared, claimed, began_at);
     let mut quick_tries: Vec<QuickTry> = Vec::new();
     let mut waited = Duration::ZERO;
     let mut last = make_try(shared, claimed, policy, ready, began_at).await;
@@ -135,20 +139,40 @@ async fn attempt(
         }
         quick_tries.extend(quick_try(&last));
         waited = waited.saturating_add(wait);
-        let ready = may_start(shared, claimed, policy).await?;
+        let ready = may_start(shared, claimed, policy, &way).await?;
         last = make_try(shared, claimed, policy, ready, shared.node.now()).await;
     }
-    Ok(Step::Send(last.verdict, record(claimed, began_at, &last, quick_tries)))
+    Ok(Step::Send(last.verdict, record(claimed, way.as_ref().ok(), began_at, &last, quick_tries)))
+}
+
+/// Where an attempt goes.
+struct Way {
+    route: Route,
+    channel: Arc<dyn Channel>,
+}
+
+/// Chooses the way of an attempt. All its tries take the same. The reply is the outcome of a try that cannot be made.
+fn way(shared: &Shared, claimed: &Claimed) -> Result<Way, Reply> {
+    let notification = &*claimed.notification;
+    let name = notification.channel;
+    let none = |none: NoProvider| Reply::fault(Fault::NoProvider, none.to_string());
+    let route = shared.pools.route(name, &notification.destination).map_err(none)?;
+    let channel = shared.channels.get(&name).ok_or_else(|| none(NoProvider::Empty(name)))?;
+    Ok(Way { route, channel: channel.clone() })
 }
 
 /// Waits until a try may start: the channel is ready for it, outcomes can be recorded, and the lease outlasts it. Returns the
-/// reply of the channel where it was waited for in vain.
-async fn may_start(
+/// reply instead where the try cannot be made, or the channel was waited for in vain.
+async fn may_start<'w>(
     shared: &Shared,
     claimed: &Claimed,
     policy: &Policy,
-) -> Result<Result<(), Reply>, LeaseGone> {
-    let ready = ready(shared, claimed).await;
+    way: &'w Result<Way, Reply>,
+) -> Result<Result<&'w Way, Reply>, LeaseGone> {
+    let ready = match way {
+        Ok(way) => ready(shared, claimed, way).await.map(|()| way),
+        Err(unsendable) => Err(unsendable.clone()),
+    };
     shared.recording.wait(|on| (on || shared.is_draining()).then_some(())).await;
     if !shared.has(Planted::SendWithoutLease) {
         shared.node.hold(claimed.lease, policy.timeout.min(shared.settings.surely())).await?;
@@ -160,15 +184,26 @@ async fn make_try(
     shared: &Shared,
     claimed: &Claimed,
     policy: &Policy,
-    ready: Result<(), Reply>,
+    ready: Result<&Way, Reply>,
     started_at: Timestamp,
 ) -> Try {
-    let reply = match ready {
-        Ok(()) => send(shared, claimed, policy.timeout, started_at).await,
-        Err(unsent) => unsent,
+    let (reply, verdict, was_sent) = match ready {
+        Ok(way) => {
+            let reply = send(shared, claimed, way, policy.timeout, started_at).await;
+            let verdict = shared.judge(claimed, &way.route, &reply);
+            (reply, verdict, true)
+        }
+        Err(unsent) => {
+            let verdict = shared.judge(claimed, &Route::Direct, &unsent);
+            (unsent, verdict, false)
+        }
     };
-    let verdict = shared.judge(claimed, &reply);
-    Try { started_at, ended_at: shared.node.now(), reply, verdict }
+    let made = Try { started_at, ended_at: shared.node.now(), reply, verdict };
+    if was_sent {
+        let took = made.ended_at.since(made.started_at);
+        shared.counts.sent(claimed.notification.channel, outcome(made.verdict), took);
+    }
+    made
 }
 
 /// The wait before the next quick try, if there is one.
@@ -219,23 +254,23 @@ async fn pause(shared: &Shared, claimed: &Claimed, held: &mut Held, wait: Durati
 /// A channel that panics is a bug of ours and says nothing about the recipient: the attempt counts as failed without a
 /// known reason, and the node goes on.
 fn broken_down(shared: &Shared, claimed: &Claimed) -> Step {
-    let reply = Reply::Fault { fault: Fault::Broken, text: "the delivery broke down".to_owned() };
-    let (now, verdict) = (shared.node.now(), shared.judge(claimed, &reply));
+    let reply = Reply::fault(Fault::Broken, "the delivery broke down");
+    let (now, verdict) = (shared.node.now(), shared.judge(claimed, &Route::Direct, &reply));
     let broken = Try { started_at: now, ended_at: now, reply, verdict };
-    Step::Send(verdict, record(claimed, now, &broken, Vec::new()))
+    let way = way(shared, claimed).ok();
+    Step::Send(verdict, record(claimed, way.as_ref(), now, &broken, Vec::new()))
 }
 
 impl Shared {
-    fn judge(&self, claimed: &Claimed, reply: &Reply) -> Verdict {
+    fn judge(&self, claimed: &Claimed, route: &Route, reply: &Reply) -> Verdict {
         let (none, channel) = (Overrides::default(), claimed.notification.channel);
-        classify(channel, reply, self.overrides.get(&channel).unwrap_or(&none))
+        classify(channel, route, reply, self.overrides.get(&channel).unwrap_or(&none))
     }
 }
 
 /// Waits until the channel can make the try at once. That is no part of the try's time, and a drain does not wait for it.
-async fn ready(shared: &Shared, claimed: &Claimed) -> Result<(), Reply> {
-    let Some(channel) = shared.channels.get(&claimed.notification.channel) else { return Ok(()) };
-    let ready = tokio::time::timeout(LONGEST_READY, channel.ready(&claimed.notification));
+async fn ready(shared: &Shared, claimed: &Claimed, way: &Way) -> Result<(), Reply> {
+    let ready = tokio::time::timeout(LONGEST_READY, way.channel.ready(&claimed.notification));
     tokio::select! {
         biased;
         ready = ready => ready.unwrap_or(Ok(())),
@@ -245,13 +280,10 @@ async fn ready(shared: &Shared, claimed: &Claimed) -> Result<(), Reply> {
 
 /// One try, ended by our own deadline if the channel does not keep it. A long one may begin under a lease that does not
 /// outlast it, for heartbeats make the lease last; if they fail, the try ends with the lease, for then another node may send it.
-async fn send(shared: &Shared, claimed: &Claimed, timeout: Duration, at: Timestamp) -> Reply {
-    let Some(channel) = shared.channels.get(&claimed.notification.channel) else {
-        let text = format!("no provider is configured for {}", claimed.notification.channel);
-        return Reply::Fault { fault: Fault::Unsendable, text };
-    };
+async fn send(shared: &Shared, claimed: &Claimed, way: &Way, timeout: Duration, at: Timestamp) -> Reply {
     let delivery = Delivery {
         notification: claimed.notification.clone(),
+        route: way.route.clone(),
         attempt: claimed.progress.attempt,
         at,
         timeout,
@@ -265,34 +297,46 @@ async fn send(shared: &Shared, claimed: &Claimed, timeout: Duration, at: Timesta
     };
     let text = tokio::select! {
         biased;
-        reply = tokio::time::timeout(timeout, channel.send(delivery)) => match reply {
+        reply = tokio::time::timeout(timeout, way.channel.send(delivery)) => match reply {
             Ok(reply) => return reply,
             Err(_) => format!("no answer within {timeout:?}"),
         },
         () = ended => "cut off without an answer: this node could not reach its store for too long".to_owned(),
     };
-    Reply::Fault { fault: Fault::Timeout, text }
+    Reply::fault(Fault::Timeout, text)
 }
 
-fn record(claimed: &Claimed, began_at: Timestamp, last: &Try, quick_tries: Vec<QuickTry>) -> Attempt {
-    let (outcome, error) = match last.verdict {
-        Verdict::Delivered => (Outcome::Delivered, None),
-        Verdict::Failed(failure) => {
-            (Outcome::Failed(failure.failure_type), Some(Attempt::excerpt(&last.reply.words())))
-        }
+fn record(
+    claimed: &Claimed,
+    way: Option<&Way>,
+    began_at: Timestamp,
+    last: &Try,
+    quick_tries: Vec<QuickTry>,
+) -> Attempt {
+    let (error, response) = match last.verdict {
+        Verdict::Delivered => (None, None),
+        Verdict::Failed(_) => (Some(Attempt::excerpt(&last.reply.words())), last.reply.response()),
     };
+    let provider = way.and_then(|way| way.route.provider());
     Attempt {
         generation: claimed.progress.generation,
         number: claimed.progress.attempt,
         started_at: began_at,
         duration: last.ended_at.since(began_at),
-        outcome,
+        outcome: outcome(last.verdict),
         status_code: last.reply.status_code(),
         error,
         quick_tries,
-        provider: None,
-        message_id: None,
-        response: None,
+        provider: provider.map(|provider| provider.name.to_string()),
+        message_id: last.reply.message_id.as_deref().map(Attempt::message_id),
+        response,
+    }
+}
+
+const fn outcome(verdict: Verdict) -> Outcome {
+    match verdict {
+        Verdict::Delivered => Outcome::Delivered,
+        Verdict::Failed(failure) => Outcome::Failed(failure.failure_type),
     }
 }
 

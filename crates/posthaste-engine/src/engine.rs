@@ -17,9 +17,11 @@
 //! | `dead_nodes` | a heartbeat was answered | reclaim |
 //! | `recording` | outcomes can be recorded again, or a drain begins | claim, tries that wait to start |
 //! | `slots.freed` | a notification is no longer in hand | `drain` |
+//! | `jobs` | somebody asked for a run of a job | jobs |
+//! | `operations` | an operation was started or changed, a node died | operations |
 //! | `ended` | a loop broke down | `broken` |
 //!
-//! Wake, expire, sweep and heartbeat also look at fixed times; age and the comparison of leases look only then.
+//! Wake, expire, sweep, heartbeat, jobs and operations also look at fixed times; age, figures and the comparison of leases look only then.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -35,8 +37,10 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::policy::PolicySet;
+use posthaste_core::provider::Pools;
+use posthaste_core::retention::Periods;
 use posthaste_core::time::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
@@ -48,28 +52,34 @@ use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::flow_names::FlowNames;
 use crate::hints::Hints;
+use crate::jobs::{JobSettings, Started};
 use crate::leases::Leases;
+use crate::live::Live;
 use crate::metrics::Counts;
 use crate::node::Node;
 use crate::outage::Outage;
 use crate::planted::Planted;
 use crate::policies::Policies;
 use crate::reclaim::DeadNodes;
+use crate::series::Rollups;
 use crate::settle::{Report, Unsent};
 use crate::signal::Signal;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
 use crate::{
-    accept, age, claim, dispatch, expire, heartbeat, hints, leases, node, reclaim, settle, sweep, wake,
+    accept, age, claim, dispatch, expire, heartbeat, hints, jobs, leases, node, operations, reclaim, series,
+    settle, sweep, wake,
 };
 
 /// What an engine needs from outside.
 pub struct Parts {
     /// Where everything is kept.
     pub store: Arc<dyn Store>,
-    /// The ways out. A notification whose channel is missing fails as unsendable.
+    /// The ways out. While a channel is missing, attempts over it fail and are retried.
     pub channels: BTreeMap<ChannelName, Arc<dyn Channel>>,
+    /// The providers of the channels that have providers.
+    pub pools: Pools,
     /// The time at the start.
     pub clock: Arc<dyn Clock>,
     /// The policies of the configuration; those of the store come on top.
@@ -99,6 +109,10 @@ pub struct Settings {
     pub age_check: Duration,
     /// The most rows in one call to the store.
     pub batch: usize,
+    /// When jobs run.
+    pub jobs: JobSettings,
+    /// How long rows are kept.
+    pub retention: Periods,
     /// A bug, for a test to find.
     #[cfg(feature = "testing")]
     pub planted: Option<Planted>,
@@ -137,6 +151,8 @@ impl Default for Settings {
             sweep: Duration::from_secs(5),
             age_check: Duration::from_secs(300),
             batch: 500,
+            jobs: JobSettings::default(),
+            retention: Periods::default(),
             #[cfg(feature = "testing")]
             planted: None,
         }
@@ -155,6 +171,7 @@ pub struct Engine {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) channels: BTreeMap<ChannelName, Arc<dyn Channel>>,
+    pub(crate) pools: Pools,
     pub(crate) policies: Policies,
     pub(crate) overrides: BTreeMap<ChannelName, Overrides>,
     pub(crate) settings: Settings,
@@ -169,13 +186,19 @@ pub(crate) struct Shared {
     pub(crate) expiry: Alarm,
     pub(crate) sweep: Sweep,
     pub(crate) hints: Hints,
+    pub(crate) live: Live,
     pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
     pub(crate) claimed: mpsc::UnboundedSender<InSlot>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
+    /// Notified when an operation may have something to do.
+    pub(crate) operations: Notify,
+    /// Runs of jobs that somebody asked for.
+    pub(crate) jobs: mpsc::UnboundedSender<Started>,
     /// Whether outcomes can be recorded. While they cannot, no new send starts.
     pub(crate) recording: Signal<bool>,
     pub(crate) counts: Counts,
+    pub(crate) rollups: Rollups,
     draining: AtomicBool,
     /// The first loop that ended, which none of them does by itself.
     ended: Signal<Option<&'static str>>,
@@ -196,9 +219,11 @@ impl Engine {
         let (inbox, arrivals) = mpsc::channel(INBOX);
         let (claimed, to_send) = mpsc::unbounded_channel();
         let (reports, to_settle) = mpsc::unbounded_channel();
+        let (jobs, to_run) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             store: parts.store,
             channels: parts.channels,
+            pools: parts.pools,
             policies,
             overrides: parts.overrides,
             node,
@@ -210,19 +235,23 @@ impl Engine {
             expiry: Alarm::default(),
             sweep: Sweep::default(),
             hints: Hints::default(),
+            live: Live::default(),
             outage: Outage::default(),
             inbox,
             claimed,
             reports,
+            operations: Notify::new(),
+            jobs,
             recording: Signal::new(true),
             counts: Counts::default(),
+            rollups: Rollups::new(joined.node),
             draining: AtomicBool::new(false),
             ended: Signal::new(None),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             settings,
         });
         let loops = Arc::new(Mutex::new(JoinSet::new()));
-        start_loops(&shared, &loops, arrivals, to_send, to_settle);
+        start_loops(&shared, &loops, arrivals, to_send, to_settle, to_run);
         Ok(Self { shared, loops, changes: Mutex::default() })
     }
 
@@ -242,6 +271,11 @@ impl Engine {
         &self.shared.policies
     }
 
+    /// The providers of this node.
+    pub fn pools(&self) -> &Pools {
+        &self.shared.pools
+    }
+
     /// The id of this node. It changes if the others have declared the node dead meanwhile.
     pub fn node_id(&self) -> NodeId {
         self.shared.node.id()
@@ -257,6 +291,16 @@ impl Engine {
     /// older node would do wrong starts once this has reached its level.
     pub fn cluster_level(&self) -> u32 {
         self.shared.node.cluster_level()
+    }
+
+    /// Asks for the level now, so that features need not wait for the first heartbeat.
+    pub async fn learn_level(&self) -> Result<(), StoreError> {
+        let (_, nodes) = self.nodes().await?;
+        let alive = nodes.iter().filter(|node| node.alive);
+        if let Some(lowest) = alive.map(|node| node.level).min() {
+            self.shared.node.set_cluster_level(lowest);
+        }
+        Ok(())
     }
 
     /// How many notifications the node has in its hands.
@@ -285,7 +329,7 @@ impl Engine {
         self.shared.ended.wait(|name| name).await
     }
 
-    /// Makes a change with all that follows from it, even if whoever asked stops waiting: a change that is stored and that
+    /// Makes a change with all that follows from it, even if the caller stops waiting: a change that is stored and that
     /// this node does not know of would wait for the next sweep.
     pub(crate) async fn to_its_end<T: Send + 'static>(
         &self,
@@ -315,7 +359,7 @@ impl Engine {
         self.shared.draining.store(true, Ordering::SeqCst);
         self.shared.recording.ring();
         let until = Instant::now() + patience.min(Duration::from_secs(86_400));
-        // Whoever came before is told the truth about what is stored.
+        // Requests that came before the stop get a true answer about what is stored.
         let _ = tokio::time::timeout_at(until, self.let_in()).await;
         loop {
             // Each time: a claim that was under way may have brought more.
@@ -333,6 +377,7 @@ impl Engine {
         let _ = tokio::time::timeout_at(until, async { while changes.join_next().await.is_some() {} }).await;
         changes.shutdown().await;
         taken(&self.loops).shutdown().await;
+        series::end(&self.shared).await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
             self.shared.store.leave(self.shared.node.id()).await?;
         }
@@ -352,6 +397,7 @@ fn start_loops(
     arrivals: mpsc::Receiver<Incoming>,
     to_send: mpsc::UnboundedReceiver<InSlot>,
     to_settle: mpsc::UnboundedReceiver<Report>,
+    to_run: mpsc::UnboundedReceiver<Started>,
 ) {
     let all = Arc::downgrade(loops);
     // Locked until all are there: a loop that ends at once still ends the last of them.
@@ -368,6 +414,9 @@ fn start_loops(
     loops.spawn(watch("heartbeat", Box::pin(heartbeat::run(shared.clone()))));
     loops.spawn(watch("reclaim", Box::pin(reclaim::run(shared.clone()))));
     loops.spawn(watch("leases", Box::pin(leases::run(shared.clone()))));
+    loops.spawn(watch("jobs", Box::pin(jobs::run(shared.clone(), to_run))));
+    loops.spawn(watch("series", Box::pin(series::run(shared.clone()))));
+    loops.spawn(watch("operations", Box::pin(operations::run(shared.clone()))));
     loops.spawn(watch("tell", Box::pin(hints::tell(shared.clone()))));
     loops.spawn(watch("listen", Box::pin(hints::listen(shared.clone()))));
     let store = shared.store.clone();
@@ -392,7 +441,7 @@ impl Shared {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Waits until the engine stops. `drain` notifies whoever waits for the recording.
+    /// Waits until the engine stops. `drain` notifies the tasks that wait for the recording.
     pub(crate) async fn draining(&self) {
         self.recording.wait(|_| self.is_draining().then_some(())).await;
     }

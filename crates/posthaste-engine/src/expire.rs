@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::id::NotificationId;
+use posthaste_core::series::Happened;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
 use crate::engine::Shared;
-use crate::journal;
-use crate::store::{Act, Change, Result, StoreError};
+use crate::store::{Act, Change, ExpiringRow, Result, StoreError};
+use crate::{journal, series};
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -18,7 +18,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         shared.expiry.clear();
-        match expire(&shared).await {
+        match expire(&shared, &mut 0).await {
             Ok(next) => shared.expiry.sleep(shared.node.now(), next, shared.settings.sweep).await,
             Err(error) => {
                 shared.store_failed("end what expired", &error);
@@ -28,23 +28,25 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Ends what expired; returns when the next row expires.
-async fn expire(shared: &Shared) -> Result<Option<Timestamp>> {
+/// Ends what expired, and counts it; returns when the next row expires.
+pub(crate) async fn expire(shared: &Shared, count: &mut u64) -> Result<Option<Timestamp>> {
     loop {
         let now = shared.node.now();
         let expiring = shared.store.expiring(now, shared.settings.batch).await?;
         let full = expiring.rows.len() == shared.settings.batch;
         let mut any = expiring.rows.is_empty();
-        let changes: Vec<Change> = expiring
-            .rows
-            .into_iter()
-            .map(|row| Change { id: row.id, seen: row.seen, act: Act::Expire })
-            .collect();
+        let expire = |row: &ExpiringRow| Change { id: row.id, seen: row.seen, act: Act::Expire };
+        let changes: Vec<Change> = expiring.rows.iter().map(expire).collect();
         if !changes.is_empty() {
-            let ids: Vec<NotificationId> = changes.iter().map(|change| change.id).collect();
+            let named = shared.named(changes.iter().map(|change| change.id)).await;
             let made = end(shared, changes, State::Expired, now).await?;
             any = made.contains(&true);
-            journal::expired(ids.into_iter().zip(made).filter_map(|(id, made)| made.then_some(id)));
+            *count += made.iter().filter(|made| **made).count() as u64;
+            let ended = expiring.rows.into_iter().zip(made).filter_map(|(row, made)| made.then_some(row));
+            let ended: Vec<ExpiringRow> = ended.collect();
+            journal::expired(shared, &named, &ended, now);
+            let ended = ended.iter().map(|row| row.id).collect();
+            series::ended_waiting(shared, ended, Happened::Expired).await;
         }
         if !full {
             return Ok(expiring.next);

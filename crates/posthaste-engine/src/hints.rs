@@ -78,7 +78,7 @@ pub(crate) async fn tell(shared: Arc<Shared>) {
     loop {
         shared.hints.bell.notified().await;
         if let Err(error) = shared.hints.tell(&shared).await {
-            // Others find it a little later; whoever waits for the store has been told of it elsewhere.
+            // Other nodes find the rows a little later. The fault of the store is reported by the calls that need it.
             tracing::debug!(%error, "the other nodes could not be told what is due");
         }
         tokio::time::sleep(QUIET).await;

@@ -1,28 +1,58 @@
-//! What is logged: one event for each state change, with ids as fields. Never a payload, an address or an error text,
-//! which may quote either.
+//! The one place that every state change passes: it is logged here, and told to whoever listens.
+//!
+//! What is logged is one event for each change, with ids as fields. Never a payload, an address or an error text, which may
+//! quote either.
 
+use std::sync::Arc;
+
+use posthaste_core::act::effect;
+use posthaste_core::attempt::Progress;
 use posthaste_core::channel::Channel;
+use posthaste_core::filter::last_failure;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
 
 use crate::acts::Actor;
+use crate::engine::Shared;
+use crate::live::{Change, Named};
 use crate::slots::Hold;
-use crate::store::{Accepted, Act, Arrival, Change, Claimed, Ending, Facts, Next, Overdue, Settlement};
+use crate::store::{
+    self, Accepted, Act, Arrival, Claimed, Ending, ExpiringRow, Facts, Next, Overdue, Settlement,
+};
 
 /// A request was answered by the store.
-pub(crate) fn accepted(arrivals: &[(Arrival, Hold)], accepted: &Accepted) {
-    if *accepted != Accepted::New || !tracing::enabled!(tracing::Level::DEBUG) {
-        return;
-    }
-    for (Arrival { notification, due, .. }, _) in arrivals {
-        let Notification { id, tenant, channel, .. } = &**notification;
-        tracing::debug!(%id, %tenant, %channel, %due, "accepted");
+pub(crate) fn answered(shared: &Shared, arrivals: &[(Arrival, Hold)], answer: &Accepted) {
+    if *answer == Accepted::New {
+        accepted(shared, arrivals.iter().map(|(arrival, _)| arrival));
     }
 }
 
+/// These are stored.
+pub(crate) fn accepted<'a>(shared: &Shared, arrivals: impl Iterator<Item = &'a Arrival>) {
+    if !tracing::enabled!(tracing::Level::DEBUG) && !shared.live.is_heard() {
+        return;
+    }
+    let at = shared.node.now();
+    for Arrival { notification, due, .. } in arrivals {
+        let Notification { id, tenant, channel, .. } = &**notification;
+        tracing::debug!(%id, %tenant, %channel, %due, "accepted");
+        let first = Progress::START.attempt;
+        shared.live.tell(tenant, || Change::new(at, notification, State::Pending, first));
+    }
+}
+
+/// An attempt begins. It is logged with its outcome.
+pub(crate) fn began(shared: &Shared, claimed: &Claimed, at: Timestamp) {
+    let Claimed { notification, progress, .. } = claimed;
+    let change = || Change::new(at, notification, claimed.state(), progress.attempt);
+    shared.live.tell(&notification.tenant, change);
+}
+
 /// An outcome is recorded.
-pub(crate) fn settled(claimed: &Claimed, settlement: &Settlement) {
+pub(crate) fn settled(shared: &Shared, claimed: &Claimed, settlement: &Settlement) {
     let Notification { id, tenant, channel, .. } = &*claimed.notification;
     let made = claimed.progress.attempt.saturating_sub(u32::from(settlement.attempt.is_none()));
     match &settlement.next {
@@ -40,21 +70,82 @@ pub(crate) fn settled(claimed: &Claimed, settlement: &Settlement) {
             buried(*id, tenant, *channel, *dead_letter, *reason, made);
         }
     }
+    shared.live.tell(tenant, || {
+        let (state, attempt, (reason, _, dead_letter)) = match &settlement.next {
+            Next::Retry { .. } => (State::RetryScheduled, made.saturating_add(1), (None, None, None)),
+            Next::End(ending) => (ending.state(), made, ending.parts()),
+        };
+        let failure = last_failure(settlement.attempt.as_ref());
+        let change = Change::new(shared.node.now(), &claimed.notification, state, attempt);
+        Change { failure, reason, dead_letter, ..change }
+    });
 }
 
 /// Waiting ones ran out of time.
-pub(crate) fn expired(ids: impl Iterator<Item = NotificationId>) {
-    for id in ids {
+pub(crate) fn expired(shared: &Shared, named: &Named, rows: &[ExpiringRow], at: Timestamp) {
+    let mut changes = WaitingChanges::new(shared, named);
+    for ExpiringRow { id, seen } in rows {
         tracing::debug!(%id, "expired");
+        let made = seen.attempt.saturating_sub(1);
+        changes.tell(*id, |waited| Change::new(at, waited, State::Expired, made));
+    }
+    changes.end(at);
+}
+
+/// Waiting ones were buried.
+pub(crate) fn buried_unsent(
+    shared: &Shared,
+    named: &Named,
+    rows: &[(&Overdue, store::Change)],
+    at: Timestamp,
+) {
+    let mut changes = WaitingChanges::new(shared, named);
+    for (row, change) in rows {
+        if let Act::Bury { dead_letter, reason, .. } = &change.act {
+            let made = change.seen.attempt.saturating_sub(1);
+            buried(row.id, &row.tenant, row.channel, *dead_letter, *reason, made);
+            if !shared.live.hears(&row.tenant) {
+                continue;
+            }
+            changes.tell(row.id, |waited| Change {
+                reason: Some(*reason),
+                dead_letter: Some(*dead_letter),
+                ..Change::new(at, waited, State::DeadLetter, made)
+            });
+        }
+    }
+    changes.end(at);
+}
+
+/// Changes of what waited, of which some are not named. Those are told as one gap.
+struct WaitingChanges<'a> {
+    shared: &'a Shared,
+    named: &'a Named,
+    has_gap: bool,
+}
+
+impl<'a> WaitingChanges<'a> {
+    const fn new(shared: &'a Shared, named: &'a Named) -> Self {
+        Self { shared, named, has_gap: false }
+    }
+
+    fn tell(&mut self, id: NotificationId, change: impl FnOnce(&Arc<Notification>) -> Change) {
+        match self.named.get(&id) {
+            Some(waited) => self.shared.live.tell(&waited.tenant, || change(waited)),
+            None => self.has_gap = true,
+        }
+    }
+
+    fn end(self, at: Timestamp) {
+        if self.has_gap {
+            self.shared.live.gap(at);
+        }
     }
 }
 
-/// A waiting one was buried.
-pub(crate) fn buried_unsent(row: &Overdue, change: &Change) {
-    if let Act::Bury { dead_letter, reason, .. } = &change.act {
-        let made = change.seen.attempt.saturating_sub(1);
-        buried(row.id, &row.tenant, row.channel, *dead_letter, *reason, made);
-    }
+/// Leases were taken or given back by their number: which notifications wait again is not known.
+pub(crate) fn gave_up_leases(shared: &Shared) {
+    shared.live.gap(shared.node.now());
 }
 
 fn buried(
@@ -69,9 +160,21 @@ fn buried(
 }
 
 /// Somebody acted on a notification.
-pub(crate) fn acted(facts: &Facts, act: &Act, actor: &Actor) {
+pub(crate) fn acted(shared: &Shared, named: &Named, facts: &Facts, act: &Act, actor: &Actor) {
     let (id, tenant, was, actor) = (facts.id, &facts.tenant, facts.standing.state.name(), &actor.name);
     tracing::info!(%id, %tenant, was, actor, act = act.word(), "acted on");
+    if !shared.live.hears(tenant) {
+        return;
+    }
+    let at = shared.node.now();
+    match (named.get(&id), effect(&facts.standing, act, at)) {
+        (Some(acted_on), Ok(effect)) => {
+            if let Some(change) = Change::by_act(at, acted_on, &facts.standing, &effect) {
+                shared.live.tell(tenant, || change);
+            }
+        }
+        (None, _) | (_, Err(_)) => shared.live.gap(at),
+    }
 }
 
 /// Somebody changed a setting.

@@ -13,6 +13,7 @@ use posthaste_core::lease::{Fence, Lease};
 use tokio::time::Instant;
 
 use crate::engine::{Engine, Shared};
+use crate::journal;
 use crate::planted::Planted;
 use crate::store::{Held, Result};
 
@@ -158,6 +159,7 @@ fn given_back(shared: &Shared, lease: Lease, released: usize) {
     if released > 0 {
         tracing::warn!(?lease, released, "gave back leases of a call that was answered as an error");
         shared.counts.given_back(released);
+        journal::gave_up_leases(shared);
         shared.sweep.ask();
         shared.hints.anywhere();
     }

@@ -5,7 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome};
+use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
+use posthaste_core::job::{Job, RunOutcome};
+use posthaste_core::operation::OperationState;
+use posthaste_core::retention::Kind;
 use posthaste_core::state::{Lane, State};
 
 use crate::engine::Engine;
@@ -34,11 +38,25 @@ pub struct Metrics {
     pub leases_given_back: u64,
     /// Calls of the loops that the store did not serve.
     pub store_errors: u64,
+    /// How often a listener was told that it missed changes.
+    pub changes_missed: u64,
+    /// Runs of jobs that ended on this node: done and failed.
+    pub job_runs: [(Job, u64, u64); Job::ALL.len()],
+    /// Rows that retention removed on this node.
+    pub removed: [(Kind, u64); Kind::ALL.len()],
+    /// Items that operations of this node have forwarded.
+    pub operation_items: u64,
+    /// Operations that ended on this node, for each state that this leads to.
+    pub operations_ended: [(OperationState, u64); 3],
     /// How late first attempts began.
     pub lateness_main: Histogram,
     /// How late retries began.
     pub lateness_retry: Histogram,
 }
+
+/// The states in which an operation ends.
+const OPERATION_ENDS: [OperationState; 3] =
+    [OperationState::Completed, OperationState::Cancelled, OperationState::Failed];
 
 /// How often a time fell between which bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -71,10 +89,23 @@ impl Histogram {
     }
 }
 
+/// How long the tries over one channel with one outcome took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SendTimes {
+    pub channel: Channel,
+    pub outcome: Outcome,
+    pub times: Histogram,
+}
+
 impl Engine {
     /// What this process did since its start.
     pub fn metrics(&self) -> Metrics {
         self.shared.counts.read()
+    }
+
+    /// How long tries took since the start of the process, for each channel and outcome that there was.
+    pub fn send_times(&self) -> Vec<SendTimes> {
+        self.shared.counts.send_times()
     }
 }
 
@@ -82,7 +113,7 @@ impl Engine {
 const ENDS: [State; 5] =
     [State::Succeeded, State::Failed, State::DeadLetter, State::Cancelled, State::Expired];
 
-/// The numbers while they grow. None of them orders anything, so they are counted in whatever order is cheapest.
+/// The numbers while they grow. None of them orders anything, so relaxed memory ordering is enough.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     accepted: Count,
@@ -96,9 +127,21 @@ pub(crate) struct Counts {
     leases_taken_back: Count,
     leases_given_back: Count,
     store_errors: Count,
-    lateness_main: Lateness,
-    lateness_retry: Lateness,
+    changes_missed: Count,
+    jobs_done: [Count; Job::ALL.len()],
+    jobs_failed: [Count; Job::ALL.len()],
+    /// In the order of the kinds.
+    removed: [Count; Kind::ALL.len()],
+    operation_items: Count,
+    operations_ended: [Count; 3],
+    lateness_main: Times,
+    lateness_retry: Times,
+    /// By the code of the channel; a delivery first, then the failure types by their codes.
+    sends: [[Times; OUTCOMES]; Channel::ALL.len()],
 }
+
+/// How many outcomes a try can have.
+const OUTCOMES: usize = 1 + FailureType::ALL.len();
 
 #[derive(Debug, Default)]
 struct Count(AtomicU64);
@@ -114,12 +157,19 @@ impl Count {
 }
 
 #[derive(Debug, Default)]
-struct Lateness {
+struct Times {
     counts: [Count; 12],
     micros: AtomicU64,
 }
 
-impl Lateness {
+impl Times {
+    fn add(&self, time: Duration) {
+        let place = Histogram::BOUNDS.partition_point(|bound| *bound < time);
+        self.counts[place].add(1);
+        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        self.micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
     fn read(&self) -> Histogram {
         Histogram {
             counts: array::from_fn(|place| self.counts[place].read()),
@@ -136,14 +186,16 @@ impl Counts {
 
     /// The first try of an attempt begins, so much later than it was due.
     pub(crate) fn began(&self, lane: Lane, late: Duration) {
-        let lateness = match lane {
-            Lane::Main => &self.lateness_main,
-            Lane::Retry => &self.lateness_retry,
-        };
-        let place = Histogram::BOUNDS.partition_point(|bound| *bound < late);
-        lateness.counts[place].add(1);
-        let micros = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
-        lateness.micros.fetch_add(micros, Ordering::Relaxed);
+        match lane {
+            Lane::Main => self.lateness_main.add(late),
+            Lane::Retry => self.lateness_retry.add(late),
+        }
+    }
+
+    /// A channel was asked for a try, and this came of it after so long.
+    pub(crate) fn sent(&self, channel: Channel, outcome: Outcome, took: Duration) {
+        let place = outcome.failure_type().map_or(0, |failure_type| 1 + usize::from(failure_type.code()));
+        self.sends[usize::from(channel.code())][place].add(took);
     }
 
     /// An attempt was made.
@@ -185,6 +237,58 @@ impl Counts {
         self.store_errors.add(1);
     }
 
+    /// A listener was told that it missed changes.
+    pub(crate) fn missed(&self) {
+        self.changes_missed.add(1);
+    }
+
+    fn send_times(&self) -> Vec<SendTimes> {
+        let mut all = Vec::new();
+        for (channel, of_channel) in Channel::ALL.into_iter().zip(&self.sends) {
+            let outcomes =
+                [Outcome::Delivered].into_iter().chain(FailureType::ALL.into_iter().map(Outcome::Failed));
+            for (outcome, times) in outcomes.zip(of_channel) {
+                let times = times.read();
+                if times.count() > 0 {
+                    all.push(SendTimes { channel, outcome, times });
+                }
+            }
+        }
+        all
+    }
+
+    /// A run of a job ended.
+    pub(crate) fn job_ended(&self, job: Job, outcome: &RunOutcome) {
+        let counts = match outcome {
+            RunOutcome::Done { .. } => &self.jobs_done,
+            RunOutcome::Failed { .. } | RunOutcome::Interrupted => &self.jobs_failed,
+        };
+        counts[job as usize].add(1);
+    }
+
+    /// An operation has forwarded items.
+    pub(crate) fn operation_items(&self, count: usize) {
+        self.operation_items.add(count);
+    }
+
+    /// An operation ended.
+    pub(crate) fn operation_ended(&self, state: OperationState) {
+        if let Some(place) = OPERATION_ENDS.iter().position(|end| *end == state) {
+            self.operations_ended[place].add(1);
+        }
+    }
+
+    /// Grows with what arrives and with what is sent.
+    pub(crate) fn work(&self) -> u64 {
+        let failed = self.attempts_failed.iter().map(Count::read).sum::<u64>();
+        self.accepted.read() + self.attempts_delivered.read() + failed
+    }
+
+    /// Retention removed rows.
+    pub(crate) fn removed(&self, kind: Kind, rows: u64) {
+        self.removed[kind as usize].add(usize::try_from(rows).unwrap_or(usize::MAX));
+    }
+
     fn read(&self) -> Metrics {
         Metrics {
             accepted: self.accepted.read(),
@@ -198,6 +302,14 @@ impl Counts {
             leases_taken_back: self.leases_taken_back.read(),
             leases_given_back: self.leases_given_back.read(),
             store_errors: self.store_errors.read(),
+            changes_missed: self.changes_missed.read(),
+            job_runs: Job::ALL
+                .map(|job| (job, self.jobs_done[job as usize].read(), self.jobs_failed[job as usize].read())),
+            removed: Kind::ALL.map(|kind| (kind, self.removed[kind as usize].read())),
+            operation_items: self.operation_items.read(),
+            operations_ended: array::from_fn(|place| {
+                (OPERATION_ENDS[place], self.operations_ended[place].read())
+            }),
             lateness_main: self.lateness_main.read(),
             lateness_retry: self.lateness_retry.read(),
         }
@@ -223,6 +335,24 @@ mod tests {
         assert_eq!(lateness_retry.counts, [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2]);
         assert_eq!(lateness_main.sum, Histogram::BOUNDS.iter().sum());
         assert_eq!((lateness_main.count(), lateness_retry.count()), (12, 12));
+    }
+
+    #[test]
+    fn a_try_is_counted_under_its_channel_and_outcome() {
+        let counts = Counts::default();
+        assert_eq!(counts.send_times(), []);
+        let outcomes = || [Outcome::Delivered].into_iter().chain(FailureType::ALL.map(Outcome::Failed));
+        let mut wanted = Vec::new();
+        for channel in Channel::ALL {
+            for outcome in outcomes() {
+                let took = Duration::from_micros(wanted.len() as u64);
+                counts.sent(channel, outcome, took);
+                wanted.push((channel, outcome, took));
+            }
+        }
+        let told: Vec<_> =
+            counts.send_times().into_iter().map(|one| (one.channel, one.outcome, one.times.sum)).collect();
+        assert_eq!(told, wanted);
     }
 
     #[test]

@@ -10,18 +10,25 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::broadcast;
 
 pub use self::counters::{Counters, Ends, Standing};
+pub use self::groups::GroupTable;
+pub use self::operations::{Item, ItemPlace, OperationTable};
 pub use self::planted::Planted;
 pub use self::tables::{Ended, Kept, Node, Row, Tables};
 use crate::store::{Listener, Notice, Result, Store};
 
 mod acts;
 mod counters;
+mod groups;
+mod jobs;
 mod key_uses;
 mod nodes;
+mod operations;
 mod planted;
 mod queue;
 mod reads;
 mod records;
+mod retention;
+mod series;
 mod settings;
 mod tables;
 mod waking;
@@ -31,7 +38,7 @@ mod waking;
 pub struct ModelStore {
     tables: Arc<Mutex<Tables>>,
     clock: Option<Arc<dyn Fn() -> Timestamp + Send + Sync>>,
-    /// What nodes tell each other. Whoever does not listen does not hear it.
+    /// Messages between nodes. A node that does not listen misses them.
     notices: broadcast::Sender<Notice>,
 }
 
@@ -73,10 +80,19 @@ impl ModelStore {
     pub fn drift(&self) -> Option<(Counters, Counters)> {
         let tables = self.lock();
         let counted = tables.recount();
-        (tables.counters != counted).then(|| (tables.counters.clone(), counted))
+        let kept = retention::since(tables.counters_from, tables.counters.clone());
+        let counted = retention::since(tables.counters_from, counted);
+        (kept != counted).then_some((kept, counted))
     }
 
-    /// A panic elsewhere leaves the tables as they are; whoever looks next is to see them, not a second panic.
+    /// The kept counts of failure groups and those that the dead letters add up to, where the two differ (I17).
+    pub fn group_drift(&self) -> Option<String> {
+        let tables = self.lock();
+        let (kept, counted) = (tables.groups.counts(), tables.recount_groups());
+        (kept != counted).then(|| format!("kept {kept:?}, counted {counted:?}"))
+    }
+
+    /// After a panic elsewhere the tables stay readable, so that a test fails once and not a second time here.
     fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -60,7 +60,7 @@ impl Finished {
         decide_before_send(policy, &before_send(claimed, now))
     }
 
-    /// What the store is told.
+    /// The settlement for the store.
     pub(crate) fn settlement(&self) -> Settlement {
         let (decision, attempt) = match &self.made {
             Made::Sent(verdict, attempt) => {

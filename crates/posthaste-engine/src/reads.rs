@@ -1,22 +1,44 @@
 //! Reads for one caller. What belongs to another tenant does not exist in them, so no handler filters by tenant.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use posthaste_core::channel::Channel;
 use posthaste_core::filter::{AuditFilter, Filter};
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
+use posthaste_core::job::Job;
 use posthaste_core::notification::Tenant;
+use posthaste_core::operation::Operation;
 use posthaste_core::policy::{PolicyLayer, Scope};
+use posthaste_core::series::{Figures, Points, Span};
+use posthaste_core::time::Timestamp;
 
 use crate::engine::{Engine, Shared};
-use crate::store::{AuditRow, DeadLetterView, DueCursor, History, KeyUse, Page, Stats, StoreError, View};
+use crate::live::{Listener, Start};
+use crate::store::{
+    self, AuditRow, DeadLetterView, DueCursor, History, JobRun, KeyUse, Page, RetryLoad, SeriesRow,
+    StoreError, View,
+};
 
 /// What one caller can read.
 #[derive(Clone)]
 pub struct Reads {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// `None` for all tenants.
     tenant: Option<Tenant>,
 }
+
+/// The kept counters, and the figures of the last 24 hours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// The counters.
+    pub kept: store::Stats,
+    /// What happened over each channel.
+    pub day: BTreeMap<Channel, Figures>,
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
 
 /// Why a read was not made.
 #[derive(Debug, thiserror::Error)]
@@ -88,14 +110,41 @@ impl Reads {
         Ok(found.filter(|view| self.sees(&view.notification.tenant)))
     }
 
-    /// Who did what, newest first.
+    /// An operation as it stands.
+    pub async fn operation(&self, id: OperationId) -> Result<Option<Operation>, StoreError> {
+        let found = self.shared.store.operation(id).await?;
+        let sees = |operation: &Operation| self.tenant.is_none() || operation.tenant == self.tenant;
+        Ok(found.filter(sees))
+    }
+
+    /// Operations, newest first.
+    pub async fn operations(
+        &self,
+        before: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Page<Operation, OperationId>> {
+        Ok(self.shared.store.operations(self.tenant.clone(), before, limit).await?)
+    }
+
+    /// The operations that hold these notifications.
+    pub async fn held_by(&self, ids: Vec<NotificationId>) -> Result<BTreeMap<NotificationId, OperationId>> {
+        Ok(self.shared.store.held_by(ids).await?.into_iter().collect())
+    }
+
+    /// Who did what, newest first. Acts on a dead letter name its notification, so the id of a dead letter finds those.
     pub async fn audit(
         &self,
         filter: AuditFilter,
         before: Option<i64>,
         limit: usize,
     ) -> Result<Page<AuditRow, i64>> {
-        let filter = AuditFilter { tenant: self.tenant(filter.tenant.clone())?, ..filter };
+        let mut filter = AuditFilter { tenant: self.tenant(filter.tenant.clone())?, ..filter };
+        let letter: Option<DeadLetterId> = filter.target.as_ref().and_then(|target| target.parse().ok());
+        if let Some(letter) = letter
+            && let Some(notification) = self.shared.store.notification_of(letter).await?
+        {
+            filter.target = Some(notification.to_string());
+        }
         Ok(self.shared.store.audit(filter, before, limit).await?)
     }
 
@@ -107,14 +156,67 @@ impl Reads {
         }
     }
 
+    /// The runs of a job, newest first; `before` is the number of the last run seen. Jobs belong to no tenant.
+    pub async fn job_runs(&self, job: Job, before: Option<i64>, limit: usize) -> Result<Page<JobRun, i64>> {
+        Ok(self.shared.store.job_runs(job.name().to_owned(), before, limit).await?)
+    }
+
     /// The last use of each key, of all tenants: a use does not say whose key it is. The caller chooses the keys to show.
     pub async fn key_uses(&self) -> Result<Vec<KeyUse>> {
         Ok(self.shared.store.key_uses().await?)
     }
 
-    /// The kept counters.
+    /// The kept counters, and the figures of the last 24 hours.
     pub async fn stats(&self, tenant: Option<Tenant>) -> Result<Stats> {
-        Ok(self.shared.store.stats(self.tenant(tenant)?, self.shared.node.now()).await?)
+        let (tenant, now) = (self.tenant(tenant)?, self.shared.node.now());
+        let kept = self.shared.store.stats(tenant.clone(), now).await?;
+        // By whole hours, as the counters are.
+        let first = Span::Hour.start(now.earlier(DAY - Span::Hour.length()));
+        let rows = self.rows(tenant, Span::Hour, (first, now.later(Span::Hour.length()))).await?;
+        let mut day: BTreeMap<Channel, Figures> = BTreeMap::new();
+        for row in &rows {
+            day.entry(row.channel).or_default().merge(&row.figures);
+        }
+        Ok(Stats { kept, day })
+    }
+
+    /// What happened at each point of time, over one channel or over all.
+    pub async fn series(
+        &self,
+        tenant: Option<Tenant>,
+        channel: Option<Channel>,
+        points: &Points,
+        span: Span,
+    ) -> Result<Vec<Figures>> {
+        let rows = self.rows(self.tenant(tenant)?, span, (points.first(), points.end())).await?;
+        let asked = rows.iter().filter(|row| channel.is_none_or(|channel| channel == row.channel));
+        Ok(points.gather(asked.map(|row| (row.at, &row.figures))))
+    }
+
+    /// How many retries are due at each point of time, from at most `limit` rows.
+    pub async fn retry_load(
+        &self,
+        tenant: Option<Tenant>,
+        points: Points,
+        limit: usize,
+    ) -> Result<RetryLoad> {
+        Ok(self.shared.store.retry_load(self.tenant(tenant)?, points, limit).await?)
+    }
+
+    async fn rows(
+        &self,
+        tenant: Option<Tenant>,
+        span: Span,
+        (from, until): (Timestamp, Timestamp),
+    ) -> Result<Vec<SeriesRow>> {
+        let mut rows = self.shared.store.series(tenant.clone(), span, from, until).await?;
+        self.shared.rollups.renew(&mut rows, tenant.as_ref(), span, (from, until));
+        Ok(rows)
+    }
+
+    /// The changes that this node makes and that match, as they happen.
+    pub fn listen(&self, filter: Filter, start: Start) -> Result<Listener> {
+        Ok(Listener::new(self.shared.clone(), self.narrow(filter)?, start))
     }
 
     /// The scopes that have a policy and that the caller can see.
@@ -138,12 +240,16 @@ impl Reads {
         }
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     fn sees(&self, tenant: &Tenant) -> bool {
         self.tenant.as_ref().is_none_or(|own| own == tenant)
     }
 
     /// Whose rows are read: the caller's own, or those of the tenant that it names and can see.
-    fn tenant(&self, named: Option<Tenant>) -> Result<Option<Tenant>> {
+    pub fn tenant(&self, named: Option<Tenant>) -> Result<Option<Tenant>> {
         match (&self.tenant, named) {
             (None, named) => Ok(named),
             (Some(own), None) => Ok(Some(own.clone())),

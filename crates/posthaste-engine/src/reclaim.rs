@@ -9,6 +9,7 @@ use posthaste_core::lease::NodeId;
 use tokio::sync::Notify;
 
 use crate::engine::Shared;
+use crate::journal;
 use crate::store::Result;
 
 /// The pause after a store error.
@@ -50,6 +51,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 shared.store_failed("reclaim", &error);
                 tokio::time::sleep(PAUSE).await;
             }
+            // Its operations are adopted.
+            shared.operations.notify_one();
             refresh(&shared).await;
         }
     }
@@ -61,17 +64,21 @@ async fn refresh(shared: &Shared) {
     }
 }
 
-async fn take_back(shared: &Shared, node: NodeId) -> Result<()> {
+/// Takes back all leases of a dead node; returns how many.
+pub(crate) async fn take_back(shared: &Shared, node: NodeId) -> Result<u64> {
+    let mut all = 0;
     loop {
         let taken = shared.store.reclaim(node, shared.settings.batch, shared.node.now()).await?;
         shared.counts.taken_back(taken);
+        all += taken as u64;
         if taken > 0 {
             tracing::info!(%node, taken, "took back leases of a node that died");
+            journal::gave_up_leases(shared);
             shared.sweep.ask();
             shared.hints.anywhere();
         }
         if taken < shared.settings.batch {
-            return Ok(());
+            return Ok(all);
         }
     }
 }

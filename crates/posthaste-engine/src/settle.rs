@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::gather::{More, gather};
-use crate::journal;
 use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::store::{Claimed, Next, Settled, Settlement, StoreError};
+use crate::{journal, series};
 
 /// What the senders and the claimers leave to be recorded.
 pub(crate) enum Report {
@@ -151,6 +151,7 @@ async fn release(shared: &Shared, lease: Lease, rows: Option<Vec<Unsent>>) {
         // Where they wait is not known.
         None if count > 0 => {
             shared.counts.given_back(count);
+            journal::gave_up_leases(shared);
             shared.sweep.ask();
             shared.hints.anywhere();
         }
@@ -175,6 +176,11 @@ fn finish_all(
     settlements: &[Settlement],
     answers: Vec<Settled>,
 ) -> Vec<Finished> {
+    let now = shared.node.now();
+    let applied =
+        open.iter().zip(settlements).zip(&answers).filter(|(_, answer)| **answer == Settled::Applied);
+    let happened = applied.map(|((done, settlement), _)| series::settled(&done.claimed, settlement, now));
+    shared.rollups.add(now, happened);
     let again: Vec<Finished> = open
         .into_iter()
         .zip(settlements)
@@ -199,7 +205,7 @@ fn finish(shared: &Shared, mut done: Finished, settlement: &Settlement, answer: 
             tracing::info!(id = %settlement.id, "lease lost before the outcome was recorded")
         }
         Settled::Applied => {
-            journal::settled(&done.claimed, settlement);
+            journal::settled(shared, &done.claimed, settlement);
             if let Next::Retry { due, .. } = settlement.next {
                 let bucket = Bucket { lane: Lane::Retry, ..done.claimed.bucket() };
                 shared.announce(&done.claimed.notification, bucket, due);

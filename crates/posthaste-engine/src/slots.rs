@@ -56,7 +56,7 @@ enum Backlog {
 /// How a notification that comes in is held.
 #[derive(Debug, Clone)]
 pub(crate) enum Hold {
-    /// Not at all: it is stored for whoever claims it.
+    /// Not at all: it is stored without a lease, and claimed later.
     No,
     /// It is sent at once.
     Slot(Slot),

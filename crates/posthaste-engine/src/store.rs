@@ -10,10 +10,13 @@ use async_trait::async_trait;
 pub use posthaste_core::act::{Act, Ending, Seen};
 pub use posthaste_core::attempt::Progress;
 
-pub use self::acts::{Acts, Audit, AuditRow, Change, Facts};
+pub use self::acts::{Acts, Audit, AuditRow, Change, Facts, Replacement};
 pub use self::durability::{Durability, DurabilityLevel};
+pub use self::groups::{FailureGroup, GroupCursor, Groups};
+pub use self::jobs::{Begun, JobPlan, JobRun, JobStart, JobView, Jobs, RunEnd, UnfinishedRun, Why};
 pub use self::key_uses::{KeyUse, KeyUses};
-pub use self::nodes::{Alone, Joined, LEVEL, Listener, NodeView, Nodes, Notice, Pulse};
+pub use self::nodes::{Alone, Joined, LEVEL, Listener, NodeView, Nodes, Notice, PROVIDERS_LEVEL, Pulse};
+pub use self::operations::{Forwarded, Operations, Rest, UnfinishedOperation, Walk};
 pub use self::queue::{
     Acceptance, Accepted, Arrival, ClaimResult, Claimed, FirstAnswer, Held, Idempotency, KnownFlow, Next,
     Queue, Request, Settled, Settlement,
@@ -22,16 +25,23 @@ pub use self::reads::{
     ChannelStats, DeadLetterView, End, History, HistoryEvent, LastError, Page, Reads, Stats, View,
 };
 pub use self::records::Records;
+pub use self::retention::{Prune, Pruned, Retention};
+pub use self::series::{RetryLoad, Series, SeriesRow};
 pub use self::settings::{Settings, StoredSettings};
 pub use self::waking::{DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken};
 
 pub mod acts;
 mod durability;
+pub mod groups;
+pub mod jobs;
 pub mod key_uses;
 pub mod nodes;
+pub mod operations;
 pub mod queue;
 pub mod reads;
 pub mod records;
+pub mod retention;
+pub mod series;
 pub mod settings;
 pub mod slice;
 pub mod waking;
@@ -80,7 +90,20 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// The place where notifications, attempts and dead letters are kept: the sum of the slices by subject.
 #[async_trait]
 pub trait Store:
-    Queue + Waking + Nodes + Acts + StoredSettings + KeyUses + Records + Reads + 'static
+    Queue
+    + Waking
+    + Nodes
+    + Acts
+    + StoredSettings
+    + KeyUses
+    + Records
+    + Jobs
+    + Operations
+    + Retention
+    + Series
+    + Groups
+    + Reads
+    + 'static
 {
     /// Whether other nodes may use it at the same time. Such a store is a server, and a transaction there costs by itself as
     /// much as some thirty rows in it, so that it pays to gather for a moment; a file gathers by itself.

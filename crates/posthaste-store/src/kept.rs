@@ -3,7 +3,12 @@
 pub(crate) mod attempts;
 pub(crate) mod counters;
 pub(crate) mod damage;
+pub(crate) mod groups;
+pub(crate) mod jobs;
+pub(crate) mod operations;
 pub(crate) mod places;
 pub(crate) mod records;
 pub(crate) mod replies;
+pub(crate) mod retention;
+pub(crate) mod series;
 pub(crate) mod values;

@@ -34,13 +34,16 @@ mod durability;
 mod ends;
 mod fault;
 mod flows;
+mod groups;
 mod idempotency;
 pub mod inspect;
+mod jobs;
 mod key_uses;
 mod lists;
 pub mod migrate;
 mod nodes;
 mod notices;
+mod operations;
 #[cfg(unix)]
 pub mod own;
 mod planted;
@@ -49,7 +52,9 @@ mod queue;
 mod reads;
 mod records;
 mod refusal;
+mod retention;
 mod rows;
+mod series;
 mod servers;
 mod settings;
 mod settle;
@@ -226,7 +231,16 @@ impl PostgresStore {
     /// Compares the counters with the rows. Describes the first difference; `None` if there is none.
     #[cfg(feature = "planted")]
     pub async fn recount(&self) -> posthaste_engine::store::Result<Option<String>> {
-        Ok(look!(self, tx => counters::recount(&tx))?)
+        match look!(self, tx => counters::recount(&tx))? {
+            None => self.recount_groups().await,
+            difference => Ok(difference),
+        }
+    }
+
+    /// Compares the failure groups with the dead letters, as `recount` does after the counters.
+    #[cfg(feature = "planted")]
+    pub async fn recount_groups(&self) -> posthaste_engine::store::Result<Option<String>> {
+        Ok(look!(self, tx => groups::recount(&tx))?)
     }
 }
 

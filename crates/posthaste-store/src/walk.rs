@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use posthaste_core::filter::{AuditFilter, Filter};
 use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{AuditRow, Page};
 
 /// The most rows that one walk looks at.
@@ -149,6 +150,54 @@ impl<'a> AuditWalk<'a> {
     }
 }
 
+/// Rows that a walk through the audit may pass over before it comes to those that are old enough. Each halving of this
+/// number costs one more look.
+const PASSED_OVER: i64 = 64;
+
+/// Where a walk through the audit starts, if the newest rows are too new for its filter. It is searched by bisection: the
+/// times of the rows follow their numbers.
+pub(crate) struct AuditStart<'a> {
+    filter: &'a AuditFilter,
+    /// Rows below this number may match.
+    low: i64,
+    /// No row from this number on can match.
+    high: i64,
+    /// Whether the newest row was looked at.
+    begun: bool,
+}
+
+impl<'a> AuditStart<'a> {
+    /// `before` is the end of the page before.
+    pub(crate) fn new(filter: &'a AuditFilter, before: Option<i64>) -> Self {
+        Self { filter, low: 0, high: before.unwrap_or(i64::MAX), begun: filter.until.is_none() }
+    }
+
+    /// The walk looks at the rows below this number.
+    pub(crate) const fn below(&self) -> i64 {
+        self.high
+    }
+
+    /// The number below which the newest row is to be looked at, while the search is not over.
+    pub(crate) const fn look_below(&self) -> Option<i64> {
+        match self.begun {
+            false => Some(self.high),
+            true if self.filter.until.is_some() && self.high - self.low > PASSED_OVER => {
+                Some(self.low + (self.high - self.low) / 2)
+            }
+            true => None,
+        }
+    }
+
+    /// The row that was found there, if any.
+    pub(crate) fn found(&mut self, looked_below: i64, row: Option<(i64, Timestamp)>) {
+        match row.filter(|(_, at)| self.filter.is_too_new(*at)) {
+            Some((number, _)) => self.high = number,
+            None => self.low = looked_below,
+        }
+        self.begun = true;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use posthaste_core::reason::Reason;
@@ -205,6 +254,33 @@ mod tests {
             (10_001, &[Everything]),
         ] {
             assert_eq!(by_flows(count), walks, "{count}");
+        }
+    }
+
+    #[test]
+    fn the_start_of_an_audit_is_near_the_rows_that_are_old_enough() {
+        let hour = |hour: u64| Timestamp::EPOCH.later(std::time::Duration::from_secs(hour * 3_600));
+        // Every third number has a row, and each row is an hour after the one before.
+        let newest = |below: i64| Some(((below - 1) / 3).min(1_000_000) * 3).filter(|row| *row > 0);
+        for (until, before) in
+            [(500, None), (1, None), (999_999, None), (2_000_000, None), (500, Some(9_000))]
+        {
+            let filter = AuditFilter { until: Some(hour(until)), ..AuditFilter::default() };
+            let (mut start, mut looks) = (AuditStart::new(&filter, before), 0);
+            while let Some(below) = start.look_below() {
+                looks += 1;
+                start.found(below, newest(below).map(|row| (row, hour(row.unsigned_abs() / 3))));
+            }
+            // The last row that can match is an hour younger than `until`, because rows may be out of order so far.
+            let last = (i64::try_from(until).unwrap() + 1).min(1_000_000) * 3;
+            let last = before.map_or(last, |before| last.min(before - 3));
+            assert!(start.below() > last, "{until}: {}", start.below());
+            assert!(
+                before == Some(start.below())
+                    || start.below() == i64::MAX
+                    || start.below() <= last + PASSED_OVER + 3
+            );
+            assert!(looks < 24, "{until}: {looks}");
         }
     }
 }

@@ -5,6 +5,8 @@
 //! the address it carries. A network with a NAT64 prefix of its own cannot be recognized.
 //!
 //! Invariant: the guard checks addresses, never names. The checked address is the one that is connected to.
+//! Behind a proxy, which resolves names itself, only a host that is written as an address can be checked, and
+//! a few names whose address is known everywhere.
 
 mod subnet;
 mod target;
@@ -73,6 +75,10 @@ const TEREDO: Subnet = v6([0x2001, 0, 0], 32);
 const SIX_TO_FOUR: Subnet = v6([0x2002, 0, 0], 16);
 const NAT64: Subnet = v6([0x64, 0xff9b, 0], 96);
 
+/// Names of the metadata service of clouds.
+const METADATA_NAMES: &[&str] =
+    &["metadata", "metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"];
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is a forbidden address ({range})")]
 pub struct Forbidden {
@@ -84,13 +90,21 @@ pub struct Forbidden {
 #[derive(Clone, Default)]
 pub struct Guard {
     exceptions: Vec<Subnet>,
+    is_behind_proxy: bool,
 }
 
 impl Guard {
     /// Creates a guard that allows every address in the subnets `exceptions`. An IPv4 subnet also allows the
     /// mapped IPv6 form, which is the same address, but no other IPv6 address that carries an IPv4 address.
     pub const fn new(exceptions: Vec<Subnet>) -> Self {
-        Self { exceptions }
+        Self { exceptions, is_behind_proxy: false }
+    }
+
+    /// The same, for a client whose names are resolved by a proxy, so that their addresses stay unknown. Names that
+    /// everywhere lead to a forbidden address are then checked by that address.
+    #[must_use]
+    pub fn behind_proxy(self) -> Self {
+        Self { is_behind_proxy: true, ..self }
     }
 
     /// Creates a guard from `security.allow_subnets`: subnets or single addresses.
@@ -115,12 +129,24 @@ impl Guard {
     /// resolved: its addresses are checked when it is.
     pub fn check_url(&self, url: &str) -> Result<Target, RefusedUrl> {
         let target = Target::parse(url)?;
-        match target.host {
-            Host::Address(address) => self.check(address)?,
-            Host::Name(_) => {}
+        let known = match &target.host {
+            Host::Address(address) => Some(*address),
+            Host::Name(name) if self.is_behind_proxy => well_known(name),
+            Host::Name(_) => None,
+        };
+        if let Some(address) = known {
+            self.check(address)?;
         }
         Ok(target)
     }
+}
+
+/// The address of a name that is the same in every network.
+fn well_known(name: &str) -> Option<IpAddr> {
+    if name == "localhost" || name.ends_with(".localhost") {
+        return Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    }
+    METADATA_NAMES.contains(&name).then_some(IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254)))
 }
 
 impl fmt::Debug for Guard {

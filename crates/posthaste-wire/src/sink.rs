@@ -282,6 +282,9 @@ fn scripted(status: StatusCode, retry_after: Option<HeaderValue>) -> Response<Fu
 fn text(status: StatusCode, body: &'static str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = status;
+    if !body.is_empty() {
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    }
     response
 }
 

@@ -1,60 +1,42 @@
 //! The bench: measures throughput on this machine, over loopback.
 //!
 //! Sender and sink run in this process, the server in its own, and all share the cores. The upper limit is
-//! the bare rate: the same sender and the same sink without a server between them. The candidates are
-//! measured in turn in each round, so that other load on the machine affects all of them alike.
+//! the bare rate: the same sender and the same sink without a server between them. The stores are measured in
+//! turn in each round, so that other load on the machine affects all of them alike.
 //!
 //! Invariant: a rate counts notifications that were accepted, arrived at the sink and were recorded as
 //! delivered. The clock stops when the last of them is recorded.
 
-mod child;
-mod database;
-mod endure;
-mod figure;
-mod fill;
-mod letter;
-mod load;
-mod machine;
-mod measure;
-mod own;
-mod place;
+pub mod database;
+mod figures;
+pub mod load;
 mod report;
+pub mod server;
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use posthaste_core::channel::Channel;
-use posthaste_core::flow::FlowKey;
-use posthaste_wire::guard::Guard;
 use posthaste_wire::sink::{Sink, SinkOptions};
 use tempfile::TempDir;
 
 use self::database::Postgres;
-pub(crate) use self::endure::Endurance;
-pub(crate) use self::endure::endure;
-use self::figure::Figure;
-use self::letter::BODY;
-use self::load::Failures;
-use self::machine::Machine;
-use self::measure::{Node, Trial};
-pub(crate) use self::place::Asked;
-use self::place::{Place, Whose};
-use self::report::Figures;
+use self::figures::{
+    ACCEPT, ACCEPT_HALF, BARE, BATCH, Figures, HALF_LOAD, PEAK_MEMORY, SINGLE, START, Subject,
+};
+use self::load::{Bound, Failures, Letter, Sender, Sent, notification};
+use self::report::Machine;
 pub(crate) use self::report::Report;
+use self::server::ServerProcess;
 use crate::clock::SystemClock;
 
-/// Maximum number of accepted and not yet delivered notifications. The sender waits beyond it.
-const UNDER_WAY: u64 = 2_000;
-/// Of the half load, one notification in this many fails at first.
-const FAILS_FIRST: u64 = 10;
-/// Delay of a retry.
-const PUT_OFF: Duration = Duration::from_secs(1);
 /// Maximum duration of the warm-up of a server.
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Maximum number of arrivals that are stored in one half load.
-const KEEP: usize = 400_000;
+/// Flows of the waiting notifications in the filled store, and notifications per batch while it is filled.
+const FILLED_FLOWS: usize = 100;
+/// Time within which everything is delivered and recorded once the load has ended.
+const SETTLED_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -66,8 +48,18 @@ pub(crate) struct Settings {
     pub(crate) connections: usize,
     /// Notifications per batch.
     pub(crate) batch: usize,
-    /// The store that is measured; with `rows`, the filled one.
-    pub(crate) store: Asked,
+    /// The directory of the SQLite files, instead of that for temporary files.
+    pub(crate) directory: Option<PathBuf>,
+    /// PostgreSQL beside SQLite, if requested.
+    pub(crate) postgres: Option<Requested>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Requested {
+    /// A temporary server.
+    Own,
+    /// The database at this URL, which must be empty.
+    Given(String),
 }
 
 impl Settings {
@@ -83,206 +75,222 @@ pub(crate) async fn run(settings: Settings, say: &dyn Fn(&str)) -> anyhow::Resul
     let filled = bench.fill(say).await?;
     for round in 1..=bench.settings.rounds {
         say(&format!("round {round} of {}", bench.settings.rounds));
-        bench.round(round, filled.as_ref()).await?;
+        bench.round(round, filled.as_deref()).await?;
     }
-    let postgres = match &bench.postgres {
+    let Bench { machine, settings, figures, failures, postgres, .. } = bench;
+    let postgres = match &postgres {
         Some(postgres) => Some(postgres.described().await?),
         None => None,
     };
-    Ok(Report {
-        postgres,
-        machine: bench.machine,
-        settings: bench.settings,
-        figures: bench.figures,
-        failures: bench.failures,
-    })
+    Ok(Report::new(&settings, machine, postgres, figures, failures))
 }
 
 struct Bench {
     settings: Settings,
     directory: TempDir,
-    /// Whether the named store exists from an earlier run.
-    was_there: bool,
-    /// Measured in addition to SQLite, if requested.
     postgres: Option<Postgres>,
     machine: Machine,
+    sender: Sender,
     sink: Arc<Sink>,
-    /// The sink for notifications that fail at first. It stores the arrivals.
-    late: Sink,
     figures: Figures,
     failures: Failures,
 }
 
+/// A store in a round, with its server and the requests for it.
+struct Trial {
+    subject: Subject,
+    server: ServerProcess,
+    single: Letter,
+    batch: Letter,
+    /// Rate of single sends.
+    rate: f64,
+}
+
 impl Bench {
     async fn new(settings: Settings) -> anyhow::Result<Self> {
-        let (file, rows) = (settings.store.file(), settings.rows);
-        let was_there = match file {
-            Some(path) => own::claim(path).await?,
-            None => false,
-        };
-        let place = match file {
-            Some(path) => std::path::absolute(path)?.parent().context("--store names no file")?.to_owned(),
-            None => std::env::temp_dir(),
-        };
+        let place = settings.directory.clone().unwrap_or_else(std::env::temp_dir);
         let directory = tempfile::Builder::new()
             .prefix("posthaste-bench-")
-            .tempdir_in(&place)
-            .with_context(|| format!("{} is not writable", place.display()))?;
-        let postgres = match &settings.store {
-            Asked::Nothing | Asked::File(_) => None,
-            Asked::OwnServer => Some(Postgres::own(&[]).await?),
-            Asked::Database(url) => {
-                ensure!(rows == 0, "--rows compares a filled store with an empty one: use --store postgres");
+            .tempdir_in(std::path::absolute(&place)?)
+            .with_context(|| format!("no store can be made in {}", place.display()))?;
+        let postgres = match &settings.postgres {
+            None => None,
+            Some(Requested::Own) => Some(Postgres::own()?),
+            Some(Requested::Given(url)) => {
+                ensure!(settings.rows == 0, "--rows needs a second, empty database: use --store postgres");
                 Some(Postgres::given(url).await?)
             }
         };
-        let options = |keep| SinkOptions { keep, excerpt: 0, ..SinkOptions::new(Arc::new(SystemClock)) };
-        let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sink = SinkOptions { keep: 0, excerpt: 0, ..SinkOptions::new(Arc::new(SystemClock)) };
         Ok(Self {
             machine: Machine::look(directory.path()),
             directory,
-            was_there,
             postgres,
-            sink: Arc::new(Sink::start(anywhere, options(0)).await?),
-            late: Sink::start(anywhere, options(KEEP)).await?,
+            sender: Sender::new(settings.connections)?,
+            sink: Arc::new(Sink::start(([127, 0, 0, 1], 0).into(), sink).await?),
             figures: Figures::default(),
             failures: Failures::default(),
             settings,
         })
     }
 
-    /// Creates the filled store, if rows are requested: on PostgreSQL if that is measured.
-    async fn fill(&mut self, say: &dyn Fn(&str)) -> anyhow::Result<Option<Place>> {
+    /// Creates the filled store, if rows are requested: on PostgreSQL if that is measured. Returns its URL.
+    async fn fill(&self, say: &dyn Fn(&str)) -> anyhow::Result<Option<String>> {
         let rows = self.settings.rows;
         if rows == 0 {
             return Ok(None);
         }
-        let place = match (&self.postgres, self.settings.store.file()) {
-            (Some(postgres), _) => Place::Database(postgres.database("filled").await?),
-            (None, Some(path)) => Place::File(std::path::absolute(path)?),
-            (None, None) => Place::File(self.directory.path().join("filled.db")),
+        let url = match &self.postgres {
+            Some(postgres) => postgres.database("filled").await?,
+            None => self.file("filled.db"),
         };
-        if self.was_there {
-            say("the store exists and is not filled again");
-            return Ok(Some(place));
-        }
-        let guard = Guard::allowing(&["127.0.0.0/8"]).expect("the subnet is well written");
-        let flow = FlowKey {
-            tenant: "default".parse().expect("the name is plain and short"),
-            channel: Channel::Webhook,
-            destination: guard.check_url(&self.sink.url("/ok"))?.destination.into(),
+        let server = self.serve(&url).await?;
+        let waiting = |number| {
+            let more = format!(r#","tenant":"tenant-{}","notBefore":"365d""#, number % 10);
+            notification(&format!("https://hooks-{number}.example.com/orders"), &more)
         };
-        let every = (rows / 20).max(1);
-        let told = std::cell::Cell::new(0);
-        let progress = |done: u64| {
-            if done / every > told.get() || done == rows {
-                told.set(done / every);
-                say(&format!("filling: {done} of {rows} waiting, finished and dead"));
+        let to_sink = |path| vec![notification(&self.sink.url(path), ""); FILLED_FLOWS];
+        for (kind, notifications, sink) in [
+            ("waiting", (0..FILLED_FLOWS).map(waiting).collect(), None),
+            ("finished", to_sink("/ok"), Some(&self.sink)),
+            ("dead", to_sink("/status/400"), Some(&self.sink)),
+        ] {
+            say(&format!("filling: {rows} {kind}"));
+            let letter = Letter::batch(&server.url, &server.key, &notifications)?;
+            let bound = Bound::Requests(rows.div_ceil(letter.holds));
+            let before = server.ended().await?;
+            let sender = self.sender.over(self.settings.batch_connections());
+            let sent = sender.flood(&[letter], bound, sink).await?;
+            ensure!(sent.failures.first.is_none(), "{}", sent.failures.text().unwrap_or_default());
+            if sink.is_some() {
+                server.wait_for(before.0 + before.1 + sent.accepted, SETTLED_WITHIN).await?;
             }
-        };
-        fill::fill(&place, rows, flow, BODY, progress).await.context("the store cannot be filled")?;
-        if let Place::Database(database) = &place {
-            database.tidy().await?;
         }
-        Ok(Some(place))
+        server.stop().await?;
+        if self.postgres.is_some() {
+            Postgres::tidy(&url).await?;
+        }
+        Ok(Some(url))
     }
 
-    /// The stores of a round. They are empty, unless one was named to be used again.
-    async fn places(&self, round: usize, filled: Option<&Place>) -> anyhow::Result<Vec<Place>> {
-        let mut places = vec![match (self.settings.store.file(), filled) {
-            (Some(path), None) => Place::File(std::path::absolute(path)?),
-            _ => Place::File(self.directory.path().join("empty.db")),
-        }];
+    /// The URL of a SQLite file.
+    fn file(&self, name: &str) -> String {
+        format!("sqlite://{}", self.directory.path().join(name).display())
+    }
+
+    /// Starts this program as a server.
+    async fn serve(&self, store_url: &str) -> anyhow::Result<ServerProcess> {
+        let program = std::env::current_exe().context("this program cannot be found")?;
+        ServerProcess::start(&program, store_url, self.directory.path()).await
+    }
+
+    async fn round(&mut self, round: usize, filled: Option<&str>) -> anyhow::Result<()> {
+        self.bare().await?;
+        let mut stores = vec![(Subject::Sqlite, self.file(&format!("round_{round}.db")))];
         if let Some(postgres) = &self.postgres {
-            places.push(Place::Database(postgres.database(&round_name(round)).await?));
+            stores.push((Subject::Postgres, postgres.database(&format!("round_{round}")).await?));
         }
-        Ok(places)
-    }
-
-    async fn round(&mut self, round: usize, filled: Option<&Place>) -> anyhow::Result<()> {
-        let bare = self.bare().await?;
+        stores.extend(filled.map(|url| (Subject::Filled, url.to_owned())));
         let mut trials = vec![];
-        for place in self.places(round, filled).await? {
-            trials.push(self.begin(place).await?);
-        }
-        let full = match filled {
-            None => None,
-            Some(place) => Some(self.start_filled(place).await?),
-        };
-        let is_filled = |trial: &Trial| filled.is_some_and(|place| place.whose() == trial.whose());
-        for trial in &mut trials {
-            self.single(trial, bare).await?;
-            if let Some(full) = full.as_ref().filter(|_| is_filled(trial)) {
-                self.filled_single(trial, full).await?;
-            }
+        for (subject, url) in stores {
+            trials.push(self.begin(subject, &url).await?);
         }
         for trial in &mut trials {
-            self.batch(trial, bare).await?;
-            if let Some(full) = full.as_ref().filter(|_| is_filled(trial)) {
-                self.filled_batch(trial, full).await?;
-            }
+            self.single(trial).await?;
         }
-        for trial in trials.iter_mut().filter(|trial| trial.whose() == Whose::Postgres) {
-            self.two_nodes(trial).await?;
+        for trial in &trials {
+            let (rate, _) = self.load(trial, &trial.batch, self.settings.time).await?;
+            self.figures.note(trial.subject, BATCH, rate);
         }
-        for trial in &mut trials {
-            self.keyed(trial).await?;
-        }
-        for trial in &mut trials {
+        for trial in &trials {
             self.half_load(trial).await?;
         }
         for trial in trials {
-            self.finish(trial, round, filled).await?;
+            self.figures.note(trial.subject, PEAK_MEMORY, trial.server.peak_memory()? as f64);
+            trial.server.stop().await?;
         }
-        if let (Some(full), Some(place)) = (full, filled) {
-            self.figures.note(place.whose(), Figure::FilledPeakMemory, full.server.peak_memory()? as f64);
-            full.server.stop().await?;
-            self.figures.note(place.whose(), Figure::FilledFile, place.size().await? as f64);
-        }
-        Ok(())
-    }
-
-    /// Starts a server on an empty store and warms it up.
-    async fn begin(&mut self, place: Place) -> anyhow::Result<Trial> {
-        let node = Node::start(&place, self).await?;
-        self.figures.note(place.whose(), Figure::Start, node.server.started_in.as_secs_f64());
-        let taken = self.warm_up(&place, &node, &[]).await?;
-        Ok(Trial { place, node, taken, single: 0.0, batch: 0.0 })
-    }
-
-    async fn start_filled(&mut self, place: &Place) -> anyhow::Result<Node> {
-        let node = Node::start(place, self).await?;
-        self.figures.note(place.whose(), Figure::FilledStart, node.server.started_in.as_secs_f64());
-        self.warm_up(place, &node, &[]).await?;
-        Ok(node)
-    }
-
-    /// Stops the server and removes the stores of this round.
-    async fn finish(&mut self, trial: Trial, round: usize, filled: Option<&Place>) -> anyhow::Result<()> {
-        let Trial { place, node, taken, .. } = trial;
-        self.figures.note(place.whose(), Figure::PeakMemory, node.server.peak_memory()? as f64);
-        node.server.stop().await?;
-        let size = place.size().await? as f64 / taken as f64;
-        match place {
-            Place::File(path) => {
-                if filled.is_some() || self.settings.store.file().is_none() {
-                    self.figures.note(Whose::Sqlite, Figure::FileSize, size);
-                    std::fs::remove_file(path)?;
-                }
-            }
-            Place::Database(database) => {
-                drop(database);
-                let own = matches!(self.settings.store, Asked::OwnServer);
-                if let Some(postgres) = self.postgres.as_ref().filter(|_| own) {
-                    self.figures.note(Whose::Postgres, Figure::FileSize, size);
-                    postgres.remove(&round_name(round)).await?;
-                }
-            }
+        std::fs::remove_file(self.directory.path().join(format!("round_{round}.db")))?;
+        if let Some(postgres) = &self.postgres {
+            postgres.remove(&format!("round_{round}")).await?;
         }
         Ok(())
     }
-}
 
-fn round_name(round: usize) -> String {
-    format!("round_{round}")
+    /// Measures the bare rate: the sender against the sink.
+    async fn bare(&mut self) -> anyhow::Result<()> {
+        let bound = Bound::Time(self.settings.time);
+        let sent = self.sender.flood(&[Letter::bare(&self.sink)?], bound, None).await?;
+        let took = sent.started.elapsed();
+        self.failures.add(sent.failures);
+        ensure!(sent.accepted > 0, "the sink received nothing from the sender");
+        self.figures.note(Subject::Machine, BARE, sent.accepted as f64 / took.as_secs_f64());
+        Ok(())
+    }
+
+    /// Starts a server and warms it up.
+    async fn begin(&mut self, subject: Subject, url: &str) -> anyhow::Result<Trial> {
+        let server = self.serve(url).await?;
+        self.figures.note(subject, START, server.started_in.as_secs_f64());
+        let to = self.sink.url("/ok");
+        let trial = Trial {
+            subject,
+            single: Letter::single(&server.url, &server.key, &to)?,
+            batch: Letter::batch(
+                &server.url,
+                &server.key,
+                &vec![notification(&to, ""); self.settings.batch],
+            )?,
+            rate: 0.0,
+            server,
+        };
+        for letter in [&trial.single, &trial.batch] {
+            self.load(&trial, letter, WARM_UP.min(self.settings.time)).await?;
+        }
+        Ok(trial)
+    }
+
+    async fn single(&mut self, trial: &mut Trial) -> anyhow::Result<()> {
+        let (rate, sent) = self.load(trial, &trial.single, self.settings.time).await?;
+        trial.rate = rate;
+        self.figures.note(trial.subject, SINGLE, rate);
+        self.figures.note_times(trial.subject, ACCEPT, sent.took);
+        Ok(())
+    }
+
+    /// Runs a load, and waits until all of it is delivered and recorded. Returns the rate.
+    async fn load(&mut self, trial: &Trial, letter: &Letter, time: Duration) -> anyhow::Result<(f64, Sent)> {
+        let connections =
+            if letter.holds == 1 { self.settings.connections } else { self.settings.batch_connections() };
+        let (before, received) = (trial.server.ended().await?, self.sink.received());
+        let (letters, bound) = (std::slice::from_ref(letter), Bound::Time(time));
+        let sent = self.sender.over(connections).flood(letters, bound, Some(&self.sink)).await?;
+        // The server is asked only when everything has arrived, because that costs it time.
+        let arrived = self.sink.wait_for(received + sent.accepted);
+        tokio::time::timeout(SETTLED_WITHIN, arrived).await.with_context(|| {
+            format!("not all accepted notifications arrived within {} s", SETTLED_WITHIN.as_secs())
+        })?;
+        self.recorded(trial, before, &sent).await?;
+        Ok((sent.accepted as f64 / sent.started.elapsed().as_secs_f64(), sent))
+    }
+
+    /// Waits until all accepted notifications are recorded as delivered.
+    async fn recorded(&mut self, trial: &Trial, before: (u64, u64), sent: &Sent) -> anyhow::Result<()> {
+        self.failures.add(sent.failures.clone());
+        let failures = sent.failures.text().unwrap_or_default();
+        ensure!(sent.accepted > 0, "no notification was accepted: {failures}");
+        let other = trial.server.wait_for(before.0 + before.1 + sent.accepted, SETTLED_WITHIN).await?;
+        ensure!(other == before.1, "{} notifications ended without delivery", other - before.1);
+        Ok(())
+    }
+
+    /// Measures half of the maximum rate.
+    async fn half_load(&mut self, trial: &Trial) -> anyhow::Result<()> {
+        let before = trial.server.ended().await?;
+        let sent = self.sender.pace(&trial.single, trial.rate / 2.0, self.settings.time).await?;
+        let rate = sent.accepted as f64 / sent.started.elapsed().as_secs_f64();
+        self.figures.note(trial.subject, HALF_LOAD, rate);
+        self.recorded(trial, before, &sent).await?;
+        self.figures.note_times(trial.subject, ACCEPT_HALF, sent.took);
+        Ok(())
+    }
 }

@@ -14,21 +14,26 @@ mod detail;
 mod dev;
 mod doctor;
 mod failure;
+mod failure_groups;
 mod filter;
 mod input;
+mod jobs;
 mod keys;
 mod listing;
+mod man;
 mod migrate;
 mod nodes;
 mod notifications;
 mod output;
 mod policy;
 mod reach;
+mod retry_operations;
 mod send;
 mod serve;
 mod settings;
 mod sink;
 mod stats;
+mod tail;
 mod tenants;
 mod watch;
 
@@ -67,18 +72,23 @@ enum Command {
     Sink(sink::SinkArgs),
     Notifications(notifications::NotificationsArgs),
     DeadLetters(dead_letters::DeadLettersArgs),
+    FailureGroups(failure_groups::FailureGroupsArgs),
+    RetryOperations(retry_operations::RetryOperationsArgs),
     RetryQueue(notifications::RetryQueueArgs),
     Stats(stats::StatsArgs),
+    Tail(Box<tail::TailArgs>),
     Audit(audit::AuditArgs),
     Policy(policy::PolicyArgs),
     Keys(keys::KeysArgs),
     Tenants(tenants::TenantsArgs),
+    Jobs(jobs::JobsArgs),
     Nodes(nodes::NodesArgs),
     Doctor(doctor::DoctorArgs),
     Migrate(migrate::MigrateArgs),
     Backup(backup::BackupArgs),
     Bench(bench::BenchArgs),
     Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 /// The result of a command that ran to its end.
@@ -140,18 +150,23 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Serve(args) => serve::run(args),
         Command::Bench(args) => bench::run(args, reach.output),
         Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
         Command::Backup(args) => backup::run(args, reach.output),
         Command::Migrate(args) => block_on(migrate::run(args, reach.output)),
         Command::Sink(args) => block_on(sink::run(args)),
         Command::Send(args) => block_on(send::run(*args, &reach)),
         Command::Notifications(args) => block_on(notifications::run(args, &reach)),
         Command::DeadLetters(args) => block_on(dead_letters::run(args, &reach)),
+        Command::RetryOperations(args) => block_on(retry_operations::run(args, &reach)),
         Command::RetryQueue(args) => block_on(notifications::retry_queue(args, &reach)),
         Command::Stats(args) => block_on(stats::run(args, &reach)),
+        Command::Tail(args) => block_on(tail::run(*args, &reach)),
         Command::Audit(args) => block_on(audit::run(args, &reach)),
         Command::Policy(args) => block_on(policy::run(args, &reach)),
         Command::Keys(args) => block_on(keys::run(args, &reach)),
         Command::Tenants(args) => block_on(tenants::run(args, &reach)),
+        Command::FailureGroups(args) => block_on(failure_groups::run(args, &reach)),
+        Command::Jobs(args) => block_on(jobs::run(args, &reach)),
         Command::Nodes(args) => block_on(nodes::run(args, &reach)),
         Command::Doctor(args) => block_on(doctor::run(args, &reach)),
     }

@@ -1,13 +1,12 @@
-//! A small HTTP client for the commands that speak the API, and for the bench.
+//! A client of the API, for the commands and the bench, over the HTTP client of the wire.
 //!
-//! One connection, kept open and used for one exchange at a time. The whole exchange has a deadline,
-//! responses have a size limit, and redirects are not followed, so that the key goes only to this server.
+//! The whole exchange has a deadline, responses have a size limit, and redirects are not followed, so that the
+//! key goes only to this server.
 
-mod connection;
+mod events;
 mod problem;
 mod server_url;
 
-use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,12 +14,13 @@ use http::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, USER_AGENT,
 };
 use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use http_body_util::Full;
+use posthaste_core::notification::Tenant;
+use posthaste_core::reply::Fault;
+use posthaste_wire::http::{Exchange, ExchangeError, HttpClient, HttpOptions, Stage, Unread};
 use serde::de::DeserializeOwned;
-use tokio::sync::Mutex;
-use tokio::time::timeout;
 
-use self::connection::Connection;
+pub use self::events::{EventStream, Opened, ServerEvent};
 pub use self::problem::ApiProblem;
 use self::server_url::ServerUrl;
 pub use self::server_url::encode;
@@ -40,10 +40,10 @@ pub enum ClientError {
     #[error("`{path}` is not a path that can be asked for")]
     Path { path: String },
     #[error("cannot connect to {url}")]
-    Connect { url: String, source: io::Error },
+    Connect { url: String, source: ExchangeError },
     /// The connection broke before the response was complete.
     #[error("the exchange with {url} broke off")]
-    Exchange { url: String, source: hyper::Error },
+    Exchange { url: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{url} did not answer within {} s", .within.as_secs_f64())]
     Timeout { url: String, within: Duration },
     #[error("the answer of {url} is larger than {} MiB", MAX_RESPONSE / 1024 / 1024)]
@@ -73,14 +73,19 @@ pub struct Client {
     server: ServerUrl,
     authorization: Option<HeaderValue>,
     within: Duration,
-    open: Mutex<Option<Connection>>,
+    http: HttpClient,
+    /// Whose lookups they are.
+    tenant: Tenant,
 }
 
 impl Client {
     /// Creates a client for the server at `url`, which may have a path prefix. Does not connect yet.
     pub fn new(url: &str, key: Option<&str>) -> Result<Self, ClientError> {
         let authorization = key.map(bearer).transpose()?;
-        Ok(Self { server: ServerUrl::read(url)?, authorization, within: TIMEOUT, open: Mutex::new(None) })
+        let http = HttpClient::new(HttpOptions { guard: None, ..HttpOptions::default() });
+        let http = http.expect("without further roots there is none to refuse");
+        let tenant = Tenant::RESERVED[0].parse().expect("a reserved name is a name");
+        Ok(Self { server: ServerUrl::read(url)?, authorization, within: TIMEOUT, http, tenant })
     }
 
     /// Sets the time limit for an exchange.
@@ -114,16 +119,51 @@ impl Client {
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
     ) -> Result<ClientResponse, ClientError> {
+        let exchange = self.begin(method, path, headers, body).await?;
+        self.whole(exchange).await
+    }
+
+    /// Asks for events. Only the head of the answer has a time limit.
+    pub async fn open(
+        &self,
+        path: &str,
+        headers: &[(HeaderName, HeaderValue)],
+    ) -> Result<Opened<'_>, ClientError> {
+        let exchange = self.begin(Method::GET, path, headers, Bytes::new()).await?;
+        if EventStream::is_one(&exchange) {
+            return Ok(Opened::Events(Box::new(EventStream::new(self, exchange))));
+        }
+        Ok(Opened::Answer(self.whole(exchange).await?))
+    }
+
+    /// Sends a request and waits for the head of the response.
+    async fn begin(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+    ) -> Result<Exchange, ClientError> {
         let request = self.request(method, path, headers, body)?;
-        // Other callers wait here while an exchange is running.
-        let mut open = self.open.lock().await;
-        // The connection is taken out, so that an abandoned exchange leaves no half-used one behind.
-        let kept = open.take();
-        let within = timeout(self.within, self.exchange(kept, request)).await;
-        let late = |_| ClientError::Timeout { url: self.url().to_owned(), within: self.within };
-        let (answer, connection) = within.map_err(late)??;
-        *open = Some(connection);
-        Ok(answer)
+        // The server may close an idle connection at this moment. A request that only reads is sent again.
+        let copy = (*request.method() == Method::GET).then(|| request.clone());
+        let exchange = match (self.exchange(request).await, copy) {
+            (Err(failure), Some(copy)) if failure.reused => self.exchange(copy).await,
+            (answer, _) => answer,
+        };
+        exchange.map_err(|failure| self.unanswered(failure))
+    }
+
+    async fn whole(&self, exchange: Exchange) -> Result<ClientResponse, ClientError> {
+        let response = exchange.whole(MAX_RESPONSE).await.map_err(|unread| self.unread(unread))?;
+        let (head, body) = response.into_parts();
+        Ok(ClientResponse { status: head.status, headers: head.headers, body })
+    }
+
+    /// Sends the request over a kept connection or a new one.
+    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<Exchange, ExchangeError> {
+        let target = self.server.target(request.uri())?;
+        self.http.exchange(&self.tenant, target, request, self.within).await
     }
 
     fn request(
@@ -151,54 +191,26 @@ impl Client {
         request.body(Full::new(body)).map_err(|_| ClientError::Path { path: path.to_owned() })
     }
 
-    async fn exchange(
-        &self,
-        kept: Option<Connection>,
-        request: Request<Full<Bytes>>,
-    ) -> Result<(ClientResponse, Connection), ClientError> {
-        let request = match kept.filter(Connection::is_open) {
-            None => request,
-            Some(mut connection) => {
-                // The server may close an idle connection at this moment. A request that was not sent, or
-                // that only reads, is sent again over a new one.
-                let copy = (*request.method() == Method::GET).then(|| request.clone());
-                match connection.send(request).await {
-                    Ok(response) => return self.read(response, connection).await,
-                    Err((error, unsent)) => unsent.or(copy).ok_or_else(|| self.broken(error))?,
-                }
+    fn unanswered(&self, source: ExchangeError) -> ClientError {
+        let url = self.url().to_owned();
+        match (source.fault, source.stage) {
+            (Fault::Timeout, _) => ClientError::Timeout { url, within: self.within },
+            (_, Stage::Answer) => ClientError::Exchange { url, source: source.into() },
+            (_, Stage::Resolving | Stage::Connecting | Stage::Tunnel | Stage::Handshake) => {
+                // The error begins with the same words.
+                let cause = source.text.strip_prefix("cannot connect: ").unwrap_or(&source.text).to_owned();
+                ClientError::Connect { url, source: ExchangeError { text: cause, ..source } }
             }
-        };
-        let mut connection = self.server.connect().await?;
-        let response = connection.send(request).await.map_err(|(error, _)| self.broken(error))?;
-        self.read(response, connection).await
+        }
     }
 
-    async fn read(
-        &self,
-        response: http::Response<hyper::body::Incoming>,
-        connection: Connection,
-    ) -> Result<(ClientResponse, Connection), ClientError> {
-        let (head, body) = response.into_parts();
-        let body = match Limited::new(body, MAX_RESPONSE).collect().await {
-            Ok(body) => body.to_bytes(),
-            Err(error) => {
-                return Err(match error.downcast::<hyper::Error>() {
-                    Ok(error) => self.broken(*error),
-                    Err(other) => {
-                        debug_assert!(
-                            other.is::<LengthLimitError>(),
-                            "nothing else goes wrong here: {other}"
-                        );
-                        ClientError::TooLarge { url: self.url().to_owned() }
-                    }
-                });
-            }
-        };
-        Ok((ClientResponse { status: head.status, headers: head.headers, body }, connection))
-    }
-
-    fn broken(&self, source: hyper::Error) -> ClientError {
-        ClientError::Exchange { url: self.url().to_owned(), source }
+    fn unread(&self, unread: Unread) -> ClientError {
+        let url = self.url().to_owned();
+        match unread {
+            Unread::Broken(source) => ClientError::Exchange { url, source: source.into() },
+            Unread::TooLong => ClientError::TooLarge { url },
+            Unread::Late => ClientError::Timeout { url, within: self.within },
+        }
     }
 }
 

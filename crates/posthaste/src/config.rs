@@ -21,12 +21,13 @@ use std::path::PathBuf;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Overrides;
 use posthaste_core::policy::PolicySet;
+use posthaste_core::provider::{self, Pools};
 
 pub use named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 pub use problem::{ConfigError, ConfigProblem};
 pub use sections::{
-    Alerts, Breaker, EngineSettings, Job, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention,
-    Security, ServerSettings, StoreSettings,
+    Alerts, Breaker, EngineSettings, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention, Security,
+    ServerSettings, StoreSettings, Webhooks,
 };
 
 use layers::Layers;
@@ -44,6 +45,7 @@ pub struct Config {
     pub store: StoreSettings,
     pub engine: EngineSettings,
     pub security: Security,
+    pub webhooks: Webhooks,
     pub breaker: Breaker,
     pub rate_limit: RateLimit,
     pub queue: Queue,
@@ -92,6 +94,15 @@ impl Config {
         layers.add_flags(&sources.flags, &mut problems);
         let config = read::config(&layers, &mut problems);
         if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
+    }
+
+    /// The providers whose kind is built.
+    pub fn pools(&self) -> Pools {
+        let built = self.providers.iter().filter_map(|(name, configured)| {
+            let (name, channel, priority) = (name.as_str().into(), configured.channel, configured.priority);
+            Some(provider::Provider { name, channel, kind: configured.built()?, priority })
+        });
+        Pools::new(built)
     }
 
     /// The built-in defaults.

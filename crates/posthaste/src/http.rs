@@ -10,53 +10,68 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::Uri;
+use axum::response::{IntoResponse as _, Response};
 use posthaste_engine::engine::Engine;
 use posthaste_engine::reads::Reads;
 use posthaste_engine::store::{Durability, Store};
 use posthaste_wire::guard::{Guard, Subnet};
+use url::Url;
 use utoipa_axum::router::OpenApiRouter;
 
 use self::budget::Budget;
 use self::cursor::Cursors;
 pub(crate) use self::cursor::{hex, unhex};
-use self::health::Taking;
+use self::health::AcceptHealth;
 use self::metrics::{Figures, Requests};
 use self::openapi::document;
 use self::problem::{Problem, Result};
 use self::read_slots::{ReadSlots, Reader};
+use self::stream::Streams;
+use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
 
-mod act;
+pub(crate) mod act;
 pub mod admission;
 mod answer_body;
-mod audit;
-mod body;
+pub(crate) mod audit;
+pub(crate) mod body;
 mod budget;
-mod client_address;
+pub(crate) mod client_address;
 pub(crate) mod cursor;
-mod dead_letters;
-mod extract;
-pub mod guests;
+pub(crate) mod dead_letters;
+pub mod docs;
+pub(crate) mod edit;
+pub mod embedded;
+pub(crate) mod extract;
+mod failure_groups;
 mod health;
-mod keys;
-mod metrics;
-mod nodes;
-mod notifications;
+pub(crate) mod jobs;
+pub(crate) mod keys;
+pub(crate) mod metrics;
+mod mistake;
+pub(crate) mod nodes;
+pub(crate) mod notifications;
+pub mod open_connections;
 pub mod openapi;
-mod page;
-mod policies;
+pub(crate) mod page;
+mod phase;
+pub(crate) mod policies;
 pub mod problem;
-mod query;
+pub(crate) mod query;
+mod raw_json;
 mod read_slots;
-mod request_id;
+pub(crate) mod request_id;
+mod retry_operations;
 pub mod route;
 mod send;
 mod sends;
+mod series;
 pub mod server;
-mod stats;
-mod tenants;
+pub(crate) mod stats;
+mod stream;
+pub(crate) mod tenants;
 mod unique;
-mod views;
+pub(crate) mod views;
 
 /// The API: what it was given, and what it keeps itself.
 pub struct Api {
@@ -64,9 +79,11 @@ pub struct Api {
     stopping: AtomicBool,
     requests: Requests,
     bodies: Arc<Budget>,
-    taking: Taking,
+    accept_health: AcceptHealth,
     read_slots: ReadSlots,
     figures: Arc<Figures>,
+    streams: Arc<Streams>,
+    pub(crate) dashboard: Dashboard,
 }
 
 /// What every handler has.
@@ -82,10 +99,14 @@ pub struct ApiParts {
     pub keys: Keys,
     /// Which addresses a webhook may name.
     pub guard: Guard,
+    /// How people reach the pages; none if it is not set.
+    pub public_url: Option<Url>,
     /// The proxies whose `X-Forwarded-For` counts.
     pub trusted_proxies: Vec<Subnet>,
     /// How long the body of a request may take.
     pub body_timeout: Duration,
+    /// The most connections at a time: streams get a part of them.
+    pub connections: usize,
     /// Whether `/metrics` needs a key for all tenants.
     pub metrics_need_key: bool,
     /// Whether an acknowledged notification survives a power cut.
@@ -107,13 +128,15 @@ impl Api {
     /// An API over a running engine.
     pub fn new(parts: ApiParts) -> Self {
         Self {
+            streams: Arc::new(Streams::new(parts.connections)),
             parts,
             stopping: AtomicBool::new(false),
             requests: Requests::new(document().routes.all().len()),
             bodies: Arc::default(),
-            taking: Taking::default(),
+            accept_health: AcceptHealth::default(),
             read_slots: ReadSlots::default(),
             figures: Arc::default(),
+            dashboard: Dashboard::default(),
         }
     }
 
@@ -139,8 +162,7 @@ impl Api {
         F: Future<Output = Result<T, E>> + Send + 'static,
         Problem: From<E>,
     {
-        let reader = caller.tenant.clone().map_or(Reader::All, Reader::Tenant);
-        self.read_slots.run(reader, read(self.reads(caller))).await
+        self.read_slots.run(Reader::of(caller), read(self.reads(caller))).await
     }
 
     /// Reads that are cheap: one row, or what is in memory.
@@ -152,6 +174,7 @@ impl Api {
 /// The handlers of all routes. `Door` decides who gets to them.
 fn router(api: Shared) -> Router {
     let (routes, _) = described().split_for_parts();
+    let routes = routes.merge(crate::dashboard::router());
     routes.fallback(nothing_here).method_not_allowed_fallback(wrong_method).with_state(api)
 }
 
@@ -161,24 +184,36 @@ fn described() -> OpenApiRouter<Shared> {
         sends::router(),
         notifications::router(),
         dead_letters::router(),
+        failure_groups::router(),
+        retry_operations::router(),
+        edit::router(),
         policies::router(),
         stats::router(),
+        stream::router(),
+        series::router(),
         audit::router(),
         keys::router(),
         tenants::router(),
         nodes::router(),
+        jobs::router(),
         health::router(),
         metrics::router(),
         openapi::router(),
+        docs::router(),
     ]
     .into_iter()
     .fold(OpenApiRouter::new(), OpenApiRouter::merge)
 }
 
-async fn nothing_here() -> Problem {
-    Problem::not_found("there is nothing at this address; /openapi.json lists what there is")
+async fn nothing_here(uri: Uri) -> Response {
+    if uri.path() == "/docs/" {
+        return docs::without_slash();
+    }
+    Problem::not_found("there is nothing at this address; /openapi.json lists what there is").into_response()
 }
 
 async fn wrong_method(uri: Uri) -> Problem {
-    Problem::wrong_method(&document().routes.methods(uri.path()))
+    let methods = document().routes.methods(uri.path());
+    let methods = if methods.is_empty() { crate::dashboard::methods(uri.path()) } else { methods };
+    Problem::wrong_method(&methods)
 }

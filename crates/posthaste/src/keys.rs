@@ -83,7 +83,7 @@ pub struct Keys {
     cache: RwLock<KeyCache>,
 }
 
-type Hash = [u8; 32];
+pub(crate) type Hash = [u8; 32];
 
 #[derive(Default)]
 struct KeyCache {
@@ -152,7 +152,11 @@ impl Keys {
 
     /// The caller with this key.
     pub fn find(&self, engine: &Engine, key: &str) -> Option<Arc<Caller>> {
-        let hash = hash(key);
+        self.find_hash(engine, hash(key))
+    }
+
+    /// The caller whose key has this hash.
+    pub(crate) fn find_hash(&self, engine: &Engine, hash: Hash) -> Option<Arc<Caller>> {
         if let Some((given, caller)) = &self.given
             && *given == hash
         {
@@ -296,7 +300,8 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-fn hash(key: &str) -> Hash {
+/// What a key is known by.
+pub(crate) fn hash(key: &str) -> Hash {
     digest(&SHA256, key.as_bytes()).as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 

@@ -3,11 +3,12 @@
 //! Invariant: no rule of delivery lives here. API, page and command for one act call the same function of the
 //! engine.
 
-mod bench;
+pub mod bench;
 pub mod cli;
 pub mod client;
 pub mod clock;
 pub mod config;
+pub mod dashboard;
 pub mod http;
 pub mod keys;
 pub mod listen;

@@ -11,23 +11,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::job::Job;
 use posthaste_core::lease::NodeId;
+use posthaste_core::provider::ProviderKind;
 use posthaste_core::role::Role;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
+use posthaste_engine::jobs::JobSettings;
 use posthaste_engine::store::{Store, StoreError};
 use posthaste_store::postgres::ConnectError;
 use posthaste_store::sqlite::OpenError;
 use posthaste_store::sqlite::backup::BackupError;
+use posthaste_store::sqlite::vacuum::VacuumError;
 use posthaste_wire::guard::Guard;
+use posthaste_wire::http::{BadRoot, HttpOptions};
 use posthaste_wire::listener;
-use posthaste_wire::webhook::{BadRoot, WebhookChannel, WebhookOptions};
+use posthaste_wire::log_provider::{LogProvider, Printer};
+use posthaste_wire::provider_pool::ProviderPool;
+use posthaste_wire::webhook::WebhookChannel;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::SystemClock;
-use crate::config::Config;
+use crate::config::{Config, Jobs, Webhooks};
 use crate::http::admission::Door;
 use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
@@ -64,6 +71,8 @@ pub enum StartError {
     Connect(#[from] ConnectError),
     #[error(transparent)]
     Backup(#[from] BackupError),
+    #[error(transparent)]
+    Vacuum(#[from] VacuumError),
     #[error("the store does not work")]
     Store(#[from] StoreError),
     /// A setting of the first start could not be stored.
@@ -71,8 +80,10 @@ pub enum StartError {
     First(#[from] ActError),
     #[error(transparent)]
     AdminKey(#[from] BadAdminKey),
-    #[error(transparent)]
+    #[error("webhooks.root_certificates holds a certificate that cannot be used")]
     Roots(#[from] BadRoot),
+    #[error("cannot start the thread that prints for providers of the kind `log`")]
+    Printer(#[source] io::Error),
 }
 
 /// Why Posthaste did not stop cleanly.
@@ -109,9 +120,10 @@ impl Server {
         let address = asked.resolve().await.map_err(unknown)?;
         let listener = listener::bind(address).map_err(taken)?;
         let address = listener.local_addr().map_err(taken)?;
-        let guard = Guard::new(config.security.allow_subnets.clone());
+        let guard = guard(config);
         let (store, durability) = store::open(&config.store).await?;
         let engine = engine(config, store.clone(), guard.clone()).await?;
+        engine.learn_level().await?;
         let node = engine.node_id();
         let new_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
         let cursor_secret = cursor_secret(&engine).await?;
@@ -120,8 +132,10 @@ impl Server {
             store,
             keys,
             guard,
+            public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
             body_timeout: config.server.body_timeout,
+            connections: config.server.connections as usize,
             metrics_need_key: config.metrics.require_key,
             durability,
             cursor_secret,
@@ -137,6 +151,11 @@ impl Server {
         tasks.spawn(last_used::keep(api.clone(), stopped.clone()));
         tasks.spawn(server::serve(listener, Door::new(api.clone()), limits, stopped, CLOSE_TIMEOUT));
         Ok(Self { address, node, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
+    }
+
+    /// A path that logs in at the dashboard with this key, once.
+    pub fn login_once(&self, key: &str) -> String {
+        self.api.dashboard.login_once(key)
     }
 
     /// Waits until a part fails that should run as long as the process, and returns its name. The node has
@@ -172,23 +191,73 @@ impl Server {
 }
 
 async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {
-    let webhook = WebhookOptions { guard, ..WebhookOptions::default() };
+    let Webhooks { roots, proxy } = config.webhooks.clone();
+    let webhook = HttpOptions { guard: Some(guard), roots, proxy, ..HttpOptions::default() };
     let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(webhook)?);
+    let mut channels = providers(config)?;
+    channels.insert(ChannelName::Webhook, webhook);
     let parts = Parts {
         store,
-        channels: BTreeMap::from([(ChannelName::Webhook, webhook)]),
+        channels,
+        pools: config.pools(),
         clock: Arc::new(SystemClock),
         policies: config.policies.clone(),
         overrides: config.overrides.clone(),
         seed: u64::from_be_bytes(keys::random()),
     };
-    let mut settings = Settings { concurrency: config.engine.concurrency, ..Settings::default() };
+    let mut settings = Settings {
+        concurrency: config.engine.concurrency,
+        jobs: jobs(&config.jobs),
+        retention: config.retention.periods,
+        ..Settings::default()
+    };
     if let Some(name) = config.engine.name.clone().or_else(host_name) {
         settings.name = name;
     }
     #[cfg(feature = "planted")]
     planted::in_engine(&mut settings);
     Ok(Engine::start(parts, settings).await?)
+}
+
+fn guard(config: &Config) -> Guard {
+    let guard = Guard::new(config.security.allow_subnets.clone());
+    if config.webhooks.proxy.is_some() { guard.behind_proxy() } else { guard }
+}
+
+/// The channels that have providers. Those of the kind `log` print to the standard output.
+fn providers(config: &Config) -> Result<BTreeMap<ChannelName, Arc<dyn Channel>>, StartError> {
+    let mut pools: BTreeMap<ChannelName, ProviderPool> = BTreeMap::new();
+    let mut printer: Option<Printer> = None;
+    for (name, provider) in &config.providers {
+        let Some(kind) = provider.built() else { continue };
+        let pool = pools.entry(provider.channel).or_default();
+        match kind {
+            ProviderKind::Log => {
+                let shared = match printer.take() {
+                    Some(running) => running,
+                    None => Printer::start(io::stdout()).map_err(StartError::Printer)?,
+                };
+                printer = Some(shared.clone());
+                pool.add(name.as_str().into(), LogProvider::new(shared, provider.fail.clone()));
+            }
+        }
+    }
+    Ok(pools.into_iter().map(|(channel, pool)| (channel, Arc::new(pool) as Arc<dyn Channel>)).collect())
+}
+
+fn jobs(config: &Jobs) -> JobSettings {
+    let schedule = |job: Job| match job {
+        Job::DeadLetterCleanup => config.dead_letter_cleanup.clone(),
+        Job::ExpireFailed => config.expire_failed.clone(),
+        Job::Retention => config.retention.clone(),
+        Job::FailureGroups => config.failure_groups.clone(),
+        Job::RetryExpire => config.retry_expire.clone(),
+        Job::RetryProcessor => config.retry_processor.clone(),
+    };
+    JobSettings {
+        schedules: Job::ALL.map(|job| (job, schedule(job))).into(),
+        expire_failed_after: config.expire_failed_after,
+    }
 }
 
 /// The host name: from a file on Linux, from a command on other systems.

@@ -23,12 +23,20 @@ fn standing(state: State) -> Standing {
 /// What died, with a dead letter of that status.
 fn dead(state: State, status: DeadLetterStatus) -> Standing {
     let reason = Some(Reason::MaxAttemptsExceeded);
-    let letter = Letter { id: letter_id(), status, reason, text: "503".to_owned() };
+    let letter = Letter { id: letter_id(), status, deleted: false, reason, text: "503".to_owned() };
     Standing { reason, dead_letter: Some(letter), ..standing(state) }
 }
 
 fn discarded() -> Standing {
     Standing { reason: Some(Reason::Discarded), ..dead(State::Failed, DeadLetterStatus::Cancelled) }
+}
+
+/// What was pending for too long.
+fn deleted() -> Standing {
+    let mut standing =
+        Standing { reason: Some(Reason::Discarded), ..dead(State::Failed, DeadLetterStatus::Pending) };
+    standing.dead_letter.as_mut().unwrap().deleted = true;
+    standing
 }
 
 fn all_standings() -> Vec<Standing> {
@@ -38,10 +46,15 @@ fn all_standings() -> Vec<Standing> {
         all.push(dead(State::Failed, status));
     }
     all.push(discarded());
+    all.push(deleted());
     all
 }
 
-fn all_acts() -> [Act; 9] {
+fn copy_id() -> NotificationId {
+    NotificationId::new(NOW, 8)
+}
+
+fn all_acts() -> [Act; 11] {
     [
         Act::Cancel,
         Act::RequestCancel,
@@ -51,6 +64,8 @@ fn all_acts() -> [Act; 9] {
         Act::Requeue,
         Act::Retry,
         Act::Discard,
+        Act::Delete,
+        Act::Replace { by: copy_id() },
         Act::Restore,
     ]
 }
@@ -109,7 +124,7 @@ fn a_retry_is_made_due_now_and_never_later_than_it_was() {
 
 #[test]
 fn a_requeue_counts_from_one_and_a_retry_goes_on_counting() {
-    let requeued = Some(Resolution { id: letter_id(), status: DeadLetterStatus::Requeued });
+    let requeued = Some(Resolution { id: letter_id(), status: DeadLetterStatus::Requeued, deleted_at: None });
     let from_one = Progress { generation: 3, attempt: 1, base: 0 };
     let going_on = Progress { generation: 3, attempt: 6, base: 5 };
     let pending = dead(State::DeadLetter, DeadLetterStatus::Pending);
@@ -133,7 +148,7 @@ fn what_expired_is_not_reopened() {
 
 #[test]
 fn a_discarded_one_is_restored_as_it_was_and_nothing_else_is() {
-    let resolution = |status| Some(Resolution { id: letter_id(), status });
+    let resolution = |status| Some(Resolution { id: letter_id(), status, deleted_at: None });
     let discard = Effect::Amend {
         state: State::Failed,
         reason: Some(Reason::Discarded),
@@ -148,8 +163,70 @@ fn a_discarded_one_is_restored_as_it_was_and_nothing_else_is() {
         text: Some("503".to_owned()),
         letter: resolution(DeadLetterStatus::Pending),
     };
-    assert_eq!(effect(&discarded(), &Act::Restore, NOW), Ok(restore));
-    for other in all_standings().into_iter().filter(|other| *other != discarded()) {
+    assert_eq!(effect(&discarded(), &Act::Restore, NOW), Ok(restore.clone()));
+    assert_eq!(effect(&deleted(), &Act::Restore, NOW), Ok(restore));
+    for other in all_standings().into_iter().filter(|other| ![discarded(), deleted()].contains(other)) {
         assert_eq!(effect(&other, &Act::Restore, NOW), Err(Refused::State), "{other:?}");
     }
+}
+
+#[test]
+fn a_pending_one_that_is_deleted_keeps_its_status() {
+    let pending = dead(State::DeadLetter, DeadLetterStatus::Pending);
+    let Ok(Effect::Amend { state, reason, letter, .. }) = effect(&pending, &Act::Delete, NOW) else {
+        panic!("it is refused")
+    };
+    let wanted = Resolution { id: letter_id(), status: DeadLetterStatus::Pending, deleted_at: Some(NOW) };
+    assert_eq!((state, reason, letter), (State::Failed, Some(Reason::Discarded), Some(wanted)));
+    for other in all_standings().into_iter().filter(|other| other.state != State::DeadLetter) {
+        assert_eq!(effect(&other, &Act::Delete, NOW), Err(Refused::State), "{other:?}");
+    }
+    let again = effect(&deleted(), &Act::Retry, NOW);
+    let Ok(Effect::Reopen { letter, .. }) = again else { panic!("{again:?}") };
+    assert_eq!(letter, Some(Resolution { status: DeadLetterStatus::Requeued, deleted_at: None, ..wanted }));
+}
+
+#[test]
+fn a_deleted_one_comes_back_as_it_was() {
+    use DeadLetterStatus::{Cancelled, Pending, Requeued};
+    for (status, deleted, wanted) in [
+        (Pending, true, Restoration::Revive),
+        (Pending, false, Restoration::Revive),
+        (Requeued, true, Restoration::Show),
+        (Requeued, false, Restoration::Revive),
+        (Cancelled, true, Restoration::Show),
+        (Cancelled, false, Restoration::Revive),
+    ] {
+        assert_eq!(restoration(status, deleted), wanted, "{status:?} {deleted}");
+    }
+}
+
+#[test]
+fn a_replaced_one_fails_names_its_copy_and_cannot_be_restored() {
+    let pending = dead(State::DeadLetter, DeadLetterStatus::Pending);
+    let replace = Act::Replace { by: copy_id() };
+    let Ok(Effect::Amend { state, reason, text, letter }) = effect(&pending, &replace, NOW) else {
+        panic!("a dead letter can be replaced");
+    };
+    assert_eq!((state, reason), (State::Failed, Some(Reason::Replaced)));
+    assert_eq!(
+        letter,
+        Some(Resolution { id: letter_id(), status: DeadLetterStatus::Cancelled, deleted_at: None })
+    );
+    assert_eq!(replaced_by(reason, text.as_deref()), Some(copy_id()));
+    let replaced = Standing { reason, ..dead(State::Failed, DeadLetterStatus::Cancelled) };
+    assert_eq!(effect(&replaced, &Act::Restore, NOW), Err(Refused::State));
+    assert_eq!(effect(&replaced, &replace, NOW), Err(Refused::State));
+    // What expired can be replaced: the copy has an expiry of its own.
+    let expired = Standing { expires_at: Some(NOW), ..pending };
+    assert!(effect(&expired, &replace, NOW).is_ok());
+}
+
+#[test]
+fn only_a_replaced_end_names_a_copy() {
+    let text = format!("replaced by {}", copy_id());
+    assert_eq!(replaced_by(Some(Reason::Replaced), Some(&text)), Some(copy_id()));
+    assert_eq!(replaced_by(Some(Reason::PermanentFailure), Some(&text)), None, "an error of the receiver");
+    assert_eq!(replaced_by(Some(Reason::Replaced), Some("replaced by nobody")), None);
+    assert_eq!(replaced_by(Some(Reason::Replaced), None), None);
 }

@@ -56,6 +56,11 @@ impl AuditFilter {
     pub fn is_over(&self, at: Timestamp) -> bool {
         self.since.is_some_and(|since| at < since.earlier(OUT_OF_ORDER))
     }
+
+    /// Whether no row with a higher number than one of this time can match.
+    pub fn is_too_new(&self, at: Timestamp) -> bool {
+        self.until.is_some_and(|until| until.later(OUT_OF_ORDER) < at)
+    }
 }
 
 /// Whether an actor is the one that is wanted. Keys act as `name (key_..)`.

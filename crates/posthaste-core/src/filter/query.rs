@@ -6,6 +6,7 @@ use super::words::{destinations, show_time, time};
 use super::{Filter, LetterStatus};
 use crate::channel::Channel;
 use crate::failure::FailureType;
+use crate::group::GroupId;
 use crate::reason::Reason;
 use crate::state::State;
 use crate::time::Timestamp;
@@ -44,7 +45,7 @@ impl BadFilter {
 }
 
 /// The parameters of all lists.
-const PARAMETERS: [&str; 12] = [
+const PARAMETERS: [&str; 13] = [
     "tenant",
     "status",
     "state",
@@ -57,16 +58,17 @@ const PARAMETERS: [&str; 12] = [
     "since",
     "until",
     "q",
+    "group",
 ];
 
 impl List {
     /// The parameters of its filter.
     pub fn parameters(self) -> impl Iterator<Item = &'static str> {
         let without: &[&str] = match self {
-            Self::Notifications => &[],
+            Self::Notifications => &["group"],
             Self::DeadLetters => &["state"],
-            Self::Failed => &["status", "state"],
-            Self::RetryQueue => &["status", "state", "reasonCode"],
+            Self::Failed => &["status", "state", "group"],
+            Self::RetryQueue => &["status", "state", "reasonCode", "group"],
         };
         PARAMETERS.into_iter().filter(|name| !without.contains(name))
     }
@@ -96,6 +98,7 @@ impl Filter {
                 "since" => filter.since = Some(time_of("since", value, now)?),
                 "until" => filter.until = Some(time_of("until", value, now)?),
                 "q" => filter.text = Some(value.to_owned()),
+                "group" => filter.group = Some(group(value)?),
                 several => filter.set(several, value)?,
             }
         }
@@ -142,7 +145,7 @@ impl Filter {
 
     /// The parameters that are read back as this filter.
     pub fn parameters(&self, list: List) -> Vec<(&'static str, String)> {
-        let all: [(&'static str, Vec<String>); 12] = [
+        let all: [(&'static str, Vec<String>); 13] = [
             ("tenant", self.tenant.iter().map(ToString::to_string).collect()),
             ("status", self.letter_statuses().iter().map(|status| status.name().to_owned()).collect()),
             ("state", self.states.iter().map(|state| state.name().to_owned()).collect()),
@@ -155,6 +158,7 @@ impl Filter {
             ("since", self.since.iter().map(|since| show_time(*since)).collect()),
             ("until", self.until.iter().map(|until| show_time(*until)).collect()),
             ("q", self.text.iter().cloned().collect()),
+            ("group", self.group.iter().map(ToString::to_string).collect()),
         ];
         let is_said = |name: &str| match name {
             "status" => list == List::DeadLetters,
@@ -232,6 +236,22 @@ fn states_of(value: &str) -> Result<Vec<State>, BadFilter> {
         }
     }
     Ok(sorted(found))
+}
+
+fn group(text: &str) -> Result<GroupId, BadFilter> {
+    let group = text.parse::<GroupId>().map_err(|_| {
+        let detail = format!(
+            "group must be the id of a failure group, `grp_` and 26 characters, not `{}`",
+            short(text)
+        );
+        BadFilter::new("group", detail)
+    })?;
+    if group.is_other() {
+        let detail =
+            "the group `other` is what is in no group of its own and has no list: filter by something else";
+        return Err(BadFilter::new("group", detail.to_owned()));
+    }
+    Ok(group)
 }
 
 fn status_code(text: &str) -> Result<u16, BadFilter> {

@@ -98,12 +98,12 @@ fn origin(text: &str) -> Option<(String, bool)> {
     let authority = rest[..end].rsplit('@').next()?;
     let behind_address = authority.rfind(']').map_or(0, |bracket| bracket + 1);
     let (host, port) = match authority[behind_address..].rsplit_once(':') {
-        Some((host, "")) => (host, port),
-        Some((host, given)) => (host, given),
+        Some((host, given)) if given.trim().is_empty() => (host, port),
+        Some((host, given)) => (host, given.trim()),
         None => (&authority[behind_address..], port),
     };
     let host = format!("{}{}", &authority[..behind_address], host).to_lowercase();
-    let host = host.strip_suffix('.').unwrap_or(&host);
+    let host = host.trim_end_matches('.');
     Some((format!("{scheme}://{host}:{port}"), end < rest.len()))
 }
 
@@ -141,6 +141,7 @@ mod tests {
             ("HTTP://a.example:8080/", "http://a.example:8080"),
             ("http://a.example", "http://a.example:80"),
             ("http://a.example:/x", "http://a.example:80"),
+            ("http://a.example:\t?", "http://a.example:80"),
             ("https://user:secret@a.example./x", "https://a.example:443"),
             ("https://[2001:DB8::1]/x", "https://[2001:db8::1]:443"),
             ("https://[::1]:8443", "https://[::1]:8443"),

@@ -3,7 +3,7 @@
 const EXPECTED: &str = "is neither a time such as 05:00, a weekday, nor never, disabled or n/a";
 
 /// The cron expression for a time of day, a weekday, or both; `None` if the scan is off.
-pub(super) fn cron(text: &str) -> Result<Option<String>, String> {
+pub fn cron(text: &str) -> Result<Option<String>, String> {
     let lower = text.trim().to_ascii_lowercase();
     if matches!(lower.as_str(), "never" | "disabled" | "n/a") {
         return Ok(None);

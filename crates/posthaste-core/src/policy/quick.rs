@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::layer::QuickLayer;
 use super::{MIN_WAIT, is_past};
 use crate::jitter::between;
-use crate::reply::{Fault, Reply, RetryAfter};
+use crate::reply::{Answer, Fault, Reply};
 use crate::strategy::scale;
 use crate::time::Timestamp;
 
@@ -132,7 +132,8 @@ pub fn next(quick: &Quick, reply: &Reply, so_far: &SoFar, draw: f64) -> Option<D
     }
     let nominal = quick.backoff.wait(quick.delay, so_far.repeats.saturating_add(1));
     let drawn = if quick.jitter { between(Duration::ZERO, nominal, draw) } else { nominal };
-    let asked = retry_after(reply)
+    let asked = reply
+        .retry_after()
         .filter(|_| quick.retry_after)
         .map_or(Duration::ZERO, |asked| asked.wait(so_far.now));
     let wait = drawn.max(asked).max(MIN_WAIT);
@@ -150,25 +151,21 @@ pub fn max_wait_for_slot(now: Timestamp, expires_at: Option<Timestamp>) -> Durat
 const MAX_WAIT_FOR_SLOT: Duration = Duration::from_secs(2);
 
 fn may_repeat(quick: &Quick, reply: &Reply) -> bool {
-    match (reply, quick.when) {
-        (Reply::Http { status, .. }, When::Any) => match status {
+    match (reply.answer, quick.when) {
+        (Answer::Http { status, .. }, When::Any) => match status {
             200..=299 => false,
             408 | 429 | 500..=599 => true,
-            other => quick.status_codes.contains(other),
+            other => quick.status_codes.contains(&other),
         },
-        (Reply::Http { .. }, When::Unsent) | (Reply::Smtp { .. }, When::Any | When::Unsent) => false,
-        (Reply::Fault { fault, .. }, when) => match fault {
+        (Answer::Http { .. }, When::Unsent)
+        | (Answer::Smtp { .. } | Answer::Taken | Answer::Refused, When::Any | When::Unsent) => false,
+        (Answer::Fault(fault), when) => match fault {
             Fault::Refused | Fault::NoRoute | Fault::Dns | Fault::Tls => true,
             Fault::Reset => when == When::Any,
-            Fault::Timeout | Fault::Forbidden | Fault::Unsendable | Fault::Broken => false,
+            Fault::Timeout | Fault::Forbidden | Fault::Unsendable | Fault::NoProvider | Fault::Broken => {
+                false
+            }
         },
-    }
-}
-
-fn retry_after(reply: &Reply) -> Option<RetryAfter> {
-    match reply {
-        Reply::Http { retry_after, .. } => *retry_after,
-        Reply::Smtp { .. } | Reply::Fault { .. } => None,
     }
 }
 
@@ -176,6 +173,7 @@ fn retry_after(reply: &Reply) -> Option<RetryAfter> {
 mod tests {
     use super::*;
     use crate::policy::Preset;
+    use crate::reply::RetryAfter;
     use proptest::prelude::*;
 
     fn zgw() -> Quick {
@@ -183,19 +181,15 @@ mod tests {
     }
 
     fn http(status: u16) -> Reply {
-        Reply::Http { status, retry_after: None, text: String::new() }
+        Reply::http(status)
     }
 
     fn asking(status: u16, secs: u64) -> Reply {
-        Reply::Http {
-            status,
-            retry_after: Some(RetryAfter::In(Duration::from_secs(secs))),
-            text: String::new(),
-        }
+        Reply::http_after(status, Some(RetryAfter::In(Duration::from_secs(secs))))
     }
 
     fn fault(fault: Fault) -> Reply {
-        Reply::Fault { fault, text: String::new() }
+        Reply::fault(fault, "")
     }
 
     fn first(quick: &Quick, reply: &Reply) -> Option<Duration> {
@@ -206,7 +200,7 @@ mod tests {
         next(quick, reply, &SoFar { repeats, waited, now: Timestamp::EPOCH, expires_at: None }, draw)
     }
 
-    const FAULTS: [Fault; 9] = [
+    const FAULTS: [Fault; 10] = [
         Fault::Refused,
         Fault::NoRoute,
         Fault::Dns,
@@ -215,6 +209,7 @@ mod tests {
         Fault::Timeout,
         Fault::Forbidden,
         Fault::Unsendable,
+        Fault::NoProvider,
         Fault::Broken,
     ];
 
@@ -259,12 +254,14 @@ mod tests {
             assert_eq!(first(&quick, &http(status)).is_some(), repeated, "{status}");
         }
         for each in FAULTS {
-            let repeated =
-                !matches!(each, Fault::Timeout | Fault::Forbidden | Fault::Unsendable | Fault::Broken);
+            let unrepeated =
+                [Fault::Timeout, Fault::Forbidden, Fault::Unsendable, Fault::NoProvider, Fault::Broken];
+            let repeated = !unrepeated.contains(&each);
             assert_eq!(first(&quick, &fault(each)).is_some(), repeated, "{each:?}");
         }
-        let busy = Reply::Smtp { code: 421, enhanced: None, text: String::new() };
+        let busy = Reply::smtp(421, None, "");
         assert_eq!(first(&quick, &busy), None);
+        assert_eq!(first(&quick, &Reply::refused("busy", "")), None);
     }
 
     #[test]

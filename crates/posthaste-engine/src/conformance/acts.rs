@@ -3,6 +3,7 @@
 use super::Promise;
 
 mod acting;
+mod replacing;
 mod table;
 
-pub(super) const SUBJECTS: &[&[Promise]] = &[table::PROMISES, acting::PROMISES];
+pub(super) const SUBJECTS: &[&[Promise]] = &[table::PROMISES, acting::PROMISES, replacing::PROMISES];

@@ -60,7 +60,8 @@ async fn compare_dumps(generator: &Generator, left: &dyn Store, right: &dyn Stor
     if kept != counted {
         return Err(format!("both keep the counters {kept:?} and hold the rows of {counted:?}"));
     }
-    Ok(())
+    let groups = super::groups::recount(left, None, now).await;
+    groups.map_err(|error| format!("both keep groups that differ from the dead letters: {error}"))
 }
 
 fn shown(answer: &impl std::fmt::Debug) -> String {

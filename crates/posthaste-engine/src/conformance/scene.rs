@@ -64,7 +64,7 @@ pub(super) fn failed_attempt(generation: u32, number: u32) -> Attempt {
         }],
         provider: Some("smtp-a".to_owned()),
         message_id: Some("<1@smtp-a>".to_owned()),
-        response: Some(Response::new(Some("text/plain".to_owned()), "später: \"5 Minuten\"")),
+        response: Some(Response::new(Some("text/plain"), "später: \"5 Minuten\"")),
     }
 }
 
@@ -144,6 +144,7 @@ impl Scene {
                 initial_delay: Some(Duration::from_secs(90)),
                 ..PolicyLayer::default()
             }),
+            edit_of: Some(NotificationId::new(at(0), 3)),
         };
         Notification {
             tenant: tenant("other"),
@@ -298,7 +299,7 @@ impl Scene {
         facts.pop().ok_or_else(|| Broken::at_caller(format!("{id} has no facts")))
     }
 
-    /// Acts on the notification as it stands and answers whether that was done.
+    /// Acts on the notification as it stands and returns whether that was done.
     pub(super) async fn act(
         &self,
         notification: &Notification,

@@ -1,5 +1,6 @@
 //! Acts of people and programs, and their audit rows.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +14,10 @@ use posthaste_core::time::Timestamp;
 use super::ModelStore;
 use super::planted::Planted;
 use super::tables::{Ended, Row, Tables, corrupt};
-use crate::store::{Act, Acts, Audit, AuditRow, Change, Facts, HistoryEvent, Progress, Result, Seen};
+use crate::store::{
+    Accepted, Act, Acts, Audit, AuditRow, Change, DeadLetterView, Facts, HistoryEvent, Progress, Replacement,
+    Result, Seen,
+};
 
 #[async_trait]
 impl Acts for ModelStore {
@@ -35,10 +39,20 @@ impl Acts for ModelStore {
     ) -> Result<Vec<bool>> {
         self.lock().transition(changes, actor.as_deref(), audit, now)
     }
+
+    async fn replace(
+        &self,
+        replacement: Replacement,
+        actor: Option<String>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> Result<Option<Accepted>> {
+        self.lock().whole_or_nothing(|tables| tables.replace_by(replacement, actor.as_deref(), audit, now))
+    }
 }
 
 impl Tables {
-    fn facts_of(&self, id: NotificationId) -> Option<Facts> {
+    pub(super) fn facts_of(&self, id: NotificationId) -> Option<Facts> {
         let kept = self.notifications.get(&id)?;
         let lane = self.queue.get(&id).map_or(Lane::Main, |row| row.lane);
         Some(Facts {
@@ -74,6 +88,7 @@ impl Tables {
             dead_letter: letter.map(|dead| Letter {
                 id: dead.id,
                 status: dead.status,
+                deleted: dead.deleted_at.is_some(),
                 reason: Some(dead.reason),
                 text: dead.text.clone(),
             }),
@@ -101,22 +116,61 @@ impl Tables {
         Ok(made)
     }
 
-    /// Makes one change if the notification is still as it was seen and the act fits.
-    fn act(&mut self, change: Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
-        let Change { id, seen, act } = change;
-        let Some(standing) = self.standing(id) else { return Ok(false) };
-        if standing.seen() != seen && !self.has(Planted::ActWithoutLooking) {
-            return Ok(false);
+    fn replace_by(
+        &mut self,
+        replacement: Replacement,
+        actor: Option<&str>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> Result<Option<Accepted>> {
+        let (change, copy) = (replacement.change(), replacement.copy.notification.id);
+        let word = change.act.word();
+        if self.possible(&change, now).is_none() {
+            return Ok(None);
         }
-        let Ok(effect) = effect(&standing, &act, now) else { return Ok(false) };
+        let accepted = self.take_in(replacement.request(), now, &mut BTreeSet::new())?;
+        if accepted == Accepted::New {
+            self.act(change, actor, now)?;
+            self.note_act(copy, word, actor, Replacement::COPY, now);
+            if let Some(audit) = audit {
+                self.write_audit(audit, 1, 1);
+            }
+        }
+        Ok(Some(accepted))
+    }
+
+    /// What a change does, if the notification is still as it was seen and the act fits.
+    fn possible(&self, change: &Change, now: Timestamp) -> Option<Effect> {
+        let standing = self.standing(change.id)?;
+        if standing.seen() != change.seen && !self.has(Planted::ActWithoutLooking) {
+            return None;
+        }
+        effect(&standing, &change.act, now).ok()
+    }
+
+    /// Makes one change if the notification is still as it was seen and the act fits.
+    pub(super) fn act(&mut self, change: Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
+        let Some(effect) = self.possible(&change, now) else { return Ok(false) };
+        let Change { id, seen, act } = change;
         self.write_effect(id, &act, effect, actor, now)?;
-        if let Some(word) = act.word() {
-            let Seen { generation, attempt, .. } = seen;
-            let actor = actor.map(str::to_owned);
-            let event = HistoryEvent { at: now, word: word.to_owned(), actor, generation, attempt };
+        self.note_act(id, act.word(), actor, seen, now);
+        Ok(true)
+    }
+
+    /// The act in the history of a notification.
+    fn note_act(
+        &mut self,
+        id: NotificationId,
+        word: Option<&str>,
+        actor: Option<&str>,
+        Seen { generation, attempt, .. }: Seen,
+        at: Timestamp,
+    ) {
+        if let Some(word) = word {
+            let (word, actor) = (word.to_owned(), actor.map(str::to_owned));
+            let event = HistoryEvent { at, word, actor, generation, attempt };
             self.events.entry(id).or_default().push(event);
         }
-        Ok(true)
     }
 
     fn write_effect(
@@ -173,16 +227,23 @@ impl Tables {
     }
 
     fn resolve(&mut self, letter: Option<Resolution>, actor: Option<&str>, now: Timestamp) {
-        let Some(Resolution { id, status }) = letter else { return };
-        let Some(dead) = self.dead_letters.get_mut(&id) else { return };
+        let Some(Resolution { id, status, deleted_at }) = letter else { return };
+        let Some(dead) = self.dead_letters.get(&id).cloned() else { return };
         let resolved = status != DeadLetterStatus::Pending;
-        dead.status = status;
-        dead.resolved_at = resolved.then_some(now);
-        dead.resolved_by = resolved.then(|| actor.unwrap_or(Audit::ITSELF).to_owned());
+        let restored = !resolved && deleted_at.is_none();
+        self.put_letter(DeadLetterView {
+            status,
+            deleted_at,
+            restored_at: if restored { Some(now) } else { dead.restored_at },
+            resolved_at: resolved.then_some(now),
+            resolved_by: resolved.then(|| actor.unwrap_or(Audit::ITSELF).to_owned()),
+            ..dead
+        });
     }
 
     pub(super) fn write_audit(&mut self, audit: Audit, asked: usize, count: usize) {
-        let number = i64::try_from(self.audit.len()).expect("fewer audit rows than i64::MAX") + 1;
+        self.last_audit += 1;
+        let number = self.last_audit;
         let [asked, count] =
             [asked, count].map(|n| u64::try_from(n).expect("a number of changes fits 64 bits"));
         self.audit.push(AuditRow { number, audit, asked, count });
@@ -199,6 +260,8 @@ fn buried_as(change: &Change) -> Option<DeadLetterId> {
         | Act::Requeue
         | Act::Retry
         | Act::Discard
+        | Act::Delete
+        | Act::Replace { .. }
         | Act::Restore => None,
     }
 }

@@ -55,6 +55,11 @@ impl Tables {
         node
     }
 
+    /// Whether the node lives.
+    pub(super) fn lives(&self, id: NodeId, now: Timestamp) -> bool {
+        self.nodes.get(&id).is_some_and(|node| !node.dead && node.expires > now)
+    }
+
     fn nodes(&self, now: Timestamp) -> Vec<NodeView> {
         let view = |(id, node): (&NodeId, &Node)| NodeView {
             id: *id,

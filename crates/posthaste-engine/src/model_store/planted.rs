@@ -37,11 +37,27 @@ pub enum Planted {
     RetryNumbersFromOne,
     /// A record is put although it is not as expected.
     PutIgnoresVersion,
+    /// A job is started while a run of it is under way.
+    TwoRunsOfAJob,
+    /// A pass of retention goes on where the last one ended, so that what ended late stays for ever.
+    PrunePassesOnce,
+    /// A notification is removed although a dead letter names it.
+    PruneForgetsDeadLetter,
+    /// A failure group goes on counting a dead letter that was resolved.
+    GroupKeepsResolved,
+    /// Marking does not keep where its walk stands.
+    MarkingForgetsCursor,
+    /// A batch is staged that was staged before.
+    StagedTwice,
+    /// An operation forwards items that were not staged, for any node.
+    ForwardWithoutFence,
+    /// An operation that is stopped leaves an item behind.
+    ItemLostAtCancel,
 }
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 25] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -59,5 +75,13 @@ impl Planted {
         Self::ActWithoutLooking,
         Self::RetryNumbersFromOne,
         Self::PutIgnoresVersion,
+        Self::TwoRunsOfAJob,
+        Self::PrunePassesOnce,
+        Self::PruneForgetsDeadLetter,
+        Self::GroupKeepsResolved,
+        Self::MarkingForgetsCursor,
+        Self::StagedTwice,
+        Self::ForwardWithoutFence,
+        Self::ItemLostAtCancel,
     ];
 }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use posthaste_core::attempt::Attempt;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::{FlowId, FlowKey, Quota};
+use posthaste_core::group::{fingerprint, pattern};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::Tenant;
@@ -92,24 +93,15 @@ impl Tables {
         Ok(Acceptance { answers, granted: granted.into_iter().collect() })
     }
 
-    fn take_in(
+    pub(super) fn take_in(
         &mut self,
         request: Request,
         now: Timestamp,
         granted: &mut BTreeSet<NodeId>,
     ) -> Result<Accepted> {
-        if let Some(idempotency) = request.idempotency {
-            let name = (idempotency.tenant, idempotency.key);
-            let known = self.keys.get(&name).filter(|key| now.since(key.first_used) < Idempotency::LIFE);
-            match known {
-                Some(key) if key.hash != idempotency.hash => return Ok(Accepted::Conflict),
-                Some(key) if !self.has(Planted::TwinStoredTwice) => {
-                    return Ok(Accepted::Twin(key.answer.clone()));
-                }
-                Some(_) | None => {}
-            }
-            let Idempotency { hash, answer, .. } = idempotency;
-            self.keys.insert(name, Key { first_used: now, hash, answer });
+        let answer = self.know_key(request.idempotency, now);
+        if answer != Accepted::New {
+            return Ok(answer);
         }
         for mut arrival in request.arrivals {
             arrival.lease = arrival.lease.filter(|lease| self.may_hold(*lease));
@@ -117,6 +109,21 @@ impl Tables {
             self.enter(first_row(arrival))?;
         }
         Ok(Accepted::New)
+    }
+
+    /// Keeps a key that is new; tells the answer of one that is known.
+    pub(super) fn know_key(&mut self, idempotency: Option<Idempotency>, now: Timestamp) -> Accepted {
+        let Some(idempotency) = idempotency else { return Accepted::New };
+        let name = (idempotency.tenant, idempotency.key);
+        let known = self.keys.get(&name).filter(|key| now.since(key.first_used) < Idempotency::LIFE);
+        match known {
+            Some(key) if key.hash != idempotency.hash => return Accepted::Conflict,
+            Some(key) if !self.has(Planted::TwinStoredTwice) => return Accepted::Twin(key.answer.clone()),
+            Some(_) | None => {}
+        }
+        let Idempotency { hash, answer, .. } = idempotency;
+        self.keys.insert(name, Key { first_used: now, hash, answer });
+        Accepted::New
     }
 
     fn claim(&mut self, quotas: Vec<Quota>, lease: Lease, now: Timestamp) -> Result<ClaimResult> {
@@ -255,7 +262,11 @@ impl Tables {
         {
             self.bury(name, id, progress.generation, (reason, text))?;
         }
-        self.end(id, event, Ended { state, at: now, progress, reason, text, dead_letter })
+        let last = self.attempts.get(&id).and_then(|made| made.values().next_back());
+        let failure_type = last.and_then(|attempt| attempt.outcome.failure_type());
+        let status_code = last.and_then(|attempt| attempt.status_code);
+        let ended = Ended { state, at: now, progress, reason, text, dead_letter, failure_type, status_code };
+        self.end(id, event, ended)
     }
 
     fn bury(
@@ -269,25 +280,29 @@ impl Tables {
             return Err(corrupt(format!("{name} exists already")));
         }
         let made = self.attempts.get(&id).into_iter().flat_map(|made| made.values());
-        let attempts: Vec<Attempt> =
-            made.filter(|attempt| attempt.generation == generation).cloned().collect();
+        let made = made.filter(|attempt| attempt.generation == generation).cloned();
+        let attempts: Vec<Attempt> = made.map(Attempt::without_response).collect();
         let last = attempts.last();
+        let failure_type = last.and_then(|attempt| attempt.outcome.failure_type());
+        let status_code = last.and_then(|attempt| attempt.status_code);
+        let print = fingerprint(reason, failure_type, status_code, &pattern(text));
         let dead_letter = DeadLetterView {
             id: name,
             notification: self.notifications[&id].notification.clone(),
             reason,
             text: text.to_owned(),
-            failure_type: last.and_then(|attempt| attempt.outcome.failure_type()),
-            status_code: last.and_then(|attempt| attempt.status_code),
+            failure_type,
+            status_code,
             attempts,
             status: DeadLetterStatus::Pending,
             created_at: name.made_at(),
             resolved_at: None,
             resolved_by: None,
-            fingerprint: None,
+            fingerprint: Some(print),
             deleted_at: None,
+            restored_at: None,
         };
-        self.dead_letters.insert(name, dead_letter);
+        self.put_letter(dead_letter);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::ops::Bound::{self, Excluded, Unbounded};
 
 use async_trait::async_trait;
 use posthaste_core::filter::{AuditFilter, Filter, LetterStatus, last_failure};
+use posthaste_core::group::GroupId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
@@ -109,8 +110,8 @@ impl Tables {
                 reason: ended.reason,
                 text: ended.text.clone(),
                 dead_letter: ended.dead_letter,
-                failure_type: last.and_then(|attempt| attempt.outcome.failure_type()),
-                status_code: last.and_then(|attempt| attempt.status_code),
+                failure_type: ended.failure_type,
+                status_code: ended.status_code,
             }),
         })
     }
@@ -151,6 +152,10 @@ impl Tables {
             (filter.since.map(DeadLetterId::least_at), filter.until.map(DeadLetterId::least_at));
         let older = self.dead_letters.range((Unbounded, earlier(before, until)));
         let older = older.map(|(id, _)| *id).rev().take_while(|id| from.is_none_or(|from| from <= *id));
+        let is_known = |group: GroupId| self.groups.knows(group, filter.tenant.as_ref());
+        if filter.group.is_some_and(|group| !is_known(group)) {
+            return Page { rows: vec![], next: None };
+        }
         scan(older, limit, |id| self.dead_letters.get(id).filter(|dead| wants_letter(filter, dead)).cloned())
     }
 
@@ -159,7 +164,11 @@ impl Tables {
         let last = self.attempts.get(&id).and_then(|made| made.values().next_back());
         let wanted = |view: &View| {
             let reason = view.end.as_ref().and_then(|end| end.reason);
-            filter.matches(&view.notification, view.state, reason, last_failure(last))
+            let last = match &view.end {
+                Some(end) => end.failure_type.map(|failure| (failure, end.status_code)),
+                None => last_failure(last),
+            };
+            filter.matches(&view.notification, view.state, reason, last)
         };
         self.view(id).filter(wanted)
     }
@@ -168,10 +177,11 @@ impl Tables {
         let older = self.audit.iter().rev().filter(|row| before.is_none_or(|before| row.number < before));
         // What is another tenant's is not looked at.
         let older = older.filter(|row| matches(filter.tenant.as_ref(), row.audit.tenant.as_ref()));
+        let older = older.skip_while(|row| filter.is_too_new(row.audit.at));
         let older = older.take_while(|row| !filter.is_over(row.audit.at));
-        let number_of = |number: &i64| usize::try_from(*number - 1).ok();
         scan(older.map(|row| row.number), limit, |number| {
-            let row = number_of(number).and_then(|index| self.audit.get(index))?;
+            let index = self.audit.binary_search_by_key(number, |row| row.number).ok()?;
+            let row = self.audit.get(index)?;
             filter.matches(&row.audit.audited()).then(|| row.clone())
         })
     }
@@ -216,7 +226,7 @@ fn scan<T, C: Copy>(
 fn wants_letter(filter: &Filter, dead: &DeadLetterView) -> bool {
     let status = LetterStatus::of(dead.status, dead.deleted_at.is_some());
     let last = last_failure(dead.attempts.last());
-    filter.matches_letter(&dead.notification, dead.created_at, status, dead.reason, last)
+    filter.matches_letter(&dead.notification, dead.created_at, status, dead.reason, last, dead.fingerprint)
 }
 
 /// Nothing wanted matches everything.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::attempt::Attempt;
+use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::{DeadLetterId, KeyId, NotificationId};
 use posthaste_core::lease::{Lease, NodeId};
@@ -18,8 +19,13 @@ use posthaste_core::state::{Event, Lane, Leased, State};
 use posthaste_core::time::Timestamp;
 
 use super::counters::{Counters, Way};
+use super::groups::GroupTable;
+use super::jobs::JobTable;
+use super::operations::OperationTable;
 use super::planted::Planted;
 use super::records::RecordTable;
+use super::retention::Passes;
+use super::series::SeriesTable;
 use crate::store::{
     AuditRow, Claimed, DeadLetterView, DueCursor, HistoryEvent, Progress, Result, Seen, Settings, StoreError,
 };
@@ -37,7 +43,7 @@ pub struct Tables {
     pub attempts: BTreeMap<NotificationId, BTreeMap<(u32, u32), Attempt>>,
     /// What else happened to a notification, in its order.
     pub events: BTreeMap<NotificationId, Vec<HistoryEvent>>,
-    /// Dead letters with their snapshots.
+    /// Dead letters with their snapshots. They are changed only by `put_letter`.
     pub dead_letters: BTreeMap<DeadLetterId, DeadLetterView>,
     /// Nodes that joined and neither left nor were forgotten.
     pub nodes: BTreeMap<NodeId, Node>,
@@ -45,12 +51,22 @@ pub struct Tables {
     pub audit: Vec<AuditRow>,
     /// The kept counters.
     pub counters: Counters,
+    /// The kept failure groups.
+    pub groups: GroupTable,
     pub(super) last_node: i64,
+    pub(super) last_audit: i64,
+    pub(super) passes: Passes,
+    /// The counters of earlier hours were removed.
+    pub(super) counters_from: i64,
     pub(super) flows: BTreeMap<FlowId, FlowKey>,
     pub(super) flow_numbers: BTreeMap<FlowKey, FlowId>,
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
     pub(super) settings: Settings,
     pub(super) records: RecordTable,
+    pub(super) jobs: JobTable,
+    pub(super) series: SeriesTable,
+    /// Operations with their batches and items.
+    pub operations: OperationTable,
     pub(super) key_uses: BTreeMap<KeyId, Timestamp>,
     /// Rows that nobody holds, as a claim looks for them.
     pub(super) waiting: BTreeSet<(Bucket, Timestamp, NotificationId)>,
@@ -157,6 +173,10 @@ pub struct Ended {
     pub text: Option<String>,
     /// The dead letter that it ended as, also where that was discarded since.
     pub dead_letter: Option<DeadLetterId>,
+    /// How the last attempt failed; none if it delivered or there was none.
+    pub failure_type: Option<FailureType>,
+    /// The status code of the last attempt.
+    pub status_code: Option<u16>,
 }
 
 impl Ended {

@@ -1,12 +1,15 @@
 //! What people and programs do to a notification outside of its delivery.
 
 use posthaste_core::act::{Act, Seen, Standing};
+use posthaste_core::attempt::Progress;
 use posthaste_core::filter::Audited;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
+use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
+use super::queue::{Accepted, Arrival, Idempotency, Request};
 use super::slice::slice;
 
 slice! {
@@ -26,6 +29,16 @@ slice! {
             audit: Option<Audit>,
             now: Timestamp,
         ) -> Vec<bool>;
+
+        /// Stores an edited copy and replaces the dead letter that it was made from, both or neither. None if the original is
+        /// no longer as it was seen; a request that is known under its key gets its first answer. Nothing changes then. The
+        /// history of both names the act, and `audit` is written with them.
+        write Replace: fn replace(
+            replacement: Replacement,
+            actor: Option<String>,
+            audit: Option<Audit>,
+            now: Timestamp,
+        ) -> Option<Accepted>;
     }
 }
 
@@ -51,6 +64,40 @@ pub struct Change {
     pub seen: Seen,
     /// What to do.
     pub act: Act,
+}
+
+/// An edited copy, and the notification in whose place it is sent.
+#[derive(Debug, Clone)]
+pub struct Replacement {
+    /// The original.
+    pub id: NotificationId,
+    /// How the original stood when this was decided.
+    pub seen: Seen,
+    /// The edited copy. It is stored unleased.
+    pub copy: Arrival,
+    /// The key under which a repeat of this request is known, if it has one.
+    pub idempotency: Option<Idempotency>,
+}
+
+impl Replacement {
+    /// How the copy stands when it is stored.
+    pub const COPY: Seen = Seen {
+        state: State::Pending,
+        generation: Progress::START.generation,
+        attempt: Progress::START.attempt,
+    };
+
+    /// What happens to the original.
+    pub fn change(&self) -> Change {
+        let act = Act::Replace { by: self.copy.notification.id };
+        Change { id: self.id, seen: self.seen, act }
+    }
+
+    /// How the copy is taken in.
+    pub fn request(self) -> Request {
+        let copy = Arrival { lease: None, ..self.copy };
+        Request { idempotency: self.idempotency, arrivals: vec![copy] }
+    }
 }
 
 /// Who does what: the audit row that is written in the transaction of the act.

@@ -1,4 +1,4 @@
-//! Whether what a store acknowledges survives a crash: by what it said last, for whoever shows it.
+//! Whether what a store acknowledges survives a crash, as the store last reported it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

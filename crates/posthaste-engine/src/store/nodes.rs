@@ -51,7 +51,11 @@ pub struct Joined {
 ///
 /// - 1: a node says its level.
 /// - 2: API keys with a role, an expiry or several secrets.
-pub const LEVEL: u32 = 2;
+/// - 3: channels with providers.
+pub const LEVEL: u32 = 3;
+
+/// The level from which on nodes send over channels that have providers. An older one would bury their notifications.
+pub const PROVIDERS_LEVEL: u32 = 3;
 
 /// What a heartbeat says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -178,7 +178,7 @@ pub struct DeadLetterView {
     pub reason: Reason,
     /// Why, in words.
     pub text: String,
-    /// The attempts of the generation that died.
+    /// The attempts of the generation that died, without responses.
     pub attempts: Vec<Attempt>,
     /// Where it stands.
     pub status: DeadLetterStatus,
@@ -196,6 +196,8 @@ pub struct DeadLetterView {
     pub fingerprint: Option<[u8; 16]>,
     /// When it was deleted, if it was: it is kept for a while.
     pub deleted_at: Option<Timestamp>,
+    /// When it was last restored: its period counts from then.
+    pub restored_at: Option<Timestamp>,
 }
 
 impl DeadLetterView {

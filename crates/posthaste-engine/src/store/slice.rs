@@ -164,5 +164,10 @@ sum! {
     StoredSettings in settings,
     KeyUses in key_uses,
     Records in records,
+    Jobs in jobs,
+    Retention in retention,
+    Series in series,
+    Groups in groups,
+    Operations in operations,
     Reads in reads,
 }

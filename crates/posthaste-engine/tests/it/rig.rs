@@ -15,6 +15,7 @@ use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::{DEFAULT_LONGEST_TIMEOUT, PolicyLayer, PolicySet};
+use posthaste_core::provider::{Pools, Provider, ProviderKind};
 use posthaste_core::reply::{Reply, RetryAfter};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -73,12 +74,12 @@ pub(crate) enum Wait {
 
 /// An HTTP answer without more.
 pub(crate) fn http(status: u16) -> Reply {
-    Reply::Http { status, retry_after: None, text: String::new() }
+    Reply::http(status)
 }
 
 /// An HTTP answer that asks for some time.
 pub(crate) fn http_asking(status: u16, wait: Duration) -> Reply {
-    Reply::Http { status, retry_after: Some(RetryAfter::In(wait)), text: String::new() }
+    Reply::http_after(status, Some(RetryAfter::In(wait)))
 }
 
 /// A channel that plays a script for each recipient, then what it always does for it, or answers 200; it remembers
@@ -190,9 +191,16 @@ impl Rig {
     pub(crate) async fn start_on(&self, store: Arc<dyn Store>) -> Engine {
         let channel: Arc<dyn Channel> = self.channel.clone();
         let channels = self.ways.iter().map(|way| (*way, channel.clone())).collect();
+        let relays = self.ways.iter().filter(|way| way.has_providers()).map(|way| Provider {
+            name: format!("{way}-relay").into(),
+            channel: *way,
+            kind: ProviderKind::Log,
+            priority: 1,
+        });
         let parts = Parts {
             store,
             channels,
+            pools: Pools::new(relays),
             clock: Arc::new(self.clock),
             policies: PolicySet::new().with_longest_timeout(self.longest_timeout),
             overrides: BTreeMap::new(),

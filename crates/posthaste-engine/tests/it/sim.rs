@@ -8,6 +8,7 @@ mod driver;
 mod late;
 mod ledger;
 mod life;
+mod operations;
 mod planted;
 mod sink;
 mod store;

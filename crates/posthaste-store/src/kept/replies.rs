@@ -1,5 +1,6 @@
-//! Provider and response of attempts, as JSON. A dead letter stores them beside its attempts, because nodes
-//! of older versions read the JSON of the attempts too.
+//! Provider and response of attempts, as JSON. A dead letter stores the providers beside its attempts, because
+//! nodes of older versions read the JSON of the attempts too. The responses stay with the attempts alone: they
+//! may be large, and there may be a thousand.
 
 use posthaste_core::attempt::{Attempt, Response};
 
@@ -25,9 +26,10 @@ pub(crate) fn one(
     text.transpose().map_err(|error| Damaged(format!("a reply cannot be written: {error}")))
 }
 
-/// In the order of the attempts. Returns `None` if no attempt has a reply.
+/// Those of a dead letter, without responses, in the order of the attempts. Returns `None` if no attempt has
+/// a reply.
 pub(crate) fn all(attempts: &[Attempt]) -> Result<Option<String>> {
-    let of = |one: &Attempt| reply(one.provider.clone(), one.message_id.clone(), one.response.clone());
+    let of = |one: &Attempt| reply(one.provider.clone(), one.message_id.clone(), None);
     let replies: Vec<Option<Reply>> = attempts.iter().map(of).collect();
     let says = replies.iter().any(Option::is_some);
     let text = says.then(|| serde_json::to_string(&replies)).transpose();

@@ -29,7 +29,7 @@ pub(super) async fn accept(
 ) -> Result<Acceptance> {
     let keyed = requests.iter().any(|request| request.idempotency.is_some());
     let answers = if keyed {
-        idempotency::answers(tx, days, requests, now).await?
+        idempotency::answers(tx, Some(Mode::Write), days, requests, now).await?
     } else {
         vec![Accepted::New; requests.len()]
     };
@@ -42,12 +42,27 @@ pub(super) async fn accept(
         }
         return Ok(Acceptance { answers, granted: vec![] });
     }
+    let how = if keyed { How::Within(Then::Commit) } else { How::Alone };
+    let granted = insert(tx, flows, &arrivals, how).await?;
+    Ok(Acceptance { answers, granted })
+}
+
+/// How rows are inserted.
+pub(super) enum How {
+    /// In a transaction of their own.
+    Alone,
+    /// In one that has begun, and goes on or ends with them.
+    Within(Then),
+}
+
+/// Inserts arrivals, and returns the nodes that were granted leases.
+pub(super) async fn insert(tx: &Tx, flows: &Flows, arrivals: &[&Arrival], how: How) -> Result<Vec<NodeId>> {
     let mut deltas = Deltas::default();
-    for arrival in &arrivals {
+    for arrival in arrivals {
         deltas.live(arrival.flow, Lane::Main, 1);
     }
     let sums = Sums::of(deltas, tx, flows).await?;
-    let new = New::of(&arrivals)?;
+    let new = New::of(arrivals)?;
     let bound = bind![
         new.ids => UUID_ARRAY,
         new.flows => INT8_ARRAY,
@@ -72,13 +87,14 @@ pub(super) async fn accept(
         sums.writer => INT2,
         new.own_policies => BOOL_ARRAY,
     ];
-    let told = if keyed {
-        tx.send(None, &[statement!(sql(tx), bound)], Then::Commit).await?.pop().unwrap_or_default()
-    } else {
-        tx.alone(Mode::Write, &sql(tx), bound).await?
+    let told = match how {
+        How::Within(then) => {
+            tx.send(None, &[statement!(sql(tx), bound)], then).await?.pop().unwrap_or_default()
+        }
+        How::Alone => tx.alone(Mode::Write, &sql(tx), bound).await?,
     };
     let granted: Vec<i64> = Columns::of(&single_row(told)?).take()?;
-    Ok(Acceptance { answers, granted: granted.into_iter().map(NodeId).collect() })
+    Ok(granted.into_iter().map(NodeId).collect())
 }
 
 /// Wide rows, queue rows and counters in one statement: each statement costs a round trip, which matters with

@@ -10,18 +10,20 @@ use std::collections::{BTreeMap, HashMap};
 use posthaste_core::act::{Effect, Letter, Standing, effect};
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::notification::Priority;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, Acts, Audit, Change, Facts};
+use posthaste_engine::store::{self, Accepted, Acts, Arrival, Audit, Change, Facts, Replacement, Request};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::accept::{self, How};
 use super::changes::Changes;
 use super::fault::Result;
 use super::flows::Flows;
 use super::reads::place_columns;
 use super::rows::{Columns, Keys, bigint, known, letter_uuid, uuid};
 use super::tx::{Mode, Statement, Then, Tx, bind, statement};
-use super::{PostgresStore, look, transact};
+use super::{PostgresStore, idempotency, look, transact};
 use crate::kept::places::{Ended, Place};
 
 #[async_trait]
@@ -44,6 +46,21 @@ impl Acts for PostgresStore {
         let by = actor.as_deref();
         Ok(transact!(self, tx => transition(&tx, &self.flows, &changes, by, audit.as_ref(), now))?)
     }
+
+    async fn replace(
+        &self,
+        replacement: Replacement,
+        actor: Option<String>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> store::Result<Option<Accepted>> {
+        if replacement.idempotency.is_some() && !self.days.ready(now) {
+            transact!(self, tx => self.days.turn(&tx, now))?;
+        }
+        let (change, copy) = (replacement.change(), replacement.request());
+        let by = (actor.as_deref(), audit.as_ref());
+        Ok(transact!(self, tx => replace(&tx, self, &change, &copy, by, now))?)
+    }
 }
 
 /// In id order. Ids that do not exist are left out.
@@ -51,7 +68,7 @@ async fn facts(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<Fac
     let sql = concat!(
         "select asked.id, coalesce(n.flow, d.flow), coalesce(n.priority, d.priority), coalesce(n.expires, d.expires), ",
         place_columns!(),
-        ", d.status, d.reason, d.text
+        ", d.status, d.deleted_at is not null, d.reason, d.text
          from unnest($1::uuid[]) with ordinality as asked (id, place)
          left join notification n on n.id = any(array[asked.id])
          left join queue q on q.id = any(array[asked.id])
@@ -79,11 +96,12 @@ fn fact(row: &Row, keys: &Keys) -> Result<Facts> {
     Ok(Facts { id, tenant, bucket, standing: place.standing(expires_at, letter) })
 }
 
-/// Reads the columns status, reason and text. Returns `None` if there is no such dead letter.
+/// Reads the columns status, whether it is deleted, reason and text. Returns `None` if there is no such dead letter.
 fn letter(id: Option<DeadLetterId>, columns: &mut Columns<'_>) -> Result<Option<Letter>> {
-    let (status, reason) = (columns.maybe_status()?, columns.maybe_reason()?);
-    let text: Option<String> = columns.take()?;
-    Ok(id.zip(status).map(|(id, status)| Letter { id, status, reason, text: text.unwrap_or_default() }))
+    let (status, deleted) = (columns.maybe_status()?, columns.take()?);
+    let (reason, text): (_, Option<String>) = (columns.maybe_reason()?, columns.take()?);
+    let letter = |(id, status)| Letter { id, status, deleted, reason, text: text.unwrap_or_default() };
+    Ok(id.zip(status).map(letter))
 }
 
 async fn notification_of(tx: &Tx, letter: DeadLetterId) -> Result<Option<NotificationId>> {
@@ -131,6 +149,43 @@ async fn transition(
     Ok(made)
 }
 
+/// Takes the copy in and replaces the original.
+async fn replace(
+    tx: &Tx,
+    store: &PostgresStore,
+    change: &Change,
+    copy: &Request,
+    (actor, audit): (Option<&str>, Option<&Audit>),
+    now: Timestamp,
+) -> Result<Option<Accepted>> {
+    let found = Locked::lock(tx, Some(Mode::Write), [change.id].into_iter()).await?;
+    let mut written = Changes::new(now, actor);
+    if !found.0.get(&change.id).is_some_and(|found| apply(&mut written, found, change, now)) {
+        tx.send(None, &[], Then::Commit).await?;
+        return Ok(None);
+    }
+    if copy.idempotency.is_some() {
+        let known = idempotency::answers(tx, None, &store.days, std::slice::from_ref(copy), now).await?.pop();
+        if known != Some(Accepted::New) {
+            tx.send(None, &[], Then::Commit).await?;
+            return Ok(known);
+        }
+    }
+    let arrivals: Vec<&Arrival> = copy.arrivals.iter().collect();
+    if let Some(word) = change.act.word() {
+        arrivals.iter().for_each(|copy| written.event(copy.notification.id, word, Replacement::COPY));
+    }
+    written.write(tx, &store.flows).await?;
+    accept::insert(tx, &store.flows, &arrivals, How::Within(Then::Continue)).await?;
+    match audit {
+        Some(audit) => write_audit(tx, None, audit, 1, 1, vec![]).await?,
+        None => {
+            tx.send(None, &[], Then::Commit).await?;
+        }
+    }
+    Ok(Some(Accepted::New))
+}
+
 /// Writes an audit row after other statements, and commits: `asked` changes were requested, `count` were
 /// applied.
 pub(super) async fn write_audit(
@@ -162,16 +217,21 @@ pub(super) async fn write_audit(
 }
 
 /// Notifications that are locked until the transaction ends.
-struct Locked(HashMap<NotificationId, LockedNotification>);
+pub(super) struct Locked(pub(super) HashMap<NotificationId, LockedNotification>);
 
-struct LockedNotification {
+pub(super) struct LockedNotification {
     place: Place,
     flow: FlowId,
-    standing: Standing,
+    priority: Priority,
+    pub(super) standing: Standing,
 }
 
 impl Locked {
-    async fn lock(tx: &Tx, begin: Option<Mode>, ids: impl Iterator<Item = NotificationId>) -> Result<Self> {
+    pub(super) async fn lock(
+        tx: &Tx,
+        begin: Option<Mode>,
+        ids: impl Iterator<Item = NotificationId>,
+    ) -> Result<Self> {
         let ids: Vec<Uuid> = ids.map(uuid).collect();
         let live = "
             select q.id
@@ -187,9 +247,9 @@ impl Locked {
             for update";
         // A separate statement, so that it sees what was committed while the ones before it waited.
         let found = concat!(
-            "select asked.id, coalesce(n.flow, d.flow), coalesce(n.expires, d.expires), ",
+            "select asked.id, coalesce(n.flow, d.flow), coalesce(n.priority, d.priority), coalesce(n.expires, d.expires), ",
             place_columns!(),
-            ", d.status, d.reason, d.text
+            ", d.status, d.deleted_at is not null, d.reason, d.text
              from unnest($1::uuid[]) as asked (id)
              left join notification n on n.id = any(array[asked.id])
              left join queue q on q.id = any(array[asked.id])
@@ -210,17 +270,32 @@ impl LockedNotification {
     fn read(row: &Row) -> Result<(NotificationId, Self)> {
         let mut columns = Columns::of(row);
         let (id, flow) = (columns.notification_id()?, FlowId(columns.take()?));
-        let expires_at = columns.maybe_time()?;
+        let (priority, expires_at) = (columns.priority()?, columns.maybe_time()?);
         let place = columns.place(id)?;
         let letter = letter(place.dead_letter(), &mut columns)?;
         let standing = place.standing(expires_at, letter);
-        Ok((id, Self { place, flow, standing }))
+        Ok((id, Self { place, flow, priority, standing }))
+    }
+
+    pub(super) fn facts(&self, id: NotificationId, keys: &Keys) -> Result<Facts> {
+        let tenant = known(keys, self.flow)?.tenant.clone();
+        let bucket = Bucket { flow: self.flow, lane: self.place.lane(), priority: self.priority };
+        Ok(Facts { id, tenant, bucket, standing: self.standing.clone() })
+    }
+
+    pub(super) const fn flow(&self) -> FlowId {
+        self.flow
     }
 }
 
 /// Adds the effect of a change to `written`, if the notification is as it was seen and the act is possible.
-fn apply(written: &mut Changes<'_>, found: &LockedNotification, change: &Change, now: Timestamp) -> bool {
-    let LockedNotification { place, flow, standing } = found;
+pub(super) fn apply(
+    written: &mut Changes<'_>,
+    found: &LockedNotification,
+    change: &Change,
+    now: Timestamp,
+) -> bool {
+    let LockedNotification { place, flow, standing, .. } = found;
     if standing.seen() != change.seen {
         return false;
     }

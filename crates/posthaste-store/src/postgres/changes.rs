@@ -52,6 +52,7 @@ struct Reopened {
 struct Letters {
     ids: Vec<Uuid>,
     statuses: Vec<i16>,
+    deleted_at: Vec<Option<i64>>,
 }
 
 #[derive(Default)]
@@ -115,9 +116,10 @@ impl<'a> Changes<'a> {
 
     /// Sets the status of a dead letter.
     pub(super) fn resolve(&mut self, letter: Option<Resolution>) {
-        if let Some(Resolution { id, status }) = letter {
+        if let Some(Resolution { id, status, deleted_at }) = letter {
             self.letters.ids.push(letter_uuid(id));
             self.letters.statuses.push(i16::from(status.code()));
+            self.letters.deleted_at.push(deleted_at.map(Timestamp::as_micros));
         }
     }
 
@@ -153,8 +155,13 @@ impl<'a> Changes<'a> {
             amended.reasons => TEXT_ARRAY,
             amended.texts => TEXT_ARRAY,
         ];
-        let resolved =
-            bind![letters.ids => UUID_ARRAY, letters.statuses => INT2_ARRAY, now => INT8, resolver => TEXT];
+        let resolved = bind![
+            letters.ids => UUID_ARRAY,
+            letters.statuses => INT2_ARRAY,
+            now => INT8,
+            resolver => TEXT,
+            letters.deleted_at => INT8_ARRAY,
+        ];
         let happened = bind![
             events.ids => UUID_ARRAY,
             events.words => TEXT_ARRAY,
@@ -219,13 +226,15 @@ const AMEND: &str = "
     from unnest($1::uuid[], $2::smallint[], $3::text[], $4::text[]) as u (id, state, reason, text)
     where e.id = any(array[u.id])";
 
-/// A letter that is pending again (0) has no `resolved_by`.
+/// A letter that is pending again (0) has no `resolved_by`; if it is shown in lists, it was restored.
 const RESOLVE: &str = "
     update dead_letter d
     set status = u.status,
         resolved_at = case when u.status = 0 then null else $3::bigint end,
-        resolved_by = case when u.status = 0 then null else $4::text end
-    from unnest($1::uuid[], $2::smallint[]) as u (id, status)
+        resolved_by = case when u.status = 0 then null else $4::text end,
+        deleted_at = u.deleted_at,
+        restored_at = case when u.status = 0 and u.deleted_at is null then $3::bigint else d.restored_at end
+    from unnest($1::uuid[], $2::smallint[], $5::bigint[]) as u (id, status, deleted_at)
     where d.id = any(array[u.id])";
 
 const EVENTS: &str = "

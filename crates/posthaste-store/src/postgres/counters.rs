@@ -188,6 +188,9 @@ pub(super) async fn recount(tx: &Tx) -> Result<Option<String>> {
         from kept
         full join counted using (tenant, channel, kind, hour)
         where kept.n is distinct from counted.n
+        -- The counters of earlier hours were removed by retention. Hour 0 stands for what has no hour.
+        and (hour = 0 or int8send(hour) >= coalesce(
+            (select after from retention where retention.kind = 'counters'), '\\x'::bytea))
         limit 1";
     let rows = tx.alone(Mode::Read, sql, &[]).await?;
     rows.first().map(|row| Columns::of(row).take()).transpose()

@@ -1,5 +1,6 @@
 //! Ended notifications and their dead letters.
 
+use posthaste_core::group::pattern;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::reason::Reason;
 use posthaste_engine::store::Progress;
@@ -66,7 +67,7 @@ impl Ends {
         self.texts.push(ended.text.as_ref().map(|text| without_nul(text).into_owned()));
         self.letters.push(ended.dead_letter.map(letter_uuid));
         if let Some(name) = ended.dead_letter {
-            self.buried.push(id, name);
+            self.buried.push(id, name, ended.text.as_deref());
         }
     }
 
@@ -90,15 +91,20 @@ impl Ends {
 
     /// Inserts the dead letters, each with its own snapshot of the notification and of the attempts of the
     /// generation. If an end is recorded again, its dead letter already exists. A missing wide row violates a
-    /// constraint, which fails the transaction.
+    /// constraint, which fails the transaction. The fingerprint is that of `group::fingerprint`: the attempts are
+    /// known only here. Triggers count the dead letters in their groups.
     pub(super) const BURY: &str = "
         insert into dead_letter (id, notification, flow, priority, not_before, expires, recipient, template, subject,
             event_key, correlation_id, content, reason, text, attempts, replies, failure, status_code, status, created_at,
-            tenant)
+            fingerprint, tenant)
         select e.dead_letter, e.id, n.flow, n.priority, n.not_before, n.expires, n.recipient, n.template, n.subject,
             n.event_key, n.correlation_id, n.content, e.reason, e.text, coalesce(made.attempts, '[]'), made.replies,
-            made.failure, made.status_code, 0, u.died, f.tenant
-        from unnest($1::uuid[], $2::uuid[], $3::bigint[]) as u (id, letter, died)
+            made.failure, made.status_code, 0, u.died,
+            encode(substring(sha256(convert_to(
+                e.reason || e'\\n' || coalesce(made.failure::text, '') || e'\\n' || coalesce(made.status_code::text, '')
+                || e'\\n' || u.pattern, 'UTF8')) from 1 for 16), 'hex')::uuid,
+            f.tenant
+        from unnest($1::uuid[], $2::uuid[], $3::bigint[], $4::text[]) as u (id, letter, died, pattern)
         join ended e on e.id = any(array[u.id])
         left join notification n on n.id = any(array[u.id])
         left join flow f on f.id = any(array[n.flow])
@@ -107,9 +113,9 @@ impl Ends {
                     json_build_array(generation, number, started_at, duration, failure, status_code, error,
                         coalesce(quick_tries::json, '[]'::json))
                     order by number)::text as attempts,
-                case when count(coalesce(provider, message_id, response)) > 0 then json_agg(
-                    case when coalesce(provider, message_id, response) is not null
-                        then json_build_array(provider, message_id, response_type, response)
+                case when count(coalesce(provider, message_id)) > 0 then json_agg(
+                    case when coalesce(provider, message_id) is not null
+                        then json_build_array(provider, message_id, null, null)
                     end
                     order by number)::text
                 end as replies,
@@ -151,13 +157,16 @@ pub(super) struct Letters {
     pub(super) names: Vec<Uuid>,
     /// The times in the ids.
     pub(super) died: Vec<i64>,
+    /// The normalised error texts.
+    pub(super) patterns: Vec<String>,
 }
 
 impl Letters {
-    pub(super) fn push(&mut self, id: NotificationId, name: DeadLetterId) {
+    pub(super) fn push(&mut self, id: NotificationId, name: DeadLetterId, text: Option<&str>) {
         self.ids.push(uuid(id));
         self.names.push(letter_uuid(name));
         self.died.push(name.made_at().as_micros());
+        self.patterns.push(pattern(text.unwrap_or_default()));
     }
 }
 
@@ -167,6 +176,7 @@ macro_rules! bind_letters {
             $letters.ids => UUID_ARRAY,
             $letters.names => UUID_ARRAY,
             $letters.died => INT8_ARRAY,
+            $letters.patterns => TEXT_ARRAY,
         ]
     };
 }

@@ -95,10 +95,11 @@ impl Days {
 /// Tenant and key.
 type Name<'r> = (&'r str, &'r str);
 
-/// Returns the answer of each request, in a transaction that this function begins. The keys of new requests
-/// are inserted.
+/// Returns the answer of each request. The keys of new requests are inserted. If `begin` is set, the transaction
+/// begins with this.
 pub(super) async fn answers(
     tx: &Tx,
+    begin: Option<Mode>,
     days: &Days,
     requests: &[Request],
     now: Timestamp,
@@ -111,7 +112,7 @@ pub(super) async fn answers(
         firsts.entry((key.tenant.as_str(), &key.key)).or_insert(key);
     }
     let turn = DayTable::at(now);
-    let taken = take(tx, turn, &firsts, now).await?;
+    let taken = take(tx, begin, turn, &firsts, now).await?;
     let lost: Vec<Name<'_>> = firsts.keys().filter(|name| !taken.contains(*name)).copied().collect();
     let known = if lost.is_empty() { HashMap::new() } else { read(tx, turn, &lost, now).await? };
     let mut used: HashSet<Name<'_>> = HashSet::new();
@@ -140,13 +141,13 @@ pub(super) async fn answers(
 /// Inserts the keys that were not used within a day, and returns those.
 async fn take<'r>(
     tx: &Tx,
+    mut begin: Option<Mode>,
     turn: DayTable,
     firsts: &BTreeMap<Name<'r>, &'r Idempotency>,
     now: Timestamp,
 ) -> Result<HashSet<Name<'r>>> {
     let (today, yesterday) = (TABLES[turn.table], TABLES[1 - turn.table]);
     let mut keys: Vec<&Idempotency> = firsts.values().copied().collect();
-    let mut begin = Some(Mode::Write);
     if turn.overlap {
         let won = take_in(tx, begin.take(), &insert_keys(yesterday, Some(today)), &keys, now).await?;
         keys.retain(|key| won.contains(&(key.tenant.as_str().to_owned(), key.key.clone())));

@@ -22,10 +22,13 @@ use uuid::Uuid;
 use self::window::{Filling, Went, Window};
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
+use super::groups;
 use super::rows::{Columns, Keys, bigint, letter_uuid, uuid, wide, without_nul};
 use super::tx::{Bound, Mode, Tx, bind};
 use crate::kept::attempts::attempts_from;
-use crate::walk::{AuditWalk, ByFlows, MAX_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications};
+use crate::walk::{
+    AuditStart, AuditWalk, ByFlows, MAX_FLOWS, Walk, by_flows, distinct, names_flows, of_notifications,
+};
 
 /// The greatest possible id: the start of a list from newest to oldest.
 const LAST: Uuid = Uuid::max();
@@ -305,6 +308,10 @@ pub(super) async fn dead_letters(
     before: Option<DeadLetterId>,
     limit: usize,
 ) -> Result<Page<DeadLetterView, DeadLetterId>> {
+    let Some((filter, cause)) = groups::narrowed(tx, filter).await? else {
+        return Ok(Page { rows: vec![], next: None });
+    };
+    let (filter, grouped) = (&filter, filter.group.is_some());
     let wanted = Wanted::of(filter);
     // The id of a dead letter contains the time of its creation.
     let until = filter.until.map(DeadLetterId::least_at);
@@ -314,14 +321,14 @@ pub(super) async fn dead_letters(
         distinct(statuses.iter().filter_map(|status| status.kept()).map(|status| i64::from(status.code())));
     let deleted = statuses.contains(&LetterStatus::Deleted);
     // A tenant's dead letters have their own index; only destinations need flows.
-    let named = if filter.destinations.is_empty() { vec![] } else { flows_of(tx, filter).await? };
-    let walks = if filter.destinations.is_empty() { &[ByFlows::Everything] } else { by_flows(named.len()) };
+    let by_flow = !filter.destinations.is_empty() && cause.is_none();
+    let named = if by_flow { flows_of(tx, filter).await? } else { vec![] };
+    let walks = if by_flow { by_flows(named.len()) } else { &[ByFlows::Everything] };
     let mut start = [before, until].into_iter().flatten().min();
     let (mut filling, mut went) = (Filling::new(limit), Went::ToTheEnd);
     for walk in walks {
         let (sql, ranges) = match walk {
-            ByFlows::Everything if filter.tenant.is_some() => (sql::LETTERS_OF, codes.len()),
-            ByFlows::Everything => (sql::LETTERS, codes.len()),
+            ByFlows::Everything => (letters_sql(filter.tenant.is_some(), cause.is_some()), codes.len()),
             ByFlows::Merge => (sql::LETTERS_OF_FLOWS, codes.len() * named.len()),
         };
         let mut window = Window::new(start, limit, ranges);
@@ -342,6 +349,8 @@ pub(super) async fn dead_letters(
                 wanted.status_codes => INT4_ARRAY,
                 named => INT8_ARRAY,
                 deleted => BOOL,
+                cause => UUID,
+                grouped => BOOL,
             ];
             let found = found(tx, sql, bound, |columns| {
                 Ok(columns.take::<Option<Uuid>>()?.map(|id| DeadLetterId::from_bytes(id.into_bytes())))
@@ -362,6 +371,15 @@ pub(super) async fn dead_letters(
         start = Some(cursor);
     }
     Ok(filling.page(went))
+}
+
+const fn letters_sql(of_tenant: bool, of_cause: bool) -> &'static str {
+    match (of_tenant, of_cause) {
+        (true, true) => sql::LETTERS_OF_CAUSE_OF,
+        (true, false) => sql::LETTERS_OF,
+        (false, true) => sql::LETTERS_OF_CAUSE,
+        (false, false) => sql::LETTERS,
+    }
 }
 
 /// Reads a dead letter from column `start` on.
@@ -387,6 +405,7 @@ fn letter(row: &Row, start: usize, keys: &Keys) -> Result<DeadLetterView> {
         status_code: columns.maybe_status_code()?,
         fingerprint: columns.take::<Option<Uuid>>()?.map(Uuid::into_bytes),
         deleted_at: columns.maybe_time()?,
+        restored_at: columns.maybe_time()?,
     })
 }
 
@@ -400,16 +419,17 @@ pub(super) async fn audit(
     before: Option<i64>,
     limit: usize,
 ) -> Result<Page<AuditRow, i64>> {
-    let (mut start, mut count) = (before.unwrap_or(i64::MAX), bigint(limit + 1));
+    let mut search = AuditStart::new(filter, before);
+    while let Some(number) = search.look_below() {
+        let row = audit_below(tx, filter, number, 1).await?.pop();
+        // A damaged row does not help the search; the walk reports it.
+        let row = row.and_then(|row| audit_row(&row).ok());
+        search.found(number, row.map(|row| (row.number, row.audit.at)));
+    }
+    let (mut start, mut count) = (search.below(), bigint(limit + 1));
     let mut walk = AuditWalk::new(filter, limit);
     loop {
-        let rows = match filter.tenant.as_ref().map(Tenant::as_str) {
-            None => tx.alone(Mode::Read, sql::AUDIT, bind![start => INT8, count => INT8]).await?,
-            Some(tenant) => {
-                let bound = bind![start => INT8, count => INT8, tenant => TEXT];
-                tx.alone(Mode::Read, sql::AUDIT_OF, bound).await?
-            }
-        };
+        let rows = audit_below(tx, filter, start, count).await?;
         for row in &rows {
             start = Columns::of(row).take::<i64>()?;
             if walk.take(start, unless_damaged(&start, audit_row(row))?) {
@@ -421,6 +441,17 @@ pub(super) async fn audit(
         }
         // Without a filter the first rows are enough.
         count = AUDIT_CHUNK;
+    }
+}
+
+/// The newest rows below a number.
+async fn audit_below(tx: &Tx, filter: &AuditFilter, number: i64, count: i64) -> Result<Vec<Row>> {
+    match filter.tenant.as_ref().map(Tenant::as_str) {
+        None => tx.alone(Mode::Read, sql::AUDIT, bind![number => INT8, count => INT8]).await,
+        Some(tenant) => {
+            let bound = bind![number => INT8, count => INT8, tenant => TEXT];
+            tx.alone(Mode::Read, sql::AUDIT_OF, bound).await
+        }
     }
 }
 

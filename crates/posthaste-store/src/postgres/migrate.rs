@@ -44,6 +44,11 @@ const MIGRATIONS: &[Migration] = &[
     migration!(5, "0005_lists"),
     migration!(6, "0006_blocks"),
     migration!(7, "0007_key_use"),
+    migration!(8, "0008_jobs"),
+    migration!(9, "0009_retention"),
+    migration!(10, "0010_series"),
+    migration!(11, "0011_failure_groups"),
+    migration!(12, "0012_operations"),
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

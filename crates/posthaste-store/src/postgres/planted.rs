@@ -15,16 +15,19 @@ pub enum Planted {
     TwinStoredTwice,
     /// A lease is granted to a dead or departed node.
     GrantsToTheDead,
+    /// An operation forwards for a node that does not run it.
+    ForwardWithoutFence,
 }
 
 impl Planted {
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::SettleWithoutFence,
         Self::ClaimIgnoresLease,
         Self::LostDeadLetter,
         Self::CounterDrift,
         Self::TwinStoredTwice,
         Self::GrantsToTheDead,
+        Self::ForwardWithoutFence,
     ];
 }
 

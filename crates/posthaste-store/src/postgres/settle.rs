@@ -229,7 +229,7 @@ impl NewEnds {
         self.texts.push(text.map(|text| without_nul(text).into_owned()));
         self.names.push(name.map(letter_uuid));
         if let Some(name) = name {
-            self.buried.push(item.id, name);
+            self.buried.push(item.id, name, text);
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use super::planted::Planted;
 use super::writer::Tx;
 use crate::kept::values::{content_text, maybe_micros};
 
-/// A request whose contents were turned into text by whoever asked, so that the writer does not have to.
+/// A request whose contents were serialized by the calling task, to keep that work off the writer thread.
 pub(super) struct Incoming {
     request: Request,
     contents: Vec<String>,

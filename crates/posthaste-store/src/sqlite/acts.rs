@@ -1,17 +1,18 @@
 //! Acts on notifications. A change is applied only if the notification is still in the state that was seen.
 
 use async_trait::async_trait;
-use posthaste_core::act::{Effect, Seen, Standing, effect};
+use posthaste_core::act::{Act, Effect, Seen, Standing, effect};
 use posthaste_core::attempt::Progress;
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, Acts, Audit, Change, Facts};
+use posthaste_engine::store::{self, Accepted, Acts, Audit, Change, Facts, Replacement};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::SqliteStore;
+use super::accept::{self, Incoming};
 use super::ends::{self, bury, letter, resolve};
 use super::fault::{Fault, Result};
 use super::nodes::Event;
@@ -42,6 +43,19 @@ impl Acts for SqliteStore {
         let rows = changes.len();
         let run = move |tx: &mut Tx<'_>| transition(tx, &changes, actor.as_deref(), audit.as_ref(), now);
         self.write(rows, run).await
+    }
+
+    async fn replace(
+        &self,
+        replacement: Replacement,
+        actor: Option<String>,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> store::Result<Option<Accepted>> {
+        let change = replacement.change();
+        let copy = [Incoming::new(replacement.request())?];
+        let run = move |tx: &mut Tx<'_>| replace(tx, &change, &copy, actor.as_deref(), audit.as_ref(), now);
+        self.write(4, run).await
     }
 }
 
@@ -132,8 +146,12 @@ fn transition(
 /// Writes an audit row: `asked` changes were requested, `count` were applied.
 pub(super) fn write_audit(conn: &Connection, audit: &Audit, asked: i64, count: i64) -> Result<()> {
     let mut insert = conn.prepare_cached(
-        "insert into audit (tenant, actor, action, target, at, asked, count, key_id, address)
-         values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        "insert into audit (number, tenant, actor, action, target, at, asked, count, key_id, address)
+         select max(
+             coalesce((select max(number) from audit), 0),
+             -- The last one that retention has removed: a number is not given twice.
+             coalesce((select removed from retention where kind = 'audit-number'), 0)
+         ) + 1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9",
     )?;
     insert.execute(params![
         audit.tenant.as_ref().map(posthaste_core::notification::Tenant::as_str),
@@ -149,22 +167,83 @@ pub(super) fn write_audit(conn: &Connection, audit: &Audit, asked: i64, count: i
     Ok(())
 }
 
+/// Takes the copy in and replaces the original.
+fn replace(
+    tx: &mut Tx<'_>,
+    change: &Change,
+    copy: &[Incoming],
+    actor: Option<&str>,
+    audit: Option<&Audit>,
+    now: Timestamp,
+) -> Result<Option<Accepted>> {
+    let Some(found) = possible(tx, change, now)? else { return Ok(None) };
+    let accepted = accept::accept(tx, copy, now)?.answers.pop();
+    if accepted == Some(Accepted::New) {
+        found.perform(tx, &change.act, actor, now)?;
+        if let (Act::Replace { by: id }, Some(word)) = (&change.act, change.act.word()) {
+            let Seen { generation, attempt, .. } = Replacement::COPY;
+            Event { word, actor, generation, attempt }.insert(tx.conn, *id, now)?;
+        }
+        if let Some(audit) = audit {
+            write_audit(tx.conn, audit, 1, 1)?;
+        }
+    }
+    Ok(accepted)
+}
+
 fn apply(tx: &mut Tx<'_>, change: &Change, actor: Option<&str>, now: Timestamp) -> Result<bool> {
-    let id = change.id;
-    let Some(place) = reads::place(tx.conn, id)? else { return Ok(false) };
-    let wide = ActColumns::find(tx.conn, id, place.dead_letter())?
-        .ok_or_else(|| Fault::damaged(format!("{id} has no wide row")))?;
-    let standing = standing(tx.conn, &place, wide.expires_at)?;
-    if standing.seen() != change.seen && !tx.bug(Planted::ActWithoutLooking) {
-        return Ok(false);
+    let Some(found) = possible(tx, change, now)? else { return Ok(false) };
+    found.perform(tx, &change.act, actor, now)
+}
+
+/// The notification, if it is still as it was seen and the act fits.
+fn possible(tx: &Tx<'_>, change: &Change, now: Timestamp) -> Result<Option<Found>> {
+    let Some(found) = Found::look(tx.conn, change.id)? else { return Ok(None) };
+    let as_seen = found.standing.seen() == change.seen || tx.bug(Planted::ActWithoutLooking);
+    let fits = as_seen && effect(&found.standing, &change.act, now).is_ok();
+    Ok(fits.then_some(found))
+}
+
+/// A notification as the writer finds it.
+pub(super) struct Found {
+    id: NotificationId,
+    place: Place,
+    flow: FlowId,
+    priority: Priority,
+    pub(super) standing: Standing,
+}
+
+impl Found {
+    pub(super) fn look(conn: &Connection, id: NotificationId) -> Result<Option<Self>> {
+        let Some(place) = reads::place(conn, id)? else { return Ok(None) };
+        let wide = ActColumns::find(conn, id, place.dead_letter())?
+            .ok_or_else(|| Fault::damaged(format!("{id} has no wide row")))?;
+        let standing = standing(conn, &place, wide.expires_at)?;
+        Ok(Some(Self { id, place, flow: wide.flow, priority: wide.priority, standing }))
     }
-    let Ok(effect) = effect(&standing, &change.act, now) else { return Ok(false) };
-    write(tx, id, &place, wide.flow, effect, (now, actor.unwrap_or(Audit::ITSELF)))?;
-    if let Some(word) = change.act.word() {
-        let Seen { generation, attempt, .. } = standing.seen();
-        Event { word, actor, generation, attempt }.insert(tx.conn, id, now)?;
+
+    /// Does an act, if it is possible.
+    pub(super) fn perform(
+        &self,
+        tx: &mut Tx<'_>,
+        act: &Act,
+        actor: Option<&str>,
+        now: Timestamp,
+    ) -> Result<bool> {
+        let Ok(effect) = effect(&self.standing, act, now) else { return Ok(false) };
+        write(tx, self.id, &self.place, self.flow, effect, (now, actor.unwrap_or(Audit::ITSELF)))?;
+        if let Some(word) = act.word() {
+            let Seen { generation, attempt, .. } = self.standing.seen();
+            Event { word, actor, generation, attempt }.insert(tx.conn, self.id, now)?;
+        }
+        Ok(true)
     }
-    Ok(true)
+
+    pub(super) fn facts(self, tx: &mut Tx<'_>) -> Result<Facts> {
+        let tenant = tx.flows.need(tx.conn, self.flow)?.tenant.clone();
+        let bucket = Bucket { flow: self.flow, lane: self.place.lane(), priority: self.priority };
+        Ok(Facts { id: self.id, tenant, bucket, standing: self.standing })
+    }
 }
 
 fn write(
@@ -199,12 +278,12 @@ fn write(
             Ok(())
         }
         (Effect::Reopen { progress, letter }, Place::Over(ended)) => {
-            resolve(tx.conn, letter, by)?;
+            resolve(tx, letter, by)?;
             reopen(tx, id, flow, ended, progress, now)
         }
         (Effect::Amend { state, reason, text, letter }, Place::Over(ended)) => {
-            resolve(tx.conn, letter, by)?;
-            replace(tx, id, flow, ended, &Ended { state, reason, text, ..ended.clone() })
+            resolve(tx, letter, by)?;
+            amend(tx, id, flow, ended, &Ended { state, reason, text, ..ended.clone() })
         }
         (effect, _) => Err(Fault::damaged(format!("{effect:?} does not fit where {id} is"))),
     }
@@ -241,7 +320,7 @@ fn reopen(
 }
 
 /// Replaces an end by another one at the same time, in the counters too.
-fn replace(tx: &mut Tx<'_>, id: NotificationId, flow: FlowId, before: &Ended, after: &Ended) -> Result<()> {
+fn amend(tx: &mut Tx<'_>, id: NotificationId, flow: FlowId, before: &Ended, after: &Ended) -> Result<()> {
     ends::delete(tx.conn, id)?;
     ends::insert(tx, &mut tx.conn.prepare_cached(ends::INSERT)?, id, flow, after)?;
     tx.deltas.ended(flow, before.state, before.at, -1);

@@ -79,10 +79,10 @@ pub fn backup(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Copied, Ba
 }
 
 /// The copy before it has its final name. Removed on drop unless it was renamed.
-struct Unfinished(PathBuf);
+pub(super) struct Unfinished(PathBuf);
 
 impl Unfinished {
-    fn beside(to: &Path) -> Result<Self, BackupError> {
+    pub(super) fn beside(to: &Path) -> Result<Self, BackupError> {
         let mut path = to.as_os_str().to_owned();
         path.push(format!(".{}.unfinished", std::process::id()));
         let path = PathBuf::from(path);
@@ -92,6 +92,10 @@ impl Unfinished {
         std::os::unix::fs::OpenOptionsExt::mode(&mut how, 0o600);
         how.open(&path).map_err(|source| BackupError::Io { path: to.to_owned(), source })?;
         Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
     }
 
     /// Renames the copy, if the name is still free, and syncs the directory.

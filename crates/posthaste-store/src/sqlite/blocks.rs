@@ -3,7 +3,8 @@
 //! Invariant: a notification whose id is not greater than the last `upto` is in the block with the least `upto` that is not
 //! less than its id. What is newer is open: it is in no block, and found by a look at the notifications themselves.
 //!
-//! A block may still name a notification that was removed.
+//! A notification that is removed leaves its block, and what is left of neighbours becomes one block. A block may still name one
+//! that was removed by a version before.
 
 use std::collections::BTreeMap;
 
@@ -70,6 +71,55 @@ impl Blocks {
         add(conn, late)?;
         open.close(conn)
     }
+}
+
+impl Blocks {
+    /// Takes removed notifications out of the blocks. They are in order.
+    pub(super) fn remove(&mut self, conn: &Connection, gone: &[[u8; ID]]) -> Result<()> {
+        let is_gone = |(id, _): &Row| gone.binary_search(id).is_ok();
+        if let Some(open) = &mut self.open {
+            open.rows.retain(|row| !is_gone(row));
+        }
+        let (mut rest, newest) = (gone, last(conn)?);
+        while let Some(first) = rest.first()
+            && let Some(upto) = holder(conn, first)?
+        {
+            rest = &rest[rest.partition_point(|id| id.as_slice() <= upto.as_slice())..];
+            let Some(mut rows) = unless_damaged(&"block", read(conn, &upto))? else { continue };
+            rows.retain(|row| !is_gone(row));
+            if rows.len() <= SIZE / 2 {
+                rows = with_neighbour(conn, &upto, rows)?;
+            }
+            // The last block stays, also without a row: what is newer than it is open.
+            if rows.is_empty() && upto != newest {
+                delete(conn, &upto)?;
+            } else {
+                insert(conn, &upto, &rows)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a block together with those of the block before it, which is deleted, if both fit into one.
+fn with_neighbour(conn: &Connection, upto: &[u8], mut rows: Vec<Row>) -> Result<Vec<Row>> {
+    let neighbour = before(conn, upto)?;
+    if neighbour.is_empty() {
+        return Ok(rows);
+    }
+    if let Some(older) = unless_damaged(&"block", read(conn, &neighbour))?
+        && older.len() + rows.len() <= SIZE
+    {
+        delete(conn, &neighbour)?;
+        rows.extend(older);
+        rows.sort();
+    }
+    Ok(rows)
+}
+
+fn delete(conn: &Connection, upto: &[u8]) -> Result<()> {
+    conn.prepare_cached("delete from block where upto = ?1")?.execute([upto])?;
+    Ok(())
 }
 
 /// Writes the blocks of a file that was filled without them. Each transaction is short, and one that was not made is made

@@ -83,6 +83,15 @@ pub(super) fn counted_sums(conn: &Connection) -> Result<Sums> {
     )
 }
 
+/// The counters of earlier hours were removed by retention; hour 0 stands for what has no hour.
+#[cfg(feature = "planted")]
+pub(super) fn first_hour(conn: &Connection) -> Result<i64> {
+    let mut select = conn.prepare("select after from retention where kind = 'counters'")?;
+    let mut rows = select.query([])?;
+    let Some(row) = rows.next()? else { return Ok(0) };
+    Ok(row.get::<_, Option<[u8; 8]>>(0)?.map_or(0, i64::from_be_bytes))
+}
+
 #[cfg(feature = "planted")]
 fn sums(conn: &Connection, sql: &str) -> Result<Sums> {
     let mut select = conn.prepare(sql)?;

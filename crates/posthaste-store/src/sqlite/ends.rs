@@ -12,11 +12,13 @@ use posthaste_engine::store::{LastError, Progress};
 use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 
 use super::fault::{Fault, Result};
+use super::groups;
 use super::planted::Planted;
 use super::rows::{maybe_dead_letter_id, maybe_failure, maybe_reason, state, status, time};
 use super::settle::attempts;
 use super::writer::Tx;
 use crate::kept::attempts::attempts_text;
+use crate::kept::groups::print;
 use crate::kept::places::Ended;
 use crate::kept::replies;
 
@@ -128,7 +130,7 @@ pub(super) fn delete(conn: &Connection, id: NotificationId) -> Result<()> {
 
 /// Creates the dead letter of an end, with its own snapshot of the notification and of the attempts of the
 /// generation.
-pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()> {
+pub(super) fn bury(tx: &mut Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()> {
     if tx.bug(Planted::LostDeadLetter) {
         return Ok(());
     }
@@ -136,14 +138,19 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
     let mut insert = tx.conn.prepare_cached(
         "insert into dead_letter (id, notification, flow, recipient, priority, template, subject, event_key,
              correlation_id, not_before, expires, content, reason, text, attempts, status, created_at, failure,
-             status_code, replies, tenant)
+             status_code, replies, fingerprint, tenant)
          select ?1, n.id, flow, recipient, priority, template, subject, event_key, correlation_id, not_before, expires,
-             content, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, f.tenant
+             content, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, f.tenant
          from notification n
          join flow f on f.id = n.flow
          where n.id = ?2",
     )?;
     let last = attempts.last();
+    let status_code = last.and_then(|attempt| attempt.status_code);
+    let text = ended.text.as_deref().unwrap_or_default();
+    let print = ended.reason.map(|reason| {
+        print(reason, last.and_then(|attempt| attempt.outcome.failure_type()), status_code, text)
+    });
     let made = insert.execute(params![
         ended.dead_letter.map(DeadLetterId::to_bytes),
         id.to_bytes(),
@@ -153,10 +160,14 @@ pub(super) fn bury(tx: &Tx<'_>, id: NotificationId, ended: &Ended) -> Result<()>
         DeadLetterStatus::Pending.code(),
         ended.dead_letter.map(|name| name.made_at().as_micros()),
         last.and_then(|attempt| attempt.outcome.code()),
-        last.and_then(|attempt| attempt.status_code),
+        status_code,
         replies::all(&attempts)?,
+        print,
     ])?;
-    if made == 1 { Ok(()) } else { Err(Fault::damaged(format!("{id} has no wide row or no flow"))) }
+    if made != 1 {
+        return Err(Fault::damaged(format!("{id} has no wide row or no flow")));
+    }
+    ended.dead_letter.map_or(Ok(()), |letter| groups::made(tx, letter))
 }
 
 /// Writes the wide row from the snapshot of that dead letter, if it is gone. Returns whether it was.
@@ -175,29 +186,40 @@ pub(super) fn write_back(conn: &Connection, letter: DeadLetterId) -> Result<bool
 
 pub(super) fn letter(conn: &Connection, id: DeadLetterId) -> Result<Option<Letter>> {
     let mut select = conn.prepare_cached(
-        "select status, reason, text
+        "select status, reason, text, deleted_at is not null
          from dead_letter
          where id = ?1",
     )?;
     let mut rows = select.query([id.to_bytes()])?;
     let Some(row) = rows.next()? else { return Ok(None) };
-    Ok(Some(Letter { id, status: status(row, 0)?, reason: maybe_reason(row, 1)?, text: row.get(2)? }))
+    Ok(Some(Letter {
+        id,
+        status: status(row, 0)?,
+        deleted: row.get(3)?,
+        reason: maybe_reason(row, 1)?,
+        text: row.get(2)?,
+    }))
 }
 
-/// Writes the status of a dead letter. A letter that is pending again has no `resolved_by`.
+/// Writes the status of a dead letter and whether it is shown in lists. A letter that is pending again has no
+/// `resolved_by`; if it is shown, it was restored.
 pub(super) fn resolve(
-    conn: &Connection,
+    tx: &mut Tx<'_>,
     letter: Option<Resolution>,
     (now, actor): (Timestamp, &str),
 ) -> Result<()> {
-    let Some(Resolution { id, status }) = letter else { return Ok(()) };
-    let mut update = conn.prepare_cached(
-        "update dead_letter
-         set status = ?2, resolved_at = ?3, resolved_by = ?4
-         where id = ?1",
-    )?;
+    let Some(Resolution { id, status, deleted_at }) = letter else { return Ok(()) };
     let by = (status != DeadLetterStatus::Pending).then_some((now.as_micros(), actor));
     let (at, who) = by.unzip();
-    update.execute(params![id.to_bytes(), status.code(), at, who])?;
-    Ok(())
+    let restored_at = (by.is_none() && deleted_at.is_none()).then_some(now.as_micros());
+    let deleted_at = deleted_at.map(Timestamp::as_micros);
+    groups::changing(tx, id, |conn| {
+        let mut update = conn.prepare_cached(
+            "update dead_letter
+             set status = ?2, resolved_at = ?3, resolved_by = ?4, deleted_at = ?5, restored_at = coalesce(?6, restored_at)
+             where id = ?1",
+        )?;
+        update.execute(params![id.to_bytes(), status.code(), at, who, deleted_at, restored_at])?;
+        Ok(())
+    })
 }

@@ -7,11 +7,12 @@ mod ranges;
 use std::cmp::Reverse;
 
 use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
-use posthaste_core::flow::FlowId;
+use posthaste_core::flow::{FlowId, FlowKey};
+use posthaste_core::group::Grouped;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Body, Content};
 use posthaste_engine::store::{Audit, AuditRow, DeadLetterView, DueCursor, Page, View};
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Rows, Statement, params};
 
 use self::blocks::OfFlows;
 use self::merge::{Filling, Merge, Weigh, Went};
@@ -19,6 +20,7 @@ use self::ranges::{Range, Soonest};
 use super::ends;
 use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
+use super::groups;
 use super::readers::Reader;
 use super::reads::{last_failure, need_place};
 use super::rows::{
@@ -27,7 +29,7 @@ use super::rows::{
 };
 use crate::kept::attempts::attempts_from;
 use crate::walk::{
-    AuditWalk, ByFlows, MAX_FLOWS, MAX_LOOKED_AT, Walk, by_flows, names_flows, of_notifications,
+    AuditStart, AuditWalk, ByFlows, MAX_FLOWS, MAX_LOOKED_AT, Walk, by_flows, names_flows, of_notifications,
 };
 
 /// The greatest id there can be: the start of a list that goes from the newest to the oldest.
@@ -207,7 +209,7 @@ macro_rules! letter_columns {
         concat!(
             wide_columns!(),
             ", id, notification, reason, text, attempts, status, created_at, resolved_at, resolved_by, failure,
-             status_code, fingerprint, deleted_at, replies"
+             status_code, fingerprint, deleted_at, replies, restored_at"
         )
     };
 }
@@ -232,19 +234,27 @@ pub(super) fn dead_letters(
     limit: usize,
 ) -> Result<Page<DeadLetterView, DeadLetterId>> {
     let Reader { conn, flows } = reader;
+    let Some((filter, fingerprint)) = groups::narrowed(conn, filter)? else {
+        return Ok(Page { rows: vec![], next: None });
+    };
+    let filter = &filter;
     // The id of a dead letter carries the time of its death.
     let from = filter.since.map_or(FIRST, |since| DeadLetterId::least_at(since).to_bytes());
     let until = filter.until.map(DeadLetterId::least_at);
     let (statuses, tenant) = (filter.letter_statuses(), filter.tenant.as_ref());
     let named = if filter.destinations.is_empty() { vec![] } else { ranges::flows(conn, filter)? };
     // A tenant's dead letters have an index; only destinations need their flows.
-    let walks = if filter.destinations.is_empty() { &[ByFlows::Everything] } else { by_flows(named.len()) };
+    let by_flow = !filter.destinations.is_empty() && fingerprint.is_none();
+    let walks = if by_flow { by_flows(named.len()) } else { &[ByFlows::Everything] };
     let mut filling = Filling::new(limit);
     let mut start = [before, until].into_iter().flatten().min();
     let mut went = Went::ToTheEnd;
     for walk in walks {
         let ranges = match walk {
-            ByFlows::Everything => ranges::letters(statuses, tenant),
+            ByFlows::Everything => match fingerprint {
+                Some(print) => ranges::letters_of_cause(statuses, tenant, print),
+                None => ranges::letters(statuses, tenant),
+            },
             ByFlows::Merge => ranges::letters_of_flows(statuses, &named),
         };
         let fetch = |range: usize, after: Option<DeadLetterId>, limit| {
@@ -274,6 +284,7 @@ fn look_at_letter(
     let deleted = maybe_time(row, 22)?.is_some();
     let wanted = filter.wants_flow(&key)
         && wants_content(filter, row)?
+        && wants_group(filter, &key, row)?
         && filter.wants_status(LetterStatus::of(status(row, 15)?, deleted))
         && filter.wants_reason(maybe_reason(row, 12)?)
         && (!filter.asks_for_failure()
@@ -282,6 +293,18 @@ fn look_at_letter(
         return Ok(None);
     }
     letter(row, Wide::read(notification_id(row, 11)?, key, row, 0)?).map(Some)
+}
+
+/// Whether a row of `letter_columns` is in the group.
+fn wants_group(filter: &Filter, key: &FlowKey, row: &Row<'_>) -> Result<bool> {
+    let (template, fingerprint) = (maybe_text(row, 3)?, row.get::<_, Option<[u8; 16]>>(21)?);
+    Ok(filter.wants_group(fingerprint.map(|fingerprint| Grouped {
+        fingerprint,
+        tenant: key.tenant.as_str(),
+        channel: key.channel,
+        destination: &key.destination,
+        template,
+    })))
 }
 
 fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
@@ -300,6 +323,7 @@ fn letter(row: &Row<'_>, wide: Wide) -> Result<DeadLetterView> {
         status_code: row.get(20)?,
         fingerprint: row.get(21)?,
         deleted_at: maybe_time(row, 22)?,
+        restored_at: maybe_time(row, 24)?,
     })
 }
 
@@ -324,13 +348,14 @@ pub(super) fn audit(
         order by number desc
         limit ?2";
     let conn = &reader.conn;
-    let (before, one_more) = (before.unwrap_or(i64::MAX), MAX_LOOKED_AT as i64 + 1);
     let mut select = conn.prepare_cached(if filter.tenant.is_some() { of_tenant } else { of_all })?;
-    // A row is read when the walk comes to it.
-    let mut rows = match &filter.tenant {
-        Some(tenant) => select.query(params![before, one_more, tenant.as_str()])?,
-        None => select.query(params![before, one_more])?,
-    };
+    let mut start = AuditStart::new(filter, before);
+    while let Some(number) = start.look_below() {
+        let mut rows = audit_below(&mut select, filter, number)?;
+        let row = rows.next()?.map(|row| Ok::<_, Fault>((row.get(0)?, time(row, 5)?))).transpose()?;
+        start.found(number, row);
+    }
+    let mut rows = audit_below(&mut select, filter, start.below())?;
     let mut walk = AuditWalk::new(filter, limit);
     while let Some(row) = rows.next()? {
         let number = row.get(0)?;
@@ -339,6 +364,15 @@ pub(super) fn audit(
         }
     }
     Ok(walk.page)
+}
+
+/// The newest rows below a number. A row is read when the walk comes to it.
+fn audit_below<'s>(select: &'s mut Statement<'_>, filter: &AuditFilter, number: i64) -> Result<Rows<'s>> {
+    let one_more = MAX_LOOKED_AT as i64 + 1;
+    Ok(match &filter.tenant {
+        Some(tenant) => select.query(params![number, one_more, tenant.as_str()])?,
+        None => select.query(params![number, one_more])?,
+    })
 }
 
 fn audit_row(row: &Row<'_>) -> Result<AuditRow> {

@@ -18,6 +18,11 @@ pub(super) const MIGRATIONS: &[(&str, &str)] = &[
     ("0005_lists", include_str!("../../migrations/sqlite/0005_lists.sql")),
     ("0006_blocks", include_str!("../../migrations/sqlite/0006_blocks.sql")),
     ("0007_key_use", include_str!("../../migrations/sqlite/0007_key_use.sql")),
+    ("0008_jobs", include_str!("../../migrations/sqlite/0008_jobs.sql")),
+    ("0009_retention", include_str!("../../migrations/sqlite/0009_retention.sql")),
+    ("0010_series", include_str!("../../migrations/sqlite/0010_series.sql")),
+    ("0011_failure_groups", include_str!("../../migrations/sqlite/0011_failure_groups.sql")),
+    ("0012_operations", include_str!("../../migrations/sqlite/0012_operations.sql")),
 ];
 
 /// The application id in the header of the file: "post".

@@ -10,6 +10,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::blocks;
 use super::migrate;
 use super::planted::Planted;
+use super::vacuum;
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -219,8 +220,9 @@ pub(super) fn writer(path: &Path, options: &Options) -> Result<Connection, OpenE
     create_private(path)?;
     let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
     migrate::ours_or_empty(&conn, path)?;
-    // Takes effect only before the first table is created.
+    // Both take effect only before the first table is created.
     conn.pragma_update(None, "page_size", PAGE_SIZE).map_err(sqlite)?;
+    vacuum::allow(&conn).map_err(sqlite)?;
     let mode: String =
         conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(sqlite)?;
     if mode != "wal" {

@@ -26,13 +26,17 @@ pub enum Planted {
     GrantsToTheDead,
     /// An act is applied although the notification has changed since it was seen.
     ActWithoutLooking,
+    /// A failure group goes on counting a dead letter that was resolved.
+    GroupKeepsResolved,
+    /// An operation forwards for a node that does not run it.
+    ForwardWithoutFence,
     /// The writer panics at the first arrival. No result reveals it, so it is not in `ALL`.
     WriterPanics,
 }
 
 impl Planted {
     /// The bugs that the conformance suite detects.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ClaimIgnoresDue,
@@ -44,6 +48,8 @@ impl Planted {
         Self::ReclaimFromTheLiving,
         Self::GrantsToTheDead,
         Self::ActWithoutLooking,
+        Self::GroupKeepsResolved,
+        Self::ForwardWithoutFence,
     ];
 }
 

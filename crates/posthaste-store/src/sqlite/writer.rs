@@ -13,9 +13,12 @@ use super::checkpoint::Wal;
 use super::counters;
 use super::fault::{Fault, Result};
 use super::flows::Flows;
+use super::groups;
 use super::idempotency::{ExpiredKeys, MAX_ROWS_ALONE, MAX_ROWS_BESIDE_COMMANDS};
 use super::planted::Planted;
+use super::vacuum::FreePages;
 use crate::kept::counters::Deltas;
+use crate::kept::groups::GroupDeltas;
 
 /// Maximum number of commands per commit.
 const MAX_COMMANDS: usize = 512;
@@ -27,8 +30,10 @@ pub(super) struct Tx<'w> {
     pub(super) conn: &'w Connection,
     pub(super) flows: &'w mut Flows,
     pub(super) deltas: &'w mut Deltas,
+    pub(super) groups: &'w mut GroupDeltas,
     pub(super) blocks: &'w mut Blocks,
     pub(super) expired_keys: &'w mut ExpiredKeys,
+    pub(super) free_pages: &'w mut FreePages,
     planted: Option<Planted>,
 }
 
@@ -99,8 +104,10 @@ pub(super) struct Writer {
     conn: Connection,
     flows: Flows,
     deltas: Deltas,
+    groups: GroupDeltas,
     blocks: Blocks,
     expired_keys: ExpiredKeys,
+    free_pages: FreePages,
     wal: Wal,
     commits: Arc<AtomicU64>,
     planted: Option<Planted>,
@@ -109,9 +116,10 @@ pub(super) struct Writer {
 impl Writer {
     /// `commits` counts the commits.
     pub(super) fn new(conn: Connection, wal: Wal, commits: Arc<AtomicU64>, planted: Option<Planted>) -> Self {
-        let (flows, deltas) = (Flows::default(), Deltas::default());
+        let (flows, deltas, groups) = (Flows::default(), Deltas::default(), GroupDeltas::default());
         let (blocks, expired_keys) = (Blocks::default(), ExpiredKeys::default());
-        Self { conn, flows, deltas, blocks, expired_keys, wal, commits, planted }
+        let free_pages = FreePages::default();
+        Self { conn, flows, deltas, groups, blocks, expired_keys, free_pages, wal, commits, planted }
     }
 
     /// Runs until all senders are gone, then empties the log.
@@ -123,6 +131,9 @@ impl Writer {
             while self.expired_keys.is_running() && commands.is_empty() && !commands.is_closed() {
                 self.remove_expired_keys();
             }
+            while self.free_pages.is_running() && commands.is_empty() && !commands.is_closed() {
+                self.give_pages_back();
+            }
         }
         self.wal.at_the_end(&self.conn);
     }
@@ -132,6 +143,14 @@ impl Writer {
     fn remove_expired_keys(&mut self) {
         if let Err(fault) = self.transaction(&mut []) {
             tracing::warn!(error = %fault, "expired idempotency keys could not be removed");
+        }
+        self.wal.after_commit(&self.conn);
+    }
+
+    /// Makes the file a little smaller while no command waits. If that fails, the next removal of rows asks for it again.
+    fn give_pages_back(&mut self) {
+        if let Err(error) = self.free_pages.step(&self.conn) {
+            tracing::warn!(%error, "free pages could not be given back");
         }
         self.wal.after_commit(&self.conn);
     }
@@ -173,12 +192,13 @@ impl Writer {
 
     fn attempt(&mut self, group: &mut [Box<dyn Work>]) -> Result<()> {
         self.conn.prepare_cached("begin immediate")?.execute([])?;
-        let Self { conn, flows, deltas, blocks, expired_keys, planted, .. } = self;
-        let mut tx = Tx { conn, flows, deltas, blocks, expired_keys, planted: *planted };
+        let Self { conn, flows, deltas, groups, blocks, expired_keys, free_pages, planted, .. } = self;
+        let mut tx = Tx { conn, flows, deltas, groups, blocks, expired_keys, free_pages, planted: *planted };
         for work in group.iter_mut() {
             work.run(&mut tx)?;
         }
         counters::write(tx.deltas, tx.conn, tx.flows)?;
+        groups::write(tx.groups, tx.conn, tx.flows)?;
         tx.blocks.write(tx.conn)?;
         tx.expired_keys
             .step(tx.conn, if group.is_empty() { MAX_ROWS_ALONE } else { MAX_ROWS_BESIDE_COMMANDS })?;
@@ -189,6 +209,7 @@ impl Writer {
     fn roll_back(&mut self) {
         self.flows.clear();
         self.deltas.clear();
+        self.groups.clear();
         self.blocks.clear();
         self.expired_keys.clear();
         // SQLite may already have rolled back, as it does on a full disk.

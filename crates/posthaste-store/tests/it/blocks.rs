@@ -1,12 +1,13 @@
 //! Blocks of a file: the lists of a tenant and of a destination show everything once, in whatever order it was accepted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste_core::filter::Filter;
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::id::NotificationId;
+use posthaste_core::retention::Kind;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{Queue, Reads};
+use posthaste_engine::store::{Audit, Prune, Queue, Reads, Retention};
 use posthaste_store::sqlite::SqliteStore;
 
 use crate::scene::{Scene, at, beside, fill, id, key, request};
@@ -42,7 +43,7 @@ impl Traffic {
         for _ in 0..count {
             self.made += 1;
             let late =
-                if self.random.u8(..20) == 0 { self.random.i64(..10_000) } else { self.random.i64(..50) };
+                if self.random.u8(..20) == 0 { self.random.i64(0..10_000) } else { self.random.i64(0..50) };
             let id = NotificationId::new(moment(self.made - late), self.random.u128(..));
             let tenant = match self.random.u64(..1_000) {
                 0 => 3,
@@ -105,6 +106,18 @@ async fn all(store: &SqliteStore, filter: &Filter, limit: usize) -> Vec<Notifica
     }
 }
 
+fn audit() -> Audit {
+    Audit {
+        tenant: None,
+        actor: Audit::ITSELF.to_owned(),
+        action: "remove".to_owned(),
+        target: "delivered".to_owned(),
+        at: moment(0),
+        key_id: None,
+        address: None,
+    }
+}
+
 fn blocks(scene: &Scene) -> usize {
     let sql = "select count(*) from block";
     let count: i64 = beside(&scene.path(), |conn| conn.query_row(sql, [], |row| row.get(0)).unwrap());
@@ -142,12 +155,64 @@ async fn very_many_late_ones_split_their_block() {
     traffic.check(500).await;
 }
 
+/// What was removed leaves its blocks, and what is left of them becomes few blocks: no list shows a row that is gone, none hides
+/// one that is not, and no page is empty.
+#[tokio::test]
+async fn removed_rows_leave_their_blocks_and_small_neighbours_become_one() {
+    let mut traffic = Traffic::new(5).await;
+    traffic.accept(20_000).await;
+    let before = blocks(&traffic.scene);
+    assert!(before >= 7, "{before} blocks");
+    // All but each tenth of the older ones have ended long ago.
+    let mut ids: Vec<NotificationId> = traffic.accepted.values().flatten().copied().collect();
+    ids.sort();
+    let gone: BTreeSet<NotificationId> =
+        ids[..18_000].iter().enumerate().filter(|(at, _)| at % 10 > 0).map(|(_, id)| *id).collect();
+    traffic.scene = traffic.scene.reopen_after(|conn| {
+        let mut end = conn
+            .prepare(
+                "insert into ended (id, state, at, generation, base, attempt) values (?1, 2, 0, 1, 0, 1)",
+            )
+            .unwrap();
+        for id in &gone {
+            end.execute([id.to_bytes()]).unwrap();
+        }
+        conn.execute("delete from queue where id in (select id from ended)", []).unwrap();
+    });
+    let prune = Prune { kind: Kind::Delivered, cut_off: moment(100_000), limit: 700, now: moment(100_000) };
+    let mut removed = 0;
+    loop {
+        let pruned = traffic.scene.store.prune(prune, audit()).await.unwrap();
+        removed += pruned.removed;
+        if pruned.done {
+            break;
+        }
+        // New ones come in between, some of them late.
+        traffic.accept(10).await;
+    }
+    assert_eq!(removed, gone.len() as u64);
+    for accepted in traffic.accepted.values_mut() {
+        accepted.retain(|id| !gone.contains(id));
+    }
+    traffic.check(500).await;
+    let after = blocks(&traffic.scene);
+    assert!(after <= before / 2, "{after} blocks of {before}");
+    traffic.accept(7_000).await;
+    traffic.check(500).await;
+}
+
 #[tokio::test]
 async fn rows_from_before_get_their_blocks_when_the_file_is_opened() {
     let mut traffic = Traffic::new(3).await;
     traffic.accept(9_000).await;
     traffic.scene = traffic.scene.reopen_after(|conn| {
-        conn.execute_batch("drop table block; drop table key_use; pragma user_version = 5").unwrap();
+        let steps =
+            "drop table block; drop table key_use; drop table job; drop table job_run; drop table retention; drop table series;
+            drop table failure_group; drop table failure_group_hour; drop index dead_letter_fingerprint;
+            drop index dead_letter_tenant_fingerprint; drop index dead_letter_unfilled;
+            drop table operation; drop table operation_batch; drop table operation_item;
+            alter table dead_letter drop column restored_at; pragma user_version = 5";
+        conn.execute_batch(steps).unwrap();
     });
     assert_eq!(blocks(&traffic.scene), 2);
     traffic.check(500).await;

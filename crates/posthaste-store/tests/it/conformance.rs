@@ -55,7 +55,7 @@ async fn sqlite_answers_as_the_model_does_on_random_operations() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 11] = [
+const SEEN_BY: [(Planted, &str); 13] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::ClaimIgnoresDue, "only_what_is_due_is_handed_out"),
@@ -67,6 +67,8 @@ const SEEN_BY: [(Planted, &str); 11] = [
     (Planted::ReclaimFromTheLiving, "a_living_node_loses_nothing"),
     (Planted::GrantsToTheDead, "whoever_is_gone_is_given_nothing"),
     (Planted::ActWithoutLooking, "an_act_is_made_only_on_what_was_seen"),
+    (Planted::GroupKeepsResolved, "a_group_counts_its_pending_dead_letters"),
+    (Planted::ForwardWithoutFence, "only_the_runner_does_the_steps_of_an_operation"),
 ];
 
 #[tokio::test]

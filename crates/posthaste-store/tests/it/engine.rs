@@ -12,6 +12,7 @@ use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::PolicySet;
+use posthaste_core::provider::Pools;
 use posthaste_core::reply::Reply;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -44,7 +45,7 @@ impl Channel for Sink {
             Self::FailsEach(n, count) if count.fetch_add(1, Ordering::Relaxed).is_multiple_of(*n) => 503,
             Self::FailsEach(..) => 200,
         };
-        Reply::Http { status, retry_after: None, text: String::new() }
+        Reply::http(status)
     }
 }
 
@@ -64,6 +65,7 @@ pub(crate) async fn start(store: Arc<dyn Store>, sink: Sink, began: Instant) -> 
     let parts = Parts {
         store,
         channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
+        pools: Pools::default(),
         clock: Arc::new(Running(began)),
         policies: PolicySet::new(),
         overrides: BTreeMap::new(),

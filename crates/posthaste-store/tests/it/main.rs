@@ -10,6 +10,7 @@ mod damage;
 mod durability;
 mod engine;
 mod file;
+mod groups;
 mod kept;
 mod keys;
 mod lists;

@@ -6,6 +6,7 @@ mod damage;
 mod durability;
 mod engine;
 mod figures;
+mod groups;
 mod many;
 mod notices;
 mod older;

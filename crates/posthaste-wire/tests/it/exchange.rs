@@ -35,7 +35,7 @@ async fn a_webhook_is_a_post_with_the_headers_of_the_contract() {
     notification.content.headers.insert("X-Own".to_owned(), "yes".to_owned());
     let id = notification.id.to_string();
     let reply = channel(options()).send(delivery(notification, LONG)).await;
-    assert_eq!(reply, Reply::Http { status: 204, retry_after: None, text: String::new() });
+    assert_eq!(reply, Reply::http(204));
     let request = told.recv().await.unwrap();
     let (head, body) = request.split_once("\r\n\r\n").unwrap();
     let mut lines: Vec<&str> = head.lines().collect();
@@ -105,7 +105,8 @@ async fn an_answer_is_told_with_status_text_and_retry_after() {
     let channel = channel(options());
     let reply = send(&channel, &sink.url("/retry-after/429/5")).await;
     let wait = Some(RetryAfter::In(Duration::from_secs(5)));
-    assert_eq!(reply, Reply::Http { status: 429, retry_after: wait, text: "failed as told".to_owned() });
+    let told = Reply { text: "failed as told".to_owned(), ..Reply::http_after(429, wait) };
+    assert_eq!(Reply { content_type: None, ..reply }, told);
     for (told, code) in [("/ok", 200), ("/status/404", 404), ("/status/500", 500), ("/status/204", 204)] {
         assert_eq!(status(&send(&channel, &sink.url(told)).await), code);
     }
@@ -123,9 +124,11 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
 
 #[tokio::test]
 async fn the_excerpt_of_an_answer_is_text_whatever_its_bytes_are() {
-    let peer = Peer::answering(b"HTTP/1.1 500 No\r\ncontent-length: 4\r\n\r\n\xffab\0".to_vec()).await;
-    let Reply::Http { text, .. } = send(&channel(options()), &peer.url()).await else { panic!() };
-    assert_eq!(text, "\u{fffd}ab\u{fffd}");
+    let head = b"HTTP/1.1 500 No\r\ncontent-type: text/x\xff\r\ncontent-length: 4\r\n\r\n".to_vec();
+    let peer = Peer::answering([head, b"\xffab\0".to_vec()].concat()).await;
+    let reply = send(&channel(options()), &peer.url()).await;
+    assert_eq!(reply.text, "\u{fffd}ab\u{fffd}");
+    assert_eq!(reply.content_type.as_deref(), Some("text/x\u{fffd}"));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_engine::channel::Channel;
 use posthaste_wire::guard::Guard;
-use posthaste_wire::webhook::WebhookOptions;
+use posthaste_wire::http::HttpOptions;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -47,7 +47,7 @@ async fn a_closed_port_is_refused() {
 #[tokio::test]
 async fn a_broadcast_address_has_no_route() {
     let mut options = options();
-    options.guard = Guard::allowing(&["255.255.255.255"]).unwrap();
+    options.guard = Some(Guard::allowing(&["255.255.255.255"]).unwrap());
     let reply = send(&channel(options), "http://255.255.255.255:9/").await;
     assert_eq!(fault(&reply).0, Fault::NoRoute, "{reply:?}");
 }
@@ -65,7 +65,7 @@ async fn an_unknown_name_is_a_fault_of_dns() {
 #[tokio::test]
 async fn a_literal_address_that_is_closed_is_forbidden_and_nothing_connects() {
     let sink = sink().await;
-    let channel = channel(WebhookOptions::default());
+    let channel = channel(HttpOptions::default());
     for host in ["127.0.0.1", "2130706433", "[::ffff:127.0.0.1]"] {
         let reply = send(&channel, &format!("http://{host}:{}/ok", sink.address().port())).await;
         assert_eq!(fault(&reply).0, Fault::Forbidden);
@@ -79,7 +79,7 @@ async fn a_name_with_one_closed_address_is_forbidden_and_the_address_stays_untol
     let open: IpAddr = Ipv6Addr::new(0x2606, 0x4700, 0, 0, 0, 0, 0, 0x1111).into();
     for addresses in [vec![LOCALHOST], vec![LOCALHOST, open], vec![open, LOCALHOST]] {
         let resolver = Arc::new(Names([("inside.test", addresses)].into()));
-        let options = WebhookOptions { resolver, ..WebhookOptions::default() };
+        let options = HttpOptions { resolver, ..HttpOptions::default() };
         let reply =
             send(&channel(options), &format!("http://inside.test:{}/ok", sink.address().port())).await;
         let told = "inside.test leads to a forbidden address (loopback)";
@@ -90,7 +90,7 @@ async fn a_name_with_one_closed_address_is_forbidden_and_the_address_stays_untol
 
 #[tokio::test]
 async fn the_system_resolver_knows_localhost_and_the_guard_forbids_it() {
-    let reply = send(&channel(WebhookOptions::default()), "http://localhost:9/").await;
+    let reply = send(&channel(HttpOptions::default()), "http://localhost:9/").await;
     assert_eq!(fault(&reply).0, Fault::Forbidden, "{reply:?}");
 }
 
@@ -150,7 +150,7 @@ async fn a_receiver_that_never_answers_meets_the_deadline() {
 async fn a_lookup_and_a_handshake_that_hang_meet_the_deadline() {
     struct Hanging;
     #[async_trait::async_trait]
-    impl posthaste_wire::webhook::Resolve for Hanging {
+    impl posthaste_wire::http::Resolve for Hanging {
         async fn resolve(&self, _: &str) -> std::io::Result<Vec<IpAddr>> {
             std::future::pending().await
         }
@@ -184,7 +184,7 @@ async fn of_a_huge_answer_only_the_start_is_read() {
         }
     });
     let reply = send(&channel(options()), &peer.await.url()).await;
-    assert_eq!(reply, Reply::Http { status: 200, retry_after: None, text: "a".repeat(4_096) });
+    assert_eq!(reply, Reply { text: "a".repeat(4_096), ..Reply::http(200) });
     // The connection was closed, or the peer would write for ever. What it wrote is what the sockets hold.
     let chunks = told.recv().await.unwrap();
     assert!(chunks < 400, "{chunks} chunks of 64 KiB");

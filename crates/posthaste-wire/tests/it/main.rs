@@ -5,7 +5,10 @@
 mod exchange;
 mod faults;
 mod guard;
+mod http2;
 mod names;
+mod providers;
+mod proxy;
 mod reuse;
 mod rig;
 mod sink;

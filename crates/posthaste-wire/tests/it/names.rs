@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use posthaste_core::notification::Notification;
 use posthaste_core::reply::{Fault, Reply};
 use posthaste_engine::channel::Channel;
-use posthaste_wire::webhook::{Resolve, WebhookChannel, WebhookOptions};
+use posthaste_wire::http::{HttpOptions, Resolve};
+use posthaste_wire::webhook::WebhookChannel;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -44,7 +45,7 @@ impl Resolve for Told {
 
 fn told() -> (Arc<WebhookChannel>, mpsc::UnboundedReceiver<Asked>) {
     let (ask, asked) = mpsc::unbounded_channel();
-    let options = WebhookOptions { resolver: Arc::new(Told(ask)), ..WebhookOptions::default() };
+    let options = HttpOptions { resolver: Arc::new(Told(ask)), ..HttpOptions::default() };
     (Arc::new(channel(options)), asked)
 }
 
@@ -267,7 +268,7 @@ async fn a_try_over_a_kept_connection_needs_no_lookup() {
     let (sink, count) = (sink().await, Arc::default());
     let names = Names([("hooks.test", vec![LOCALHOST])].into());
     let channel =
-        channel(WebhookOptions { resolver: Arc::new(Counting(names, Arc::clone(&count))), ..options() });
+        channel(HttpOptions { resolver: Arc::new(Counting(names, Arc::clone(&count))), ..options() });
     let to = notification(&format!("http://hooks.test:{}/ok", sink.address().port()));
     assert_eq!(status(&channel.send(delivery(to.clone(), PATIENCE)).await), 200);
     tokio::time::pause();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::reply::Fault;
-use posthaste_wire::webhook::{PoolLimits, WebhookOptions};
+use posthaste_wire::http::{HttpOptions, PoolLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Barrier, mpsc};
 use tokio::task::JoinSet;
@@ -141,7 +141,7 @@ async fn the_pool_is_bounded_for_a_destination_and_as_a_whole() {
             }
         });
         let peer = peer.await;
-        let channel = channel(WebhookOptions { pool, ..options() });
+        let channel = channel(HttpOptions { pool, ..options() });
         let url = peer.url();
         let replies = tokio::join!(
             send(&channel, &url),
@@ -172,7 +172,7 @@ async fn a_connection_that_waits_too_long_is_closed_without_another_send() {
         }
     });
     let pool = PoolLimits { idle: Duration::from_millis(1), ..PoolLimits::default() };
-    let channel = channel(WebhookOptions { pool, ..options() });
+    let channel = channel(HttpOptions { pool, ..options() });
     let peer = peer.await;
     assert_eq!(status(&send(&channel, &peer.url()).await), 200);
     let closed = tokio::time::timeout(LONG, told.recv()).await;

@@ -13,13 +13,15 @@ use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification};
-use posthaste_core::reply::{Fault, Reply};
+use posthaste_core::provider::Route;
+use posthaste_core::reply::{Answer, Fault, Reply};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::{Channel, Delivery};
 use posthaste_engine::clock::Clock;
 use posthaste_wire::guard::Guard;
+use posthaste_wire::http::{HttpOptions, Resolve};
 use posthaste_wire::sink::{Sink, SinkOptions};
-use posthaste_wire::webhook::{Resolve, WebhookChannel, WebhookOptions};
+use posthaste_wire::webhook::WebhookChannel;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -49,12 +51,12 @@ impl Resolve for Names {
 }
 
 /// Options that let loopback through, and know no names.
-pub(crate) fn options() -> WebhookOptions {
-    let guard = Guard::allowing(&["127.0.0.0/8", "::1"]).unwrap();
-    WebhookOptions { guard, resolver: Arc::new(Names::default()), ..WebhookOptions::default() }
+pub(crate) fn options() -> HttpOptions {
+    let guard = Some(Guard::allowing(&["127.0.0.0/8", "::1"]).unwrap());
+    HttpOptions { guard, resolver: Arc::new(Names::default()), ..HttpOptions::default() }
 }
 
-pub(crate) fn channel(options: WebhookOptions) -> WebhookChannel {
+pub(crate) fn channel(options: HttpOptions) -> WebhookChannel {
     WebhookChannel::new(options).unwrap()
 }
 
@@ -66,7 +68,13 @@ pub(crate) fn notification(to: &str) -> Notification {
 }
 
 pub(crate) fn delivery(notification: Notification, timeout: Duration) -> Delivery {
-    Delivery { notification: Arc::new(notification), attempt: 3, at: StandingClock.now(), timeout }
+    Delivery {
+        notification: Arc::new(notification),
+        route: Route::Direct,
+        attempt: 3,
+        at: StandingClock.now(),
+        timeout,
+    }
 }
 
 /// Sends to a URL with time enough.
@@ -81,9 +89,9 @@ pub(crate) fn status(reply: &Reply) -> u16 {
 
 #[track_caller]
 pub(crate) fn fault(reply: &Reply) -> (Fault, &str) {
-    match reply {
-        Reply::Fault { fault, text } => (*fault, text),
-        Reply::Http { .. } | Reply::Smtp { .. } => panic!("{reply:?}"),
+    match reply.answer {
+        Answer::Fault(fault) => (fault, &reply.text),
+        _ => panic!("{reply:?}"),
     }
 }
 

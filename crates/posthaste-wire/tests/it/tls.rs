@@ -12,12 +12,17 @@ use tokio_rustls::TlsAcceptor;
 use crate::rig::{LOCALHOST, Names, Peer, channel, fault, options, read_request, send, sink, status};
 
 /// A server's certificate for a name, and the authority that issued it.
-struct Identity {
-    root: CertificateDer<'static>,
-    acceptor: TlsAcceptor,
+pub(crate) struct Identity {
+    pub(crate) root: CertificateDer<'static>,
+    pub(crate) acceptor: TlsAcceptor,
 }
 
-fn identity(name: &str) -> Identity {
+pub(crate) fn identity(name: &str) -> Identity {
+    identity_for(name, &[])
+}
+
+/// A server that speaks these protocols (ALPN).
+pub(crate) fn identity_for(name: &str, protocols: &[&[u8]]) -> Identity {
     let root_key = KeyPair::generate().unwrap();
     let mut root = CertificateParams::new(Vec::new()).unwrap();
     root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -27,16 +32,17 @@ fn identity(name: &str) -> Identity {
     let leaf = leaf.signed_by(&key, &Issuer::new(root, root_key)).unwrap();
     let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(vec![leaf.der().clone()], key)
         .unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Identity { root: root_der, acceptor: TlsAcceptor::from(Arc::new(config)) }
 }
 
-async fn server(acceptor: TlsAcceptor) -> Peer {
+pub(crate) async fn server(acceptor: TlsAcceptor) -> Peer {
     Peer::start(move |stream| {
         let acceptor = acceptor.clone();
         async move {

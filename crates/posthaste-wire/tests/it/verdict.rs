@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::notification::Body;
-use posthaste_core::reply::{Fault, Reply, RetryAfter};
+use posthaste_core::reply::{Answer, Fault, Reply, RetryAfter};
 use posthaste_engine::channel::Channel;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -80,7 +80,9 @@ async fn an_answer_whose_body_does_not_end_or_breaks_off_counts_as_its_head_says
 async fn counts_as_its_head_says(answer: &'static str, then: Then, code: u16, wait: Option<u64>) {
     let (peer, mut told) = unfinished(answer, then).await;
     let reply = send(&channel(options()), &peer.url()).await;
-    let Reply::Http { status, retry_after, text } = reply else { panic!("{answer:?} {then:?}: {reply:?}") };
+    let Reply { answer: Answer::Http { status, retry_after }, text, .. } = reply else {
+        panic!("{answer:?} {then:?}: {reply:?}")
+    };
     let wait = wait.map(|secs| RetryAfter::In(Duration::from_secs(secs)));
     assert_eq!((status, retry_after), (code, wait), "{answer:?} {then:?}");
     let has_body = answer.contains("abc") && status != 204;
@@ -115,7 +117,7 @@ async fn a_connection_whose_body_arrived_in_pieces_is_used_again() {
     .await;
     let channel = channel(options());
     for _ in 0..3 {
-        let whole = Reply::Http { status: 200, retry_after: None, text: "abcdef".to_owned() };
+        let whole = Reply { text: "abcdef".to_owned(), ..Reply::http(200) };
         assert_eq!(send(&channel, &peer.url()).await, whole);
     }
     assert_eq!(peer.accepted(), 1);

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::Setting;
 use super::place::Place;
 use super::server::Server;
-use super::verdict::Verdict;
+use super::verdict::{Spread, Verdict};
 
 /// The rate with all destinations, as a share of the rate with one.
 const GOAL: f64 = 0.6;
@@ -199,24 +199,4 @@ async fn send(client: &Client, batch: u64, letter: &Bytes) -> anyhow::Result<()>
     let answer = client.send(Method::POST, path, &[], letter.clone()).await?;
     ensure!(answer.status == StatusCode::ACCEPTED, "not taken: {}", String::from_utf8_lossy(&answer.body));
     Ok(())
-}
-
-/// The same figure of several rounds.
-struct Spread {
-    least: f64,
-    median: f64,
-    most: f64,
-}
-
-impl Spread {
-    fn of(mut rounds: Vec<f64>) -> Self {
-        rounds.sort_unstable_by(f64::total_cmp);
-        let [least, median, most] = [0, rounds.len() / 2, rounds.len() - 1].map(|place| rounds[place]);
-        Self { least, median, most }
-    }
-
-    fn shown(&self, digits: usize) -> String {
-        let Self { least, median, most } = self;
-        format!("{median:.digits$} (median of {ROUNDS}, {least:.digits$} to {most:.digits$})")
-    }
 }

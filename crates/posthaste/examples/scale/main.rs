@@ -6,17 +6,24 @@
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 
+mod costs;
 mod destinations;
+mod endure;
 mod fill;
 mod flows;
 mod hanging;
 mod keys;
 mod lists;
+mod load;
 mod neighbour;
+mod nodes;
+mod operation;
 mod place;
+mod retention;
 mod server;
 mod stall;
 mod stats;
+mod streams;
 mod verdict;
 mod waiting;
 
@@ -50,7 +57,7 @@ struct Args {
     /// The server to measure, such as an older build [default: the one beside this program]
     #[arg(long, value_name = "PATH")]
     binary: Option<PathBuf>,
-    /// How many rows, flows, destinations or keys, instead of what the goal names
+    /// How many rows, flows, destinations, keys, streams or seconds, instead of what the goal names
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     size: Option<u64>,
 }
@@ -73,6 +80,18 @@ enum Scenario {
     Keys,
     /// The first page of each list, behind a million rows of others
     Lists,
+    /// What one notification costs: processor time, bytes written, bytes kept; and how late retries are
+    Costs,
+    /// Two nodes on one PostgreSQL, compared with one
+    Nodes,
+    /// Half load for some minutes: the tables of PostgreSQL must level off
+    Endure,
+    /// Rows are removed under load: the store levels off, and the rate stays
+    Retention,
+    /// A retry operation of 100,000 dead letters beside single sends to the same destination
+    Operation,
+    /// 500 streams of the counters, or of a quiet tenant, beside single sends and batches
+    Streams,
 }
 
 /// What every scenario needs to know.
@@ -125,6 +144,12 @@ async fn measure(args: Args) -> anyhow::Result<Verdict> {
             Scenario::Waiting => waiting::run(&setting).await,
             Scenario::Keys => keys::run(&setting).await,
             Scenario::Lists => lists::run(&setting).await,
+            Scenario::Costs => costs::run(&setting).await,
+            Scenario::Nodes => nodes::run(&setting).await,
+            Scenario::Endure => endure::run(&setting).await,
+            Scenario::Retention => retention::run(&setting).await,
+            Scenario::Operation => operation::run(&setting).await,
+            Scenario::Streams => streams::run(&setting).await,
         }
     };
     let (mut terminate, mut hang_up) = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);

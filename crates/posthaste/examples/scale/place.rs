@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
+use posthaste::bench::database::SETTINGS;
 use posthaste_store::postgres::own::OwnServer;
 use tempfile::TempDir;
 use tokio::task::block_in_place;
@@ -15,9 +16,6 @@ use super::server::processor_time;
 
 /// The database on a PostgreSQL server of its own.
 const DATABASE: &str = "posthaste";
-
-/// The settings of that server; everything else is as PostgreSQL comes. The same as in `posthaste bench`.
-const SETTINGS: &str = "shared_buffers = 512MB\nmax_wal_size = 4GB\nsynchronous_commit = on\nfsync = on";
 
 /// Which store.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,6 +85,30 @@ impl Place {
     pub(crate) fn sql(&self, sql: &str) -> anyhow::Result<String> {
         let server = self.database.as_ref().context("this needs --store postgres")?;
         Ok(block_in_place(|| server.sql(DATABASE, sql))?)
+    }
+
+    /// A number from the database.
+    pub(crate) fn number(&self, sql: &str) -> anyhow::Result<u64> {
+        let text = self.sql(sql)?;
+        text.trim().parse().with_context(|| format!("PostgreSQL returned {text} for: {sql}"))
+    }
+
+    /// The size of the file, or of all tables and indexes, in bytes.
+    pub(crate) fn size(&self) -> anyhow::Result<u64> {
+        match self.file() {
+            Some(file) => Ok(std::fs::metadata(file)?.len()),
+            None => self.number(
+                "select coalesce(sum(pg_total_relation_size(relid)), 0)::bigint from pg_stat_user_tables",
+            ),
+        }
+    }
+
+    /// How much was written to the log of PostgreSQL, in bytes; zero for a file.
+    pub(crate) fn wal(&self) -> anyhow::Result<u64> {
+        if self.database.is_none() {
+            return Ok(0);
+        }
+        self.number("select (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint")
     }
 
     /// The processor time that PostgreSQL took in all its processes; zero for a file.

@@ -1,92 +1,53 @@
 //! The server that is measured: a process of its own, and what the system says about it.
 
-use std::fs::File;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use http::StatusCode;
+use posthaste::bench::server::ServerProcess;
 use posthaste::client::Client;
-use posthaste::keys;
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::place::Place;
 
-/// How long a server may take to start.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// How long an exchange may take before it counts as not answered.
 const WITHIN: Duration = Duration::from_secs(60);
 /// What the system counts processor time in; it is the same for every program on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
 /// A running server. Dropping it kills it.
-pub(crate) struct Server {
-    address: SocketAddr,
-    admin: String,
-    child: Child,
-    log: PathBuf,
-}
+pub(crate) struct Server(pub(crate) ServerProcess);
 
 impl Server {
     /// Starts the binary on that store, with the settings that are built in.
     pub(crate) async fn start(binary: &Path, place: &Place) -> anyhow::Result<Self> {
-        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let (admin, log) = (keys::fresh(), place.directory().join(format!("server-{}.log", address.port())));
-        let mut command = Command::new(binary);
-        command
-            .args(["serve", "--listen", &address.to_string()])
-            .args(["--set", "security.allow_subnets=127.0.0.0/8", "--set", "log.level=warn"])
-            // Nothing of the surroundings sets anything.
-            .env_clear()
-            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-            .env("POSTHASTE_ADMIN_KEY", &admin)
-            .env("POSTHASTE__STORE__URL", place.url())
-            .current_dir(place.directory())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log)?)
-            .kill_on_drop(true);
-        let child = command.spawn().context("the server cannot be started")?;
-        let mut server = Self { address, admin, child, log };
-        let (client, start) = (server.client(&server.admin)?, Instant::now());
-        while !is_ready(&client).await {
-            if let Some(status) = server.child.try_wait()? {
-                bail!("the server ended with {status} instead of starting:\n{}", server.log_text());
-            }
-            if start.elapsed() > PATIENCE {
-                bail!("the server was not ready after {} s:\n{}", PATIENCE.as_secs(), server.log_text());
-            }
-            sleep(Duration::from_millis(10)).await;
-        }
-        Ok(server)
+        Ok(Self(ServerProcess::start(binary, &place.url(), place.directory()).await?))
     }
 
     /// A client with a connection and a key of its own.
     pub(crate) fn client(&self, key: &str) -> anyhow::Result<Client> {
-        Ok(Client::new(&format!("http://{}", self.address), Some(key))?.within(WITHIN))
+        Ok(Client::new(&self.0.url, Some(key))?.within(WITHIN))
     }
 
     /// A client with the admin key.
     pub(crate) fn admin(&self) -> anyhow::Result<Client> {
-        self.client(&self.admin)
+        self.client(&self.0.key)
     }
 
     /// A new key for that tenant.
     pub(crate) async fn key_for(&self, tenant: &str) -> anyhow::Result<String> {
         let asked = json!({"name": "scale", "tenant": tenant});
-        let answer = self.client(&self.admin)?.post("/v1/keys", &asked).await?;
+        let answer = self.client(&self.0.key)?.post("/v1/keys", &asked).await?;
         let shown: Value = answer.json()?;
         Ok(shown["key"].as_str().with_context(|| format!("no key was made: {shown}"))?.to_owned())
     }
 
     /// Waits until nothing is queued, under way or to be retried.
     pub(crate) async fn at_rest(&self, within: Duration) -> anyhow::Result<()> {
-        let (client, start) = (self.client(&self.admin)?, Instant::now());
+        let (client, start) = (self.client(&self.0.key)?, Instant::now());
         while start.elapsed() < within {
             let stats: Value = client.get("/v1/stats").await?.json()?;
             if ["queued", "sending", "inRetry"].iter().all(|kind| stats[kind] == 0) {
@@ -94,29 +55,17 @@ impl Server {
             }
             sleep(Duration::from_millis(10)).await;
         }
-        bail!("not everything ended within {} s:\n{}", within.as_secs(), self.log_text())
+        bail!("not everything ended within {} s:\n{}", within.as_secs(), self.0.log_text())
     }
 
     /// The most memory that it had, in MiB.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
-        let path = format!("/proc/{}/status", self.pid()?);
-        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kilobytes: Option<u64> = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-        Ok(kilobytes.with_context(|| format!("{path} does not tell VmHWM"))? / 1024)
+        Ok(self.0.peak_memory()? / 1024 / 1024)
     }
 
     /// The processor time that it took, on all cores.
     pub(crate) fn processor_time(&self) -> anyhow::Result<Duration> {
-        processor_time(&self.pid()?.to_string())
-    }
-
-    fn pid(&self) -> anyhow::Result<u32> {
-        self.child.id().with_context(|| format!("the server has ended by itself:\n{}", self.log_text()))
-    }
-
-    fn log_text(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
+        processor_time(&self.0.pid()?.to_string())
     }
 }
 
@@ -130,7 +79,7 @@ pub(crate) struct Readiness(JoinSet<()>, tokio::sync::watch::Receiver<(u32, u32)
 impl Readiness {
     /// Begins to ask.
     pub(crate) fn watch(server: &Server) -> anyhow::Result<Self> {
-        let client = server.client(&server.admin)?.within(Duration::from_secs(3));
+        let client = server.admin()?.within(Duration::from_secs(3));
         let (tell, told) = tokio::sync::watch::channel((0, 0));
         let mut task = JoinSet::new();
         task.spawn(async move {

@@ -19,7 +19,7 @@ struct Row {
 impl Verdict {
     /// Times of which each must stay below a goal.
     pub(crate) fn below(&mut self, what: impl Into<String>, seen: &Times, goal: Duration) {
-        let met = !seen.sorted.is_empty() && seen.open == 0 && seen.longest() < goal;
+        let met = seen.is_complete() && seen.longest() < goal;
         self.wanted(what, seen.described(), format!("under {}", shown(goal)), met);
     }
 
@@ -90,6 +90,11 @@ impl Times {
         Self { sorted, open: count }
     }
 
+    /// Whether there is any, and all came to their end.
+    pub(crate) fn is_complete(&self) -> bool {
+        !self.sorted.is_empty() && self.open == 0
+    }
+
     /// The longest; zero if there is none.
     pub(crate) fn longest(&self) -> Duration {
         self.sorted.last().copied().unwrap_or_default()
@@ -106,5 +111,26 @@ impl Times {
         let [longest, median, late] = [self.longest(), self.quantile(0.5), self.quantile(0.99)].map(shown);
         let open = if self.open == 0 { String::new() } else { format!(", {} not at all", self.open) };
         format!("{longest} (of {}, median {median}, p99 {late}{open})", self.sorted.len())
+    }
+}
+
+/// The same figure of several rounds.
+pub(crate) struct Spread {
+    rounds: usize,
+    least: f64,
+    pub(crate) median: f64,
+    most: f64,
+}
+
+impl Spread {
+    pub(crate) fn of(mut rounds: Vec<f64>) -> Self {
+        rounds.sort_unstable_by(f64::total_cmp);
+        let [least, median, most] = [0, rounds.len() / 2, rounds.len() - 1].map(|place| rounds[place]);
+        Self { rounds: rounds.len(), least, median, most }
+    }
+
+    pub(crate) fn shown(&self, digits: usize) -> String {
+        let Self { rounds, least, median, most } = self;
+        format!("{median:.digits$} (median of {rounds}, {least:.digits$} to {most:.digits$})")
     }
 }

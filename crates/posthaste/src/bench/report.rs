@@ -1,86 +1,82 @@
-//! The report: figures and goals, as text and as JSON.
+//! The report: figures and goals. What is printed as JSON and as a table is the same.
 
-use std::collections::BTreeMap;
+use std::path::Path;
 
-use anyhow::ensure;
-use serde_json::{Map, Value, json};
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::Settings;
-use super::figure::{Figure, Unit};
-use super::load::Failures;
-use super::machine::Machine;
-use super::place::Whose;
-use super::{UNDER_WAY, letter};
+use super::figures::{BATCH, Figure, Figures, PEAK_MEMORY, SINGLE, START, Spread, Subject, Unit};
+use super::load::{BODY, Failures, UNDER_WAY};
 
-/// A value per round for each figure.
-#[derive(Default)]
-pub(super) struct Figures(BTreeMap<(Whose, Figure), Vec<f64>>);
+const PROFILE: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
 
-impl Figures {
-    /// Adds a value of this round.
-    pub(super) fn note(&mut self, whose: Whose, figure: Figure, value: f64) {
-        self.0.entry((whose, figure)).or_default().push(value);
-    }
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Report {
+    version: &'static str,
+    profile: &'static str,
+    machine: Machine,
+    /// Version and settings of PostgreSQL.
+    postgres: Option<String>,
+    settings: Value,
+    #[serde(serialize_with = "by_key")]
+    figures: Vec<Row>,
+    failed_requests: Failures,
+    targets: Vec<Target>,
+}
 
-    /// Adds median, 99th percentile and maximum of this round's values.
-    pub(super) fn note_spread(
-        &mut self,
-        whose: Whose,
-        figures: [Figure; 3],
-        mut values: Vec<f64>,
-    ) -> anyhow::Result<()> {
-        ensure!(!values.is_empty(), "no values for {}", figures[0].described().1);
-        values.sort_by(f64::total_cmp);
-        for (figure, share) in figures.into_iter().zip([0.5, 0.99, 1.0]) {
-            self.note(whose, figure, quantile(&values, share));
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Machine {
+    cores: usize,
+    processor: String,
+    kernel: String,
+    /// Whether the SQLite files are in memory, where fsync costs nothing.
+    in_memory: bool,
+}
+
+impl Machine {
+    pub(super) fn look(directory: &Path) -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let processor = read("/proc/cpuinfo")
+            .lines()
+            .find_map(|line| Some(line.strip_prefix("model name")?.split_once(':')?.1.trim().to_owned()));
+        // The magic numbers of tmpfs and ramfs (statfs(2)).
+        let in_memory = rustix::fs::statfs(directory)
+            .is_ok_and(|system| [0x0102_1994, 0x8584_58f6].contains(&(system.f_type as u64)));
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: processor.unwrap_or_else(|| "unknown".to_owned()),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            in_memory,
         }
-        Ok(())
-    }
-
-    fn spread(&self, whose: Whose, figure: Figure) -> Option<Spread> {
-        Spread::of(self.0.get(&(whose, figure))?)
-    }
-
-    /// The shares of the bare rate of the same round.
-    fn against_bare(&self, whose: Whose, figure: Figure) -> Option<Spread> {
-        let (values, bare) = (self.0.get(&(whose, figure))?, self.0.get(&(Whose::Machine, Figure::Bare))?);
-        let shares: Vec<f64> = values.iter().zip(bare).map(|(value, bare)| value / bare).collect();
-        Spread::of(&shares)
     }
 }
 
-/// The quantile by the nearest rank.
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let rank = (share * sorted.len() as f64).ceil() as usize;
-    sorted[rank.clamp(1, sorted.len()) - 1]
+/// A figure of all rounds.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    #[serde(skip)]
+    key: String,
+    #[serde(skip)]
+    name: String,
+    #[serde(flatten)]
+    spread: Spread,
+    unit: Unit,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio_to_bare: Option<Spread>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ratio_to_empty: Option<Spread>,
 }
 
-/// Median, minimum and maximum of the rounds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+fn by_key<S: Serializer>(rows: &[Row], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(rows.iter().map(|row| (&row.key, row)))
 }
 
-impl Spread {
-    fn of(values: &[f64]) -> Option<Self> {
-        let mut sorted = values.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let (min, max) = (*sorted.first()?, *sorted.last()?);
-        let middle = sorted.len() / 2;
-        let median =
-            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
-        Some(Self { median, min, max })
-    }
-
-    fn json(self) -> Map<String, Value> {
-        let fields = [("median", self.median), ("min", self.min), ("max", self.max)];
-        fields.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 enum Goal {
     AtLeast(f64),
     Below(f64),
@@ -93,204 +89,149 @@ impl Goal {
             Self::Below(most) => value < most,
         }
     }
-
-    fn show(self, unit: Unit) -> String {
-        match self {
-            Self::AtLeast(least) => format!("at least {}", unit.show(least)),
-            Self::Below(most) => format!("below {}", unit.show(most)),
-        }
-    }
 }
 
+/// Goals of rates are ratios: of the filled store to the empty one, of the others to the bare rate.
+const GOALS: &[(Subject, Figure, Goal)] = &[
+    (Subject::Sqlite, SINGLE, Goal::AtLeast(0.15)),
+    (Subject::Sqlite, BATCH, Goal::AtLeast(0.30)),
+    (Subject::Sqlite, START, Goal::Below(2.0)),
+    (Subject::Sqlite, PEAK_MEMORY, Goal::Below(200e6)),
+    (Subject::Postgres, SINGLE, Goal::AtLeast(0.08)),
+    (Subject::Postgres, BATCH, Goal::AtLeast(0.15)),
+    (Subject::Postgres, START, Goal::Below(2.0)),
+    (Subject::Postgres, PEAK_MEMORY, Goal::Below(200e6)),
+    (Subject::Filled, SINGLE, Goal::AtLeast(0.80)),
+    (Subject::Filled, BATCH, Goal::AtLeast(0.80)),
+    (Subject::Filled, START, Goal::Below(2.0)),
+    (Subject::Filled, PEAK_MEMORY, Goal::Below(200e6)),
+];
+
 /// A goal and the measured value.
+#[derive(Serialize)]
 struct Target {
     name: String,
     unit: Unit,
     value: f64,
     goal: Goal,
+    met: bool,
 }
 
-pub(crate) struct Report {
-    pub(super) machine: Machine,
-    /// Version and settings of PostgreSQL.
-    pub(super) postgres: Option<String>,
-    pub(super) settings: Settings,
-    pub(super) figures: Figures,
-    pub(super) failures: Failures,
+impl Target {
+    /// `None` if the figure was not measured.
+    fn of(figures: &Figures, (subject, figure, goal): (Subject, Figure, Goal)) -> Option<Self> {
+        let (to_bare, to_empty) = (figures.to_bare(subject, figure), figures.to_empty(subject, figure));
+        let (more, unit, spread) = match (to_empty, to_bare) {
+            (Some(spread), _) => (" to empty", Unit::Ratio, spread),
+            (None, Some(spread)) => (" to bare", Unit::Ratio, spread),
+            (None, None) => ("", figure.2, figures.spread(subject, figure)?),
+        };
+        let (name, value) = (format!("{}{more}", named(subject, figure)), spread.median);
+        Some(Self { name, unit, value, goal, met: goal.is_met(value) })
+    }
+}
+
+fn named(subject: Subject, figure: Figure) -> String {
+    let word = match subject {
+        Subject::Machine | Subject::Sqlite => "",
+        Subject::Postgres => "PostgreSQL: ",
+        Subject::Filled => "filled store: ",
+    };
+    format!("{word}{}", figure.1)
+}
+
+/// The key of a figure in JSON.
+fn key(subject: Subject, name: &str) -> String {
+    let prefix = match subject {
+        Subject::Machine | Subject::Sqlite => return name.to_owned(),
+        Subject::Postgres => "postgres",
+        Subject::Filled => "filled",
+    };
+    format!("{prefix}{}{}", name[..1].to_uppercase(), &name[1..])
 }
 
 impl Report {
-    pub(crate) fn json(&self) -> Value {
-        let mut figures = Map::new();
-        for (whose, figure) in self.figures.0.keys().copied() {
-            let Some(spread) = self.figures.spread(whose, figure) else { continue };
-            let (name, _, unit) = figure.described();
-            let mut shown = spread.json();
-            shown.insert("unit".to_owned(), json!(unit.name()));
-            if let Some(shares) = self.shares(whose, figure) {
-                shown.insert("ratioToBare".to_owned(), Value::Object(shares.json()));
-            }
-            figures.insert(whose.key(name), Value::Object(shown));
-        }
-        let targets = self.targets().into_iter().map(|target| {
-            let goal = match target.goal {
-                Goal::AtLeast(least) => json!({"atLeast": least}),
-                Goal::Below(most) => json!({"below": most}),
-            };
-            let met = target.goal.is_met(target.value);
-            json!({
-                "name": target.name, "unit": target.unit.name(), "value": target.value, "goal": goal, "met": met,
+    pub(super) fn new(
+        settings: &Settings,
+        machine: Machine,
+        postgres: Option<String>,
+        mut figures: Figures,
+        failed_requests: Failures,
+    ) -> Self {
+        figures.0.sort_by_key(|(subject, _, _)| *subject);
+        let row = |(subject, figure, _): &(Subject, Figure, Vec<f64>)| {
+            Some(Row {
+                key: key(*subject, figure.0),
+                name: named(*subject, *figure),
+                spread: figures.spread(*subject, *figure)?,
+                unit: figure.2,
+                ratio_to_bare: figures.to_bare(*subject, *figure),
+                ratio_to_empty: figures.to_empty(*subject, *figure),
             })
-        });
-        let (settings, failures) = (&self.settings, &self.failures);
-        json!({
-            "version": env!("CARGO_PKG_VERSION"),
-            "profile": PROFILE,
-            "machine": self.machine.json(),
-            "postgres": self.postgres,
-            "settings": {
+        };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            profile: PROFILE,
+            machine,
+            postgres,
+            settings: json!({
                 "seconds": settings.time.as_secs(), "rounds": settings.rounds, "rows": settings.rows,
                 "connections": settings.connections, "batch": settings.batch,
                 "batchConnections": settings.batch_connections(), "mostUnderWay": UNDER_WAY,
-                "bodyBytes": letter::BODY.len(), "fsync": true,
-            },
-            "figures": figures,
-            "failedRequests": {
-                "notAccepted": failures.refused, "brokenOff": failures.broken, "first": failures.first,
-            },
-            "targets": targets.collect::<Vec<_>>(),
-        })
+                "bodyBytes": BODY.len(), "fsync": true,
+            }),
+            targets: GOALS.iter().filter_map(|goal| Target::of(&figures, *goal)).collect(),
+            figures: figures.0.iter().filter_map(row).collect(),
+            failed_requests,
+        }
     }
 
-    /// Rows of name, median, spread and share of the bare rate.
-    pub(crate) fn figures(&self) -> Vec<[String; 4]> {
-        let line = |(whose, figure): (Whose, Figure)| {
-            let spread = self.figures.spread(whose, figure)?;
-            let (_, name, unit) = figure.described();
-            let share = self.shares(whose, figure);
-            let share = share.map(|s| format!("{:.3} ({:.3}..{:.3})", s.median, s.min, s.max));
-            let (min, max) = (unit.show(spread.min), unit.show(spread.max));
-            Some([
-                self.named(whose, name),
-                unit.show(spread.median),
-                format!("{min}..{max}"),
-                share.unwrap_or_default(),
-            ])
+    /// Rows of name, median, spread, ratio to the bare rate and ratio to the empty store.
+    pub(crate) fn figures(&self) -> Vec<[String; 5]> {
+        let ratio = |ratio: &Option<Spread>| {
+            let shown = ratio.map(|ratio| format!("{:.3} ({})", ratio.median, ratio.show(Unit::Ratio)));
+            shown.unwrap_or_default()
         };
-        self.figures.0.keys().copied().filter_map(line).collect()
+        let line = |Row { name, spread, unit, ratio_to_bare, ratio_to_empty, .. }: &Row| {
+            let (median, spread) = (unit.show(spread.median), spread.show(*unit));
+            [name.clone(), median, spread, ratio(ratio_to_bare), ratio(ratio_to_empty)]
+        };
+        self.figures.iter().map(line).collect()
     }
 
     /// Rows of goal, demanded value, measured value, and whether it is met.
     pub(crate) fn goals(&self) -> Vec<[String; 4]> {
-        let line = |target: Target| {
-            let met = if target.goal.is_met(target.value) { "met" } else { "NOT MET" };
-            [target.name, target.goal.show(target.unit), target.unit.show(target.value), met.to_owned()]
+        let line = |Target { name, unit, value, goal, met }: &Target| {
+            let demanded = match goal {
+                Goal::AtLeast(least) => format!("at least {}", unit.show(*least)),
+                Goal::Below(most) => format!("below {}", unit.show(*most)),
+            };
+            let met = if *met { "met" } else { "NOT MET" };
+            [name.clone(), demanded, unit.show(*value), met.to_owned()]
         };
-        self.targets().into_iter().map(line).collect()
+        self.targets.iter().map(line).collect()
     }
 
     /// Warnings about the run.
     pub(crate) fn remarks(&self) -> Vec<String> {
-        let mut remarks = vec![];
-        let failed = self.failures.refused + self.failures.broken;
-        if failed > 0 {
-            let first = self.failures.first.as_deref().unwrap_or("");
-            remarks.push(format!("{failed} requests failed; the first: {first}"));
-        }
-        if !self.machine.has_disk() {
-            let kind = &self.machine.filesystem;
-            remarks.push(format!(
-                "the store was on {kind}, where fsync costs nothing: use `--store` with a file on a disk"
-            ));
-        }
-        if PROFILE != "release" {
-            remarks.push("this is a debug build: measure one of `cargo build --release`".to_owned());
-        }
-        remarks
+        let slow =
+            "the SQLite files were in memory, where fsync costs nothing: use `--directory` with a disk";
+        let debug = "this is a debug build: measure one of `cargo build --release`";
+        let warnings = [(self.machine.in_memory, slow), (PROFILE != "release", debug)];
+        let warnings = warnings.into_iter().filter(|(applies, _)| *applies).map(|(_, text)| text.to_owned());
+        self.failed_requests.text().into_iter().chain(warnings).collect()
     }
 
     pub(crate) fn machine(&self) -> String {
-        let Machine { cores, processor, kernel, filesystem } = &self.machine;
-        let mut text = format!("{cores} cores, {processor}, Linux {kernel}, {filesystem}");
-        if let Some(postgres) = &self.postgres {
-            text.push_str(&format!("\n{postgres}"));
-        }
-        text
-    }
-
-    /// Adds the subject if both stores are measured.
-    fn named(&self, whose: Whose, name: &str) -> String {
-        let word = if self.postgres.is_some() { whose.word() } else { "" };
-        format!("{word}{name}")
-    }
-
-    fn shares(&self, whose: Whose, figure: Figure) -> Option<Spread> {
-        if figure.is_against_bare() { self.figures.against_bare(whose, figure) } else { None }
-    }
-
-    fn targets(&self) -> Vec<Target> {
-        let own = [(Whose::Sqlite, SQLITE_GOALS), (Whose::Postgres, POSTGRES_GOALS)];
-        let goals = own.into_iter().flat_map(|(whose, goals)| {
-            goals.iter().chain(COMMON_GOALS).map(move |(figure, goal)| (whose, *figure, *goal))
-        });
-        let seen = goals.filter_map(|(whose, figure, goal)| {
-            let (_, name, unit) = figure.described();
-            let name = self.named(whose, name);
-            Some(match self.shares(whose, figure) {
-                Some(shares) => {
-                    Target { name: format!("{name} to bare"), unit: Unit::Share, value: shares.median, goal }
-                }
-                None => Target { name, unit, value: self.figures.spread(whose, figure)?.median, goal },
-            })
-        });
-        seen.collect()
+        let Machine { cores, processor, kernel, .. } = &self.machine;
+        let text = format!("{cores} cores, {processor}, Linux {kernel}");
+        self.postgres.iter().fold(text, |text, postgres| format!("{text}\n{postgres}"))
     }
 }
-
-/// Goals for rates are shares of the bare rate.
-const SQLITE_GOALS: &[(Figure, Goal)] =
-    &[(Figure::Single, Goal::AtLeast(0.15)), (Figure::Batch, Goal::AtLeast(0.30))];
-
-const POSTGRES_GOALS: &[(Figure, Goal)] = &[
-    (Figure::Single, Goal::AtLeast(0.08)),
-    (Figure::Batch, Goal::AtLeast(0.15)),
-    (Figure::TwoToOneSingle, Goal::AtLeast(0.95)),
-    (Figure::TwoToOneBatch, Goal::AtLeast(0.95)),
-];
-
-const COMMON_GOALS: &[(Figure, Goal)] = &[
-    (Figure::LateP99, Goal::Below(100.0)),
-    (Figure::Start, Goal::Below(2.0)),
-    (Figure::PeakMemory, Goal::Below(200e6)),
-    (Figure::FilledToEmptySingle, Goal::AtLeast(0.80)),
-    (Figure::FilledToEmptyBatch, Goal::AtLeast(0.80)),
-    (Figure::FilledStart, Goal::Below(2.0)),
-    (Figure::FilledPeakMemory, Goal::Below(200e6)),
-];
-
-const PROFILE: &str = if cfg!(debug_assertions) { "dev" } else { "release" };
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_quantile_is_a_value_that_was_seen() {
-        let hundred: Vec<f64> = (1..=100).map(f64::from).collect();
-        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&hundred, share)), [50.0, 99.0, 100.0]);
-        assert_eq!([0.5, 0.99, 1.0].map(|share| quantile(&[7.0], share)), [7.0; 3]);
-    }
-
-    #[test]
-    fn shares_are_those_of_their_own_round() {
-        let mut figures = Figures::default();
-        for (bare, single) in [(100.0, 10.0), (50.0, 10.0), (100.0, 30.0)] {
-            figures.note(Whose::Machine, Figure::Bare, bare);
-            figures.note(Whose::Sqlite, Figure::Single, single);
-        }
-        let shares = figures.against_bare(Whose::Sqlite, Figure::Single).unwrap();
-        assert_eq!(shares, Spread { median: 0.2, min: 0.1, max: 0.3 });
-    }
 
     #[test]
     fn a_goal_is_met_from_its_bound_on_or_below_it() {

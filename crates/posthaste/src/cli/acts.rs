@@ -1,4 +1,4 @@
-//! One act on one or more notifications or dead letters, each by its own request.
+//! One act on one or more notifications, dead letters or jobs, each by its own request.
 
 use serde_json::{Value, json};
 
@@ -60,6 +60,9 @@ fn done(id: &str, act: &str, answer: &Value) -> String {
         "requeue" => "is requeued",
         "discard" => "is discarded",
         "restore" => "is restored",
+        "run" => "has started",
+        "pause" => "is paused",
+        "resume" => "runs by itself again",
         other => other,
     };
     let attempt = answer["attempt"].as_u64().filter(|_| matches!(act, "retry" | "requeue"));

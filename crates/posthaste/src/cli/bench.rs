@@ -1,19 +1,20 @@
 //! `posthaste bench`: what this machine can do.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 
 use super::output::{self, Output, Table, line, note};
 use super::{Exit, WrongUse, serve};
-use crate::bench::{self, Asked, Endurance, Report, Settings};
+use crate::bench::load::MAX_CONNECTIONS;
+use crate::bench::{self, Report, Requested, Settings};
 
 const EXAMPLES: &str = "\
 Examples:
   posthaste bench
   posthaste bench --seconds 10 --output json
   posthaste bench --store postgres                     PostgreSQL beside SQLite
-  posthaste bench --store postgres --endure 3600       whether its tables level off in an hour
   posthaste bench --rows 1000000                       with a million waiting, a million finished, a million dead
 
 Sender, server and sink share this machine, so nothing else should run on it.
@@ -25,30 +26,27 @@ Exit codes: 0 measured (whether or not the goals are met), 1 failed, 2 wrong use
 pub(crate) struct BenchArgs {
     /// How long each measurement takes
     #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3_600))]
-    pub(crate) seconds: u64,
+    seconds: u64,
     /// How often everything is measured; the median is shown
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    pub(crate) rounds: u16,
+    rounds: u16,
     /// Compare with a store that holds so many rows of each kind (waiting, finished, dead)
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) rows: u64,
+    rows: u64,
     /// How many connections send notifications at the same time
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1_000))]
-    pub(crate) connections: u16,
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_CONNECTIONS)))]
+    connections: u16,
     /// How many notifications are in a batch
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=500))]
-    pub(crate) batch: u16,
+    batch: u16,
     /// `postgres` measures PostgreSQL beside SQLite, on a server of its own that is gone at the end;
-    /// `postgres://..` in that database, which has to be empty and is not emptied afterwards. Anything else
-    /// is the SQLite file, with --rows that of the filled store; one that an earlier bench made is not filled
-    /// again, and it stays. Any other that is there is refused. Without it files in the directory for
-    /// temporary ones, gone at the end
-    #[arg(long, value_name = "PATH|postgres|URL")]
-    pub(crate) store: Option<String>,
-    /// Instead of all that, send at half load for so long and see whether the tables of PostgreSQL level off;
-    /// needs --store postgres
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(4..=604_800))]
-    pub(crate) endure: Option<u64>,
+    /// `postgres://..` in that database, which has to be empty and is not emptied afterwards
+    #[arg(long, value_name = "postgres|URL")]
+    store: Option<String>,
+    /// Where the SQLite files are made, which are gone at the end. By default in the directory for temporary
+    /// files
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Exit> {
@@ -58,43 +56,32 @@ pub(crate) fn run(args: BenchArgs, output: Output) -> anyhow::Result<Exit> {
         rows: args.rows,
         connections: args.connections.into(),
         batch: args.batch.into(),
-        store: Asked::parse(args.store.as_deref()),
+        directory: args.directory,
+        postgres: args.store.as_deref().map(requested).transpose()?,
     };
-    if let Some(seconds) = args.endure {
-        if matches!(settings.store, Asked::Nothing | Asked::File(_)) {
-            return Err(WrongUse("--endure is about PostgreSQL: add --store postgres".to_owned()).into());
-        }
-        let time = Duration::from_secs(seconds);
-        let report = serve::runtime()?.block_on(bench::endure(settings, time, &note))?;
-        return print_endurance(&report, output);
-    }
     let report = serve::runtime()?.block_on(bench::run(settings, &note))?;
     match output {
-        Output::Json => output::json(report.json().to_string().as_bytes())?,
+        Output::Json => output::json(&serde_json::to_vec(&report)?)?,
         Output::Table => print(&report)?,
     }
     Ok(Exit::Done)
 }
 
-fn print_endurance(report: &Endurance, output: Output) -> anyhow::Result<Exit> {
-    match output {
-        Output::Json => output::json(report.json().to_string().as_bytes())?,
-        Output::Table => {
-            line(&report.machine())?;
-            let head = ["TABLE", "MOST DEAD, 1ST HALF", "2ND HALF", "MOST BYTES, 1ST HALF", "2ND HALF", ""];
-            let mut table = Table::new(&head);
-            for row in report.lines() {
-                table.row(row);
-            }
-            table.print()?;
-        }
+/// The text is not repeated in an error, because it may contain a password.
+fn requested(store: &str) -> Result<Requested, WrongUse> {
+    if store == "postgres" {
+        return Ok(Requested::Own);
     }
-    Ok(Exit::Done)
+    if store.starts_with("postgres://") || store.starts_with("postgresql://") {
+        return Ok(Requested::Given(store.to_owned()));
+    }
+    let text = "--store is `postgres` or `postgres://..`: SQLite is always measured, in the directory of --directory";
+    Err(WrongUse(text.to_owned()))
 }
 
 fn print(report: &Report) -> std::io::Result<()> {
     line(&report.machine())?;
-    let mut table = Table::new(&["FIGURE", "MEDIAN", "LEAST..MOST", "OF BARE"]);
+    let mut table = Table::new(&["FIGURE", "MEDIAN", "LEAST..MOST", "OF BARE", "OF EMPTY"]);
     for row in report.figures() {
         table.row(row);
     }

@@ -26,7 +26,7 @@ fn show(thing: &Value) -> io::Result<()> {
     if let Some(attempts) = thing["attempts"].as_array().filter(|attempts| !attempts.is_empty()) {
         line("\nAttempts")?;
         for attempt in attempts {
-            for text in watch::attempt(attempt) {
+            for text in watch::attempt(attempt).into_iter().chain(watch::response(attempt)) {
                 line(&format!("  {text}"))?;
             }
         }

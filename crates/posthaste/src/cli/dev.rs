@@ -54,7 +54,14 @@ pub(crate) struct DevArgs {
 }
 
 /// The defaults of `dev`.
-const DEFAULTS: [(&str, &str); 2] = [("store.url", "sqlite://posthaste-dev.db"), ("log.level", "warn")];
+const DEFAULTS: [(&str, &str); 5] = [
+    ("store.url", "sqlite://posthaste-dev.db"),
+    ("log.level", "warn"),
+    // Prints text messages. Other providers of the channel come before it.
+    ("providers.log.channel", "sms"),
+    ("providers.log.kind", "log"),
+    ("providers.log.priority", "1000"),
+];
 /// Always allowed, because the sink is there.
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 
@@ -98,6 +105,7 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &StoreUrl) -> std::io::
         "Posthaste {} is ready. Ctrl-C stops it, a second Ctrl-C at once.\n",
         env!("CARGO_PKG_VERSION")
     )?;
+    writeln!(out, "  pages  {api}{}   (logs in by itself, once)", server.login_once(key))?;
     writeln!(out, "  API    {api}   (described by {api}/openapi.json)")?;
     writeln!(
         out,
@@ -119,7 +127,13 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &StoreUrl) -> std::io::
     )?;
     writeln!(out, "Then show the three attempts, with the id from the response:\n")?;
     writeln!(out, "curl -s {api}/v1/notifications/ID -H 'Authorization: Bearer {key}'\n")?;
-    writeln!(out, "Or both in one:\n")?;
+    writeln!(out, "A text message, which is printed here:\n")?;
+    writeln!(
+        out,
+        "curl -s {api}/v1/notifications -H 'Authorization: Bearer {key}' -H 'Content-Type: application/json' \\\n  \
+         -d '{{\"channel\":\"sms\",\"to\":\"+15550100\",\"body\":\"hello\"}}'\n",
+    )?;
+    writeln!(out, "A webhook and its attempts in one command:\n")?;
     writeln!(
         out,
         "export POSTHASTE_URL={api} POSTHASTE_KEY={key}\n{program} send --to {target} --json '{{\"hello\":\"world\"}}' --watch \\\n  \

@@ -1,10 +1,12 @@
 //! `posthaste doctor`: finds problems and says what to do about them.
 
+mod leaving;
 mod store;
 
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use http::StatusCode;
 use http::header::DATE;
 use posthaste_core::duration;
 use posthaste_core::reply::RetryAfter;
@@ -30,16 +32,28 @@ Examples:
   posthaste doctor
   posthaste doctor --url https://queue.example.com --key phk_.. --output json
   posthaste doctor --config /etc/posthaste/posthaste.toml
+  posthaste doctor --probe readyz
 
-It checks the store of the settings that `serve` would use; an SQLite file only if it exists.
+It checks the store of the settings that `serve` would use (an SQLite file only if it exists), the proxy of webhooks and the
+providers.
 Exit codes: 0 no check failed, 1 a check failed, 2 wrong use";
 
 /// Check the server, the connection to it, and the store
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DoctorArgs {
+    /// Ask only for this address, without a key and without the store: for the health check of a container
+    #[arg(long, value_enum, value_name = "healthz|readyz", hide_possible_values = true, conflicts_with_all = ["config", "store", "set"])]
+    probe: Option<Probe>,
     #[command(flatten)]
     store: StoreArgs,
+}
+
+/// What a supervisor asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Probe {
+    Healthz,
+    Readyz,
 }
 
 /// The result of a check.
@@ -84,12 +98,21 @@ impl Finding {
 
 pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
-    let mut findings = look(&session).await;
-    findings.extend(match args.store.load() {
-        Ok(config) => store::check(&config.store).await,
-        Err(error) if is_wrong_use(&error) => return Err(error),
-        Err(error) => vec![Finding::fail("settings", error.to_string())],
-    });
+    let findings = if let Some(probe) = args.probe {
+        vec![probed(&session, probe).await]
+    } else {
+        let mut findings = look(&session).await;
+        findings.extend(match args.store.load() {
+            Ok(config) => {
+                let mut found = store::check(&config.store).await;
+                found.extend(leaving::check(&config).await);
+                found
+            }
+            Err(error) if is_wrong_use(&error) => return Err(error),
+            Err(error) => vec![Finding::fail("settings", error.to_string())],
+        });
+        findings
+    };
     match session.output {
         Output::Table => {
             let mut table = Table::untitled();
@@ -110,6 +133,18 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
     Ok(if failed { Exit::Failed } else { Exit::Done })
 }
 
+async fn probed(session: &Session, probe: Probe) -> Finding {
+    match probe {
+        Probe::Readyz => ready(session).await,
+        Probe::Healthz => match session.client.get("/healthz").await {
+            Ok(health) => healthy(&health),
+            Err(error) => {
+                Finding::fail("health", format!("{} does not answer: {error}", session.client.url()))
+            }
+        },
+    }
+}
+
 async fn look(session: &Session) -> Vec<Finding> {
     let health = match session.client.get("/healthz").await {
         Ok(health) => health,
@@ -123,11 +158,13 @@ async fn look(session: &Session) -> Vec<Finding> {
     };
     let mut found = vec![Finding::ok("server", format!("{} answers", session.client.url()))];
     found.push(healthy(&health));
-    found.push(ready(session).await);
+    let ready = ready(session).await;
+    let is_ready = ready.mark == Mark::Ok;
+    found.push(ready);
     found.push(durability(&health));
     found.push(version(&health));
     found.push(clocks(&health, SystemClock.now()));
-    found.extend(keyed(session).await);
+    found.extend(keyed(session, is_ready).await);
     found
 }
 
@@ -203,14 +240,11 @@ fn clocks(health: &ClientResponse, now: Timestamp) -> Finding {
 }
 
 /// The checks that need a key.
-async fn keyed(session: &Session) -> Vec<Finding> {
+async fn keyed(session: &Session, is_ready: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     let stats = match session.get("/v1/stats").await {
         Ok(stats) => stats,
-        Err(error) => {
-            found.push(Finding::fail("key", error.to_string()));
-            return found;
-        }
+        Err(error) => return vec![unread(error.status, error.to_string(), is_ready)],
     };
     if session.has_key && session.client.is_exposed() {
         let text = "it is accepted, but sent over plain HTTP to another machine: use https://";
@@ -222,7 +256,56 @@ async fn keyed(session: &Session) -> Vec<Finding> {
         Ok(stats) => found.push(overdue(&stats)),
         Err(error) => found.push(Finding::fail("queue", format!("/v1/stats is not JSON: {error}"))),
     }
+    // Only keys for all tenants see jobs.
+    if let Ok(Ok(jobs)) = session.get("/v1/jobs").await.map(|answer| answer.json::<Value>()) {
+        found.push(jobs_finding(&jobs));
+    }
     found
+}
+
+/// Why there are no figures. While the server is not ready, a read may also be refused because others wait for the store:
+/// that says nothing about the key.
+fn unread(status: Option<StatusCode>, text: String, is_ready: bool) -> Finding {
+    let is_about_key = matches!(status, Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN));
+    if is_ready || is_about_key {
+        return Finding::fail("key", text);
+    }
+    Finding::warn(
+        "key",
+        "it cannot be checked until the server is ready, and neither can the queue and the jobs",
+    )
+}
+
+/// How late a job may start without a warning.
+const LATE_JOB: Duration = Duration::from_secs(300);
+
+fn jobs_finding(page: &Value) -> Finding {
+    let now = SystemClock.now();
+    let trouble = |job: &Value| {
+        let id = job["id"].as_str().unwrap_or_default();
+        let next: Option<Timestamp> = job["nextRunAt"].as_str().and_then(|at| at.parse().ok());
+        if job["lastRun"]["outcome"] == "failed" {
+            let error = job["lastRun"]["error"].as_str().unwrap_or_default();
+            return Some(format!("the last run of {id} failed: {error}\nlook at `posthaste jobs runs {id}`"));
+        }
+        if job["paused"] == true && ["retention", "dead-letter-cleanup"].contains(&id) {
+            return Some(format!(
+                "{id} is paused, so tables grow beyond their periods: `posthaste jobs resume {id}`"
+            ));
+        }
+        if job["running"] == false && next.is_some_and(|next| now.since(next) > LATE_JOB) {
+            return Some(format!(
+                "{id} is late: it was to run at {}; do all nodes reach the store?",
+                job["nextRunAt"]
+            ));
+        }
+        None
+    };
+    let found: Vec<String> = page["data"].as_array().into_iter().flatten().filter_map(trouble).collect();
+    match found.as_slice() {
+        [] => Finding::ok("jobs", "none failed and none is late"),
+        found => Finding::warn("jobs", found.join("\n")),
+    }
 }
 
 fn overdue(stats: &Value) -> Finding {
@@ -236,5 +319,26 @@ fn overdue(stats: &Value) -> Finding {
             Finding::warn("queue", text)
         }
         _ => Finding::ok("queue", "nothing is overdue by more than a minute"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_that_is_refused_in_an_outage_is_no_fault_of_the_key() {
+        for (status, is_ready, mark) in [
+            (429, false, Mark::Warn),
+            (503, false, Mark::Warn),
+            (401, false, Mark::Fail),
+            (403, false, Mark::Fail),
+            (429, true, Mark::Fail),
+        ] {
+            let status = StatusCode::from_u16(status).ok();
+            let found = unread(status, "TOO_MANY_READS".to_owned(), is_ready);
+            assert_eq!(found.mark, mark, "{status:?} {is_ready}");
+            assert_eq!(found.text.contains("TOO_MANY_READS"), mark == Mark::Fail, "{}", found.text);
+        }
     }
 }

@@ -8,10 +8,26 @@ use clap::builder::PossibleValuesParser;
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
 use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
 use posthaste_engine::clock::Clock as _;
 
 use super::listing::Query;
 use crate::clock::SystemClock;
+
+const STATUSES: [&str; 7] = ["queued", "sending", "retrying", "delivered", "failed", "cancelled", "expired"];
+
+/// The filters of notifications in any state.
+#[derive(Args)]
+pub(crate) struct NotificationFilter {
+    /// In this state, or in one of these
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(State::ALL.map(State::name)))]
+    state: Vec<String>,
+    /// With this status, or one of these
+    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]
+    status: Vec<String>,
+    #[command(flatten)]
+    filter: Filter,
+}
 
 /// The filters of a list.
 #[derive(Args)]
@@ -68,6 +84,14 @@ pub(crate) struct TenantFilter {
     /// Of this tenant; the default is all tenants of the key
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
+}
+
+impl NotificationFilter {
+    pub(crate) fn add_to(&self, query: &mut Query) {
+        query.set_several("state", &self.state);
+        query.set_several("status", &self.status);
+        self.filter.add_to(query);
+    }
 }
 
 impl Filter {

@@ -70,6 +70,11 @@ impl Query {
         self.set(name, (!all.is_empty()).then(|| all.join(",")));
     }
 
+    /// Whether it has no parameter.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The path with the query after it.
     pub(crate) fn after(&self, path: &str) -> String {
         format!("{path}{}", self.0)

@@ -2,11 +2,13 @@
 
 use clap::{Args, Subcommand};
 use posthaste_store::schema::Step;
+use posthaste_store::sqlite::vacuum::Rewritten;
 use serde_json::{Value, json};
 
-use super::Exit;
 use super::output::{Output, Table, json as print_json, line};
 use super::settings::StoreArgs;
+use super::{Exit, WrongUse};
+use crate::config::StoreUrl;
 use crate::wiring::store;
 
 const EXAMPLES: &str = "\
@@ -14,6 +16,7 @@ Examples:
   posthaste migrate status
   posthaste migrate status --store postgres://posthaste@db.example.com/posthaste --output json
   posthaste migrate up --config /etc/posthaste/posthaste.toml
+  posthaste migrate vacuum --store sqlite:///var/lib/posthaste/posthaste.db
 
 A server takes missing steps when it starts, unless store.migrate = false.
 Exit codes: 0 up to date, 1 not (steps are missing, or this program does not know the schema), 2 wrong use";
@@ -35,12 +38,16 @@ enum Migrate {
     /// Take the steps that are missing
     #[command(after_help = EXAMPLES)]
     Up(StoreArgs),
+    /// Rewrite an SQLite file without its free space, while no server uses it
+    #[command(after_help = EXAMPLES)]
+    Vacuum(StoreArgs),
 }
 
 pub(crate) async fn run(args: MigrateArgs, output: Output) -> anyhow::Result<Exit> {
     match args.command {
         Migrate::Status(args) => status(args, output).await,
         Migrate::Up(args) => up(args, output).await,
+        Migrate::Vacuum(args) => vacuum(args, output),
     }
 }
 
@@ -88,6 +95,23 @@ async fn up(args: StoreArgs, output: Output) -> anyhow::Result<Exit> {
                 line("in order: there was no step to take")?;
             }
         }
+    }
+    Ok(Exit::Done)
+}
+
+fn vacuum(args: StoreArgs, output: Output) -> anyhow::Result<Exit> {
+    let config = args.load()?.store;
+    let StoreUrl::Sqlite(file) = &config.url else {
+        let text = "migrate vacuum is for SQLite files: PostgreSQL makes the space of removed rows usable again by itself";
+        return Err(WrongUse(text.to_owned()).into());
+    };
+    let Rewritten { before, after } = store::vacuum(file)?;
+    match output {
+        Output::Json => {
+            let shown = json!({"store": config.url.to_string(), "bytesBefore": before, "bytesAfter": after});
+            print_json(shown.to_string().as_bytes())?;
+        }
+        Output::Table => line(&format!("rewritten: {before} bytes before, {after} bytes after"))?,
     }
     Ok(Exit::Done)
 }

@@ -1,13 +1,18 @@
 //! `posthaste notifications` and `posthaste retry-queue`.
 
+use std::io;
+
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use posthaste_core::state::State;
+use posthaste_core::series::Step;
+use serde_json::Value;
 
-use super::filter::{Filter, RetryFilter};
+use super::filter::{Filter, NotificationFilter, RetryFilter, TenantFilter};
 use super::listing::{self, Column, Paging, Query, attempts, field, last_error, short};
+use super::output::{Table, line};
 use super::reach::ServerArgs;
-use super::{Exit, acts, detail, watch};
+use super::stats::bars;
+use super::{Exit, acts, detail, input, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,9 +45,12 @@ Examples:
 const RETRY_QUEUE_EXAMPLES: &str = "\
 Examples:
   posthaste retry-queue
-  posthaste retry-queue --limit 10";
-
-const STATUSES: [&str; 7] = ["queued", "sending", "retrying", "delivered", "failed", "cancelled", "expired"];
+  posthaste retry-queue --limit 10
+  posthaste retry-queue load";
+const LOAD_EXAMPLES: &str = "\
+Examples:
+  posthaste retry-queue load
+  posthaste retry-queue load --until 6h --step 5m";
 
 /// List, show, retry and cancel notifications
 #[derive(Args)]
@@ -94,26 +102,38 @@ struct NotificationIds {
 
 #[derive(Args)]
 struct ListArgs {
-    /// In this state, or in one of these
-    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(State::ALL.map(State::name)))]
-    state: Vec<String>,
-    /// With this status, or one of these
-    #[arg(long, value_delimiter = ',', value_parser = PossibleValuesParser::new(STATUSES))]
-    status: Vec<String>,
     #[command(flatten)]
-    filter: Filter,
+    filter: NotificationFilter,
     #[command(flatten)]
     paging: Paging,
 }
 
 /// List notifications that wait for a retry, the soonest first
 #[derive(Args)]
-#[command(after_help = RETRY_QUEUE_EXAMPLES)]
+#[command(after_help = RETRY_QUEUE_EXAMPLES, args_conflicts_with_subcommands = true)]
 pub(crate) struct RetryQueueArgs {
+    #[command(subcommand)]
+    over: Option<RetryQueueCommand>,
     #[command(flatten)]
     filter: RetryFilter,
     #[command(flatten)]
     paging: Paging,
+}
+
+#[derive(Subcommand)]
+enum RetryQueueCommand {
+    /// Show how many retries are due when
+    #[command(after_help = LOAD_EXAMPLES)]
+    Load {
+        #[command(flatten)]
+        tenant: TenantFilter,
+        /// Up to then: a time, or a duration such as 6h from now
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = input::future)]
+        until: String,
+        /// The distance between two points
+        #[arg(long, default_value = "1m", value_parser = PossibleValuesParser::new(Step::ALL.map(Step::name)))]
+        step: String,
+    },
 }
 
 const COLUMNS: [Column; 11] = [
@@ -142,7 +162,9 @@ pub(crate) async fn run(args: NotificationsArgs, reach: &ServerArgs) -> anyhow::
     let session = reach.open()?;
     match args.act {
         NotificationsCommand::List(args) => {
-            listing::print(&session, "/v1/notifications", &query(&args), &args.paging, &COLUMNS).await
+            let mut query = Query::default();
+            args.filter.add_to(&mut query);
+            listing::print(&session, "/v1/notifications", &query, &args.paging, &COLUMNS).await
         }
         NotificationsCommand::Failed { filter, paging } => {
             let mut query = Query::default();
@@ -163,14 +185,35 @@ pub(crate) async fn run(args: NotificationsArgs, reach: &ServerArgs) -> anyhow::
 
 pub(crate) async fn retry_queue(args: RetryQueueArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let mut query = Query::default();
+    if let Some(RetryQueueCommand::Load { tenant, until, step }) = args.over {
+        tenant.add_to(&mut query);
+        query.set("until", Some(until));
+        query.set("step", Some(step));
+        let session = reach.open()?;
+        let answer = session.get(&query.after("/v1/retry-queue/load")).await?;
+        session.print(&answer, show_load)?;
+        return Ok(Exit::Done);
+    }
     args.filter.add_to(&mut query);
     listing::print(&reach.open()?, "/v1/retry-queue", &query, &args.paging, &COLUMNS).await
 }
 
-fn query(args: &ListArgs) -> Query {
-    let mut query = Query::default();
-    query.set_several("state", &args.state);
-    query.set_several("status", &args.status);
-    args.filter.add_to(&mut query);
-    query
+/// The steps that have retries, under a line of bars.
+fn show_load(load: &Value) -> io::Result<()> {
+    let none = vec![];
+    let points = load["data"].as_array().unwrap_or(&none);
+    let count = |point: &Value| point["count"].as_u64().unwrap_or(0);
+    let counts: Vec<u64> = points.iter().map(count).collect();
+    let most = if load["complete"] == false { " or more" } else { "" };
+    line(&format!("retries due  {}  {}{most}", bars(&counts), counts.iter().sum::<u64>()))?;
+    let busy: Vec<&Value> = points.iter().filter(|point| count(point) > 0).collect();
+    if busy.is_empty() {
+        return Ok(());
+    }
+    line("")?;
+    let mut table = Table::new(&["AT", "COUNT"]);
+    for point in busy {
+        table.row([field(point, "at"), field(point, "count")]);
+    }
+    table.print()
 }

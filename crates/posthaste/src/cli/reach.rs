@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::WrongUse;
 use super::failure::without_passwords;
 use super::output::{self, Output, harmless};
-use crate::client::{ApiProblem, Client, ClientError, ClientResponse};
+use crate::client::{ApiProblem, Client, ClientError, ClientResponse, EventStream, Opened};
 
 /// The default address of a server.
 const DEFAULT_URL: &str = "http://127.0.0.1:7780";
@@ -131,6 +131,23 @@ impl Session {
         self.client.send(method, path, headers, body).await.map_err(|error| unanswered(&error))
     }
 
+    /// Opens a stream of events, after the event with this id if there is one. Every status but a success is an error.
+    pub(crate) async fn events(
+        &self,
+        path: &str,
+        last_id: Option<&str>,
+    ) -> Result<EventStream<'_>, CommandError> {
+        let last_id = last_id.and_then(|id| HeaderValue::from_str(id).ok());
+        let last_id = last_id.map(|id| (HeaderName::from_static("last-event-id"), id));
+        match self.client.open(path, last_id.as_slice()).await.map_err(|error| unanswered(&error))? {
+            Opened::Events(events) => Ok(*events),
+            Opened::Answer(answer) => {
+                let answer = answer.ok().map_err(|problem| self.refused(&problem))?;
+                Err(self.unexpected(answer.status, "it is no stream of events"))
+            }
+        }
+    }
+
     /// The error for a problem document.
     pub(crate) fn refused(&self, problem: &ApiProblem) -> CommandError {
         let text = problem.to_string();
@@ -152,15 +169,18 @@ impl Session {
     }
 
     pub(crate) fn read<T: DeserializeOwned>(&self, answer: &ClientResponse) -> anyhow::Result<T> {
-        let unreadable = |error| CommandError {
-            status: Some(answer.status),
+        Ok(answer.json().map_err(|error| self.unexpected(answer.status, error))?)
+    }
+
+    fn unexpected(&self, status: StatusCode, error: impl fmt::Display) -> CommandError {
+        CommandError {
+            status: Some(status),
             text: format!("{} sent an unexpected response: {error}", self.client.url()),
             hint: Some(
                 "is that the address of a Posthaste server? Set it with --url or POSTHASTE_URL".to_owned(),
             ),
             problem: None,
-        };
-        Ok(answer.json().map_err(unreadable)?)
+        }
     }
 
     /// Prints the response as JSON, or as a table by `shown`.

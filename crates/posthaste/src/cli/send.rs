@@ -1,21 +1,21 @@
 //! `posthaste send`: sends one notification, or many from a file (`batch`).
 
 mod batch;
+mod fields;
 
-use std::collections::BTreeMap;
+pub(crate) use self::fields::Fields;
 
 use clap::builder::PossibleValuesParser;
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use http::Method;
 use http::header::{HeaderName, HeaderValue};
 use posthaste_core::channel::Channel;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value, json};
+use serde_json::value::to_raw_value;
 
 use super::listing::field;
 use super::output::{Output, harmless, json as print_json, line, note};
 use super::reach::ServerArgs;
-use super::{Exit, WrongUse, input, watch};
+use super::{Exit, WrongUse, watch};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,6 +24,7 @@ Examples:
   posthaste send --to https://hooks.example.com/orders --json @order.json --header 'X-Shop: 4' --event-key order.paid
   echo 'Hello' | posthaste send --to https://hooks.example.com/ --body - --idempotency-key order-17
   posthaste send --to https://hooks.example.com/ --body Hi --ttl 1h --policy '{\"preset\": \"notify\"}'
+  posthaste send --channel sms --to +15550100 --body 'Hello'
   posthaste send --batch orders.jsonl                  a notification per line, as the API takes it
 
 Prints the id of the notification. With --watch: exit code 0 if it was delivered, 1 if it ended otherwise.
@@ -41,57 +42,8 @@ pub(crate) struct SendArgs {
     /// The channel
     #[arg(long, default_value = "webhook", value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
     channel: String,
-    /// The recipient: a URL, an address, a phone number or a token, depending on the channel
-    #[arg(long, value_name = "RECIPIENT")]
-    to: Option<String>,
-    /// Your id of the user that it is for
-    #[arg(long, value_name = "ID")]
-    user_id: Option<String>,
-    /// The message as text; @FILE reads a file, - reads stdin
-    #[arg(long, value_name = "TEXT|@FILE|-", conflicts_with = "json", allow_hyphen_values = true)]
-    body: Option<String>,
-    /// The message as JSON; @FILE reads a file, - reads stdin
-    #[arg(long, value_name = "JSON|@FILE|-", allow_hyphen_values = true)]
-    json: Option<String>,
-    /// The message as HTML, for channels that have it; @FILE reads a file, - reads stdin
-    #[arg(long, value_name = "TEXT|@FILE|-")]
-    html: Option<String>,
-    /// The subject line
-    #[arg(long)]
-    subject: Option<String>,
-    /// The template whose policy counts
-    #[arg(long, value_name = "NAME")]
-    template: Option<String>,
-    /// How urgent it is
-    #[arg(long, value_enum)]
-    priority: Option<PriorityArg>,
-    /// Your name of the event type
-    #[arg(long, value_name = "NAME")]
-    event_key: Option<String>,
-    /// Your id for related notifications
-    #[arg(long, value_name = "ID")]
-    correlation_id: Option<String>,
-    /// Your name of the part of your program that sends it
-    #[arg(long, value_name = "NAME")]
-    module: Option<String>,
-    /// Your own data as a JSON object; @FILE reads a file, - reads stdin
-    #[arg(long, value_name = "JSON|@FILE|-")]
-    metadata: Option<String>,
-    /// A header of the webhook; may be repeated
-    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
-    headers: Vec<(String, String)>,
-    /// No attempt before: a time, or a duration such as 15m from when it is accepted
-    #[arg(long, value_name = "TIME", value_parser = input::future)]
-    not_before: Option<String>,
-    /// No attempt at or after: a time, or a duration such as 1d from when it is accepted
-    #[arg(long, value_name = "TIME", value_parser = input::future, conflicts_with = "ttl")]
-    expires_at: Option<String>,
-    /// No attempt after this long, such as 1h, from when it is accepted
-    #[arg(long, value_name = "DURATION", value_parser = input::whole_seconds)]
-    ttl: Option<u64>,
-    /// Its own retry policy; @FILE reads a file, - reads stdin
-    #[arg(long, value_name = "JSON|@FILE|-")]
-    policy: Option<String>,
+    #[command(flatten)]
+    fields: Fields,
     /// Send many: a file with one notification as JSON per line, or - for stdin
     #[arg(long, value_name = "FILE|-", conflicts_with_all = ONE_ONLY)]
     batch: Option<String>,
@@ -104,7 +56,7 @@ pub(crate) struct SendArgs {
 }
 
 /// The flags about one notification. In a batch each line says these things itself.
-const ONE_ONLY: [&str; 20] = [
+const ONE_ONLY: [&str; 21] = [
     "tenant",
     "channel",
     "to",
@@ -114,6 +66,7 @@ const ONE_ONLY: [&str; 20] = [
     "html",
     "subject",
     "template",
+    "provider",
     "priority",
     "event_key",
     "correlation_id",
@@ -126,14 +79,6 @@ const ONE_ONLY: [&str; 20] = [
     "policy",
     "watch",
 ];
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum PriorityArg {
-    Critical,
-    High,
-    Normal,
-    Low,
-}
 
 pub(crate) async fn run(args: SendArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
@@ -167,57 +112,17 @@ pub(crate) async fn run(args: SendArgs, reach: &ServerArgs) -> anyhow::Result<Ex
 }
 
 /// The header of an idempotency key.
-fn idempotency(key: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
+pub(crate) fn idempotency(key: &str) -> anyhow::Result<(HeaderName, HeaderValue)> {
     let value = HeaderValue::from_str(key)
         .map_err(|_| WrongUse("--idempotency-key contains characters that no header can carry".to_owned()))?;
     Ok((HeaderName::from_static("idempotency-key"), value))
 }
 
 fn request(args: &SendArgs) -> anyhow::Result<String> {
-    let mut fields: BTreeMap<&str, Box<RawValue>> = BTreeMap::new();
-    let mut set = |name: &'static str, value: Option<Value>| -> anyhow::Result<()> {
-        if let Some(value) = value {
-            fields.insert(name, to_raw_value(&value)?);
-        }
-        Ok(())
-    };
-    let priority = args.priority.and_then(|priority| priority.to_possible_value());
-    set("channel", Some(json!(args.channel)))?;
-    set("priority", priority.map(|priority| json!(priority.get_name())))?;
-    for (name, text) in [
-        ("tenant", &args.tenant),
-        ("to", &args.to),
-        ("userId", &args.user_id),
-        ("subject", &args.subject),
-        ("template", &args.template),
-        ("eventKey", &args.event_key),
-        ("correlationId", &args.correlation_id),
-        ("module", &args.module),
-        ("notBefore", &args.not_before),
-        ("expiresAt", &args.expires_at),
-    ] {
-        set(name, text.as_ref().map(|text| json!(text)))?;
-    }
-    let headers: Map<String, Value> =
-        args.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    set("headers", (!headers.is_empty()).then_some(Value::Object(headers)))?;
-    set("ttlSeconds", args.ttl.map(|seconds| json!(seconds)))?;
-    for (name, given) in [("body", &args.body), ("html", &args.html)] {
-        set(name, given.as_deref().map(input::text).transpose()?.map(Value::String))?;
-    }
-    for (name, flag, given) in [
-        ("body", "--json", &args.json),
-        ("metadata", "--metadata", &args.metadata),
-        ("policy", "--policy", &args.policy),
-    ] {
-        if let Some(given) = given {
-            fields.insert(name, input::json(flag, given)?);
-        }
+    let mut fields = args.fields.json()?;
+    fields.insert("channel", to_raw_value(&args.channel)?);
+    if let Some(tenant) = &args.tenant {
+        fields.insert("tenant", to_raw_value(tenant)?);
     }
     Ok(serde_json::to_string(&fields)?)
-}
-
-fn header(given: &str) -> Result<(String, String), String> {
-    let (name, value) = given.split_once(':').ok_or("write it as 'Name: value'")?;
-    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }

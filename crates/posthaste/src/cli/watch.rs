@@ -167,6 +167,16 @@ pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
     lines.iter().map(|text| harmless(text).into_owned()).collect()
 }
 
+/// The start of the answer to a failed attempt, in lines; none if there was nothing in it.
+pub(crate) fn response(attempt: &Value) -> Vec<String> {
+    let response = &attempt["response"];
+    let Some(excerpt) = response["excerpt"].as_str() else { return vec![] };
+    let named = response["contentType"].as_str().map_or_else(String::new, |kind| format!(" ({kind})"));
+    let lines = excerpt.lines().map(|line| format!("    {line}"));
+    let lines = std::iter::once(format!("  its response{named}:")).chain(lines);
+    lines.map(|text| harmless(&text).into_owned()).collect()
+}
+
 /// The result of an attempt or of a quick try.
 fn result(made: &Value) -> String {
     let text = |name: &str| Some(field(made, name).trim().to_owned()).filter(|text| !text.is_empty());
@@ -175,7 +185,9 @@ fn result(made: &Value) -> String {
         millis => duration::words(Duration::from_millis(millis)),
     });
     let status = text("statusCode").map(|code| format!("HTTP {code}"));
-    let parts = [text("outcome"), text("failureType"), status, took, text("error")];
+    let provider = text("provider").map(|name| format!("by {name}"));
+    let message = text("messageId").map(|id| format!("message id {id}"));
+    let parts = [text("outcome"), provider, text("failureType"), status, took, message, text("error")];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
@@ -214,6 +226,15 @@ mod tests {
             seen.changes(&notification(State::DeadLetter, 3, made)),
             ["Failed (moved to dead letter queue): 503 \\u{1b} (MAX_ATTEMPTS_EXCEEDED)"]
         );
+    }
+
+    #[test]
+    fn the_response_is_shown_line_by_line_and_harms_no_terminal() {
+        let made = json!({"response": {"contentType": "text/html", "excerpt": "<p>\n\u{1b}[2J</p>"}});
+        assert_eq!(response(&made), ["  its response (text/html):", "    <p>", "    \\u{1b}[2J</p>"]);
+        assert_eq!(response(&json!({"response": null})), [""; 0]);
+        let sent = json!({"outcome": "delivered", "provider": "texts", "messageId": "m-1", "durationMs": 2});
+        assert_eq!(result(&sent), "delivered, by texts, 2ms, message id m-1");
     }
 
     #[test]

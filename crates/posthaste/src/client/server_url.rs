@@ -1,26 +1,23 @@
-//! The URL of the server, and how to connect to it.
+//! The URL of the server.
 
 use std::fmt::Write;
-use std::io;
-use std::sync::Arc;
 
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use http::Uri;
+use posthaste_core::reply::Fault;
+use posthaste_wire::guard::Target;
+use posthaste_wire::http::ExchangeError;
 use url::{Host, Url};
 
 use super::ClientError;
-use super::connection::Connection;
 
 pub(super) struct ServerUrl {
     url: String,
-    host: String,
-    port: u16,
+    /// Its path is that of the prefix.
+    target: Target,
     authority: String,
     prefix: String,
+    secure: bool,
     loopback: bool,
-    tls: Option<(TlsConnector, ServerName<'static>)>,
 }
 
 impl ServerUrl {
@@ -39,27 +36,19 @@ impl ServerUrl {
             return Err(bad("holds more than an address and a path"));
         }
         let host = url.host().ok_or_else(|| bad("has no host"))?;
-        let (name, loopback) = match &host {
-            Host::Domain(name) => ((*name).to_owned(), *name == "localhost"),
-            Host::Ipv4(address) => (address.to_string(), address.is_loopback()),
-            Host::Ipv6(address) => (address.to_string(), address.is_loopback()),
-        };
-        let tls = if secure {
-            let server = ServerName::try_from(name.clone())
-                .map_err(|_| bad("has a host name that TLS cannot verify"))?;
-            Some((connector(), server))
-        } else {
-            None
+        let loopback = match &host {
+            Host::Domain(name) => *name == "localhost",
+            Host::Ipv4(address) => address.is_loopback(),
+            Host::Ipv6(address) => address.is_loopback(),
         };
         let authority = url.port().map_or_else(|| host.to_string(), |port| format!("{host}:{port}"));
         Ok(Self {
+            target: Target::parse(url.as_str()).map_err(|_| bad("names a host that does not exist"))?,
             prefix: url.path().trim_end_matches('/').to_owned(),
-            port: url.port_or_known_default().ok_or_else(|| bad("has no port"))?,
             url: url.as_str().trim_end_matches('/').to_owned(),
-            host: name,
             authority,
+            secure,
             loopback,
-            tls,
         })
     }
 
@@ -76,35 +65,15 @@ impl ServerUrl {
     }
 
     pub(super) fn is_exposed(&self) -> bool {
-        self.tls.is_none() && !self.loopback
+        !self.secure && !self.loopback
     }
 
-    pub(super) async fn connect(&self) -> Result<Connection, ClientError> {
-        let unreachable = |source| ClientError::Connect { url: self.url.clone(), source };
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
-        // Without it small requests wait for acknowledgements.
-        stream.set_nodelay(true).map_err(unreachable)?;
-        let connection = match &self.tls {
-            None => Connection::new(TokioIo::new(stream)).await,
-            Some((tls, name)) => {
-                let stream = tls.connect(name.clone(), stream).await.map_err(unreachable)?;
-                Connection::new(TokioIo::new(stream)).await
-            }
-        };
-        connection.map_err(|error| unreachable(io::Error::other(error)))
+    /// Where a request with this path goes.
+    pub(super) fn target(&self, uri: &Uri) -> Result<Target, ExchangeError> {
+        let none = || ExchangeError::new(Fault::Unsendable, "the request has no path");
+        let path = uri.path_and_query().ok_or_else(none)?.clone();
+        Ok(Target { path, ..self.target.clone() })
     }
-}
-
-/// TLS that trusts the certificate authorities of browsers.
-fn connector() -> TlsConnector {
-    let roots = rustls::RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("the provider knows TLS 1.2 and 1.3")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
 }
 
 /// Percent-encodes a text for one segment of a path or one value of a query.
@@ -127,12 +96,15 @@ mod tests {
     #[test]
     fn an_address_is_taken_apart() {
         let target = ServerUrl::read("http://[::1]:7780/posthaste/").unwrap();
-        assert_eq!((target.host.as_str(), target.port, target.authority()), ("::1", 7780, "[::1]:7780"));
+        assert_eq!(
+            (target.target.destination.as_str(), target.authority()),
+            ("http://[::1]:7780", "[::1]:7780")
+        );
         assert_eq!(target.path("/v1/stats"), "/posthaste/v1/stats");
         assert!(!target.is_exposed());
         let target = ServerUrl::read("https://queue.example.com").unwrap();
-        assert_eq!((target.port, target.authority()), (443, "queue.example.com"));
-        assert!(target.tls.is_some() && !target.is_exposed());
+        assert_eq!((target.target.port, target.authority()), (443, "queue.example.com"));
+        assert!(target.secure && !target.is_exposed());
         assert!(ServerUrl::read("http://queue.example.com").unwrap().is_exposed());
     }
 

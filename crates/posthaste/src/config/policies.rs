@@ -6,15 +6,13 @@ use posthaste_core::channel::Channel;
 use posthaste_core::classify::Overrides;
 use posthaste_core::fields::BadField;
 use posthaste_core::policy::{PolicyLayer, Scope, Source};
+use posthaste_core::provider::{NoProvider, Pools};
 use serde_json::{Map, Value};
 
 use super::Config;
 use super::layers::{ConfigValue, Key, Layers, dotted, is_empty_table};
 use super::read::{ConfigReader, unknown};
 use super::values;
-
-/// The channels that exist today.
-const AVAILABLE: [Channel; 1] = [Channel::Webhook];
 
 /// The fields of a policy, in the spelling of files. Those of `quick`, `retry_on` and `jitter` have lists of
 /// their own.
@@ -77,6 +75,7 @@ pub(super) fn is_alias(one: &[String], other: &[String]) -> bool {
 }
 
 pub(super) fn read(layers: &Layers, config: &mut Config, reader: &mut ConfigReader<'_>) {
+    let pools = config.pools();
     for (name, fields) in named(layers, "policies") {
         let Some(any) = fields.first().map(|(_, given)| *given) else { continue };
         let at = dotted(&["policies".to_owned(), name.to_owned()]);
@@ -100,14 +99,18 @@ pub(super) fn read(layers: &Layers, config: &mut Config, reader: &mut ConfigRead
             (Ok(()), Scope::Channel(channel))
                 if !fields.iter().all(|(_, given)| is_empty_table(&given.value)) =>
             {
-                warn_if_unavailable(channel, any, &at, reader);
+                warn_if_unavailable(channel, &pools, any, &at, reader);
             }
             (Ok(()), _) => {}
         }
     }
 }
 
-pub(super) fn overrides(layers: &Layers, reader: &mut ConfigReader<'_>) -> BTreeMap<Channel, Overrides> {
+pub(super) fn overrides(
+    layers: &Layers,
+    pools: &Pools,
+    reader: &mut ConfigReader<'_>,
+) -> BTreeMap<Channel, Overrides> {
     let mut overrides = BTreeMap::new();
     for (name, fields) in named(layers, "overrides") {
         let Some(any) = fields.first().map(|(_, given)| *given) else { continue };
@@ -129,7 +132,7 @@ pub(super) fn overrides(layers: &Layers, reader: &mut ConfigReader<'_>) -> BTree
             Err(bad) => report(&fields, &at, bad, reader),
             Ok(_) if is_empty => {}
             Ok(rules) => {
-                warn_if_unavailable(channel, any, &at, reader);
+                warn_if_unavailable(channel, pools, any, &at, reader);
                 overrides.insert(channel, rules);
             }
         }
@@ -223,15 +226,20 @@ fn report(fields: &[Field<'_>], at: &str, bad: BadField, reader: &mut ConfigRead
     reader.report_value(given, &key, &bad.reason);
 }
 
-pub(super) fn warn_if_unavailable(
+fn warn_if_unavailable(
     channel: Channel,
+    pools: &Pools,
     given: &ConfigValue,
     key: &str,
     reader: &mut ConfigReader<'_>,
 ) {
-    if !AVAILABLE.contains(&channel) {
-        reader.without_effect(given, key, &format!("the channel {channel} is not built yet"));
-    }
+    let why = match channel {
+        Channel::Webhook => return,
+        channel if !channel.has_providers() => format!("the channel {channel} is not built yet"),
+        channel if pools.of(channel).is_empty() => NoProvider::Empty(channel).to_string(),
+        _ => return,
+    };
+    reader.without_effect(given, key, &why);
 }
 
 /// Accepts the names of failure types in the spelling of files too.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::channel::Channel;
+use posthaste_core::classify::LOG_CODES;
+use posthaste_core::provider::ProviderKind;
 
 use super::layers::{ConfigValue, Layers, dotted, is_empty_table};
 use super::policies::named;
@@ -11,15 +13,21 @@ use super::sections::Provider;
 use super::values::{self, Read};
 
 const FIELDS: &[&str] =
-    &["channel", "kind", "priority", "url", "base_url", "from", "account_sid", "auth_token", "token"];
+    &["channel", "kind", "priority", "url", "base_url", "from", "account_sid", "auth_token", "token", "fail"];
 
-/// Reads all providers. They have no effect yet, so each causes a warning.
+/// Reads all providers. One of a kind that is not built yet has no effect and causes a warning.
 pub(super) fn read(layers: &Layers, reader: &mut ConfigReader<'_>) -> BTreeMap<String, Provider> {
     let mut providers = BTreeMap::new();
     for (name, fields) in named(layers, "providers") {
         let at = dotted(&["providers".to_owned(), name.to_owned()]);
         let mut given = BTreeMap::new();
-        let mut good = true;
+        let Some((_, any)) = fields.first() else { continue };
+        let mut good = is_name(name);
+        if !good {
+            let reason =
+                "is no name for a provider: use 1 to 64 of the letters a-z, A-Z, digits, `-`, `_` and `.`";
+            reader.report_value(any, &at, reason);
+        }
         for (path, value) in &fields {
             match path {
                 [] if is_empty_table(&value.value) => {}
@@ -37,13 +45,21 @@ pub(super) fn read(layers: &Layers, reader: &mut ConfigReader<'_>) -> BTreeMap<S
                 }
             }
         }
-        let Some((_, any)) = fields.first() else { continue };
         if good && let Some(provider) = provider(&given, any, &at, reader) {
-            reader.without_effect(any, &at, "providers are not built yet");
+            if provider.built().is_none() {
+                let why = format!("the kind `{}` is not built yet", provider.kind);
+                reader.without_effect(any, &at, &why);
+            }
             providers.insert(name.to_owned(), provider);
         }
     }
     providers
+}
+
+/// A name appears in destinations, lists and filters.
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=64).contains(&name.len()) && name.bytes().all(fits)
 }
 
 fn provider(
@@ -62,6 +78,7 @@ fn provider(
     let account_sid = fields.read("account_sid", values::optional_text).flatten();
     let auth_token = fields.read("auth_token", values::secret).flatten();
     let token = fields.read("token", values::secret).flatten();
+    let fail = fields.read("fail", log_code).flatten();
     if !fields.good {
         return None;
     }
@@ -73,7 +90,12 @@ fn provider(
         reader.report_value(any, &format!("{at}.kind"), "is missing: say what the provider is, such as smtp");
     }
     let (channel, kind) = (channel?, kind?);
-    Some(Provider { channel, kind, priority, url, base_url, from, account_sid, auth_token, token })
+    if fail.is_some() && kind != ProviderKind::Log.name() {
+        let reason = "is for the kind `log` alone";
+        reader.report_value(any, &format!("{at}.fail"), reason);
+        return None;
+    }
+    Some(Provider { channel, kind, priority, url, base_url, from, account_sid, auth_token, token, fail })
 }
 
 struct ProviderFields<'f, 'r, 'l> {
@@ -99,6 +121,18 @@ impl ProviderFields<'_, '_, '_> {
 
 fn channel(given: &ConfigValue) -> Read<Channel> {
     let found = given.value.as_str().and_then(|text| text.parse().ok());
-    let names = Channel::ALL.map(Channel::name).join(", ");
+    let found = found.filter(|channel: &Channel| channel.has_providers());
+    let names = Channel::ALL.iter().filter(|channel| channel.has_providers()).map(|channel| channel.name());
+    let names = names.collect::<Vec<_>>().join(", ");
     found.ok_or_else(|| format!("must be one of {names}, not {}", values::excerpt(&given.value)))
+}
+
+/// A code with which a provider of the kind `log` can fail. Empty means none.
+fn log_code(given: &ConfigValue) -> Read<Option<String>> {
+    let text = values::optional_text(given)?;
+    if text.as_ref().is_some_and(|text| LOG_CODES.iter().all(|(code, _)| code != text)) {
+        let codes = LOG_CODES.map(|(code, _)| code).join(", ");
+        return Err(format!("must be one of {codes}, not {}", values::excerpt(&given.value)));
+    }
+    Ok(text)
 }

@@ -13,9 +13,9 @@ pub(super) fn config(layers: &Layers, problems: &mut Vec<ConfigProblem>) -> Conf
     let mut reader = ConfigReader::new(layers);
     let mut config = sections::read(&mut reader);
     reader.refuse_unknown();
-    policies::read(layers, &mut config, &mut reader);
-    config.overrides = policies::overrides(layers, &mut reader);
     config.providers = providers::read(layers, &mut reader);
+    policies::read(layers, &mut config, &mut reader);
+    config.overrides = policies::overrides(layers, &config.pools(), &mut reader);
     config.warnings = reader.warnings;
     problems.append(&mut reader.problems);
     config

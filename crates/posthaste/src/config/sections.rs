@@ -5,8 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
+use posthaste_core::job::Schedule;
 use posthaste_core::policy::PolicySet;
+use posthaste_core::provider::ProviderKind;
+use posthaste_core::retention::Periods;
 use posthaste_wire::guard::Subnet;
+use posthaste_wire::http::{Proxy, Root, roots_in};
+use url::Url;
 
 use super::Config;
 use super::layers::ConfigValue;
@@ -19,6 +24,8 @@ use crate::listen::ListenAddr;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerSettings {
     pub listen: ListenAddr,
+    /// How people reach the pages.
+    pub public_url: Option<Url>,
     /// Limit on open connections.
     pub connections: u32,
     /// Limit on the time to send the head of a request.
@@ -72,6 +79,15 @@ pub struct Security {
     pub allow_subnets: Vec<Subnet>,
 }
 
+/// `[webhooks]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Certificate authorities to trust, in addition to the public ones.
+    pub roots: Vec<Root>,
+    /// The proxy that webhooks go through.
+    pub proxy: Option<Proxy>,
+}
+
 /// `[breaker]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breaker {
@@ -103,43 +119,32 @@ pub struct Queue {
 /// `[retention]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
-    /// How long a resolved dead letter is kept.
-    pub dead_letters: Duration,
-    /// How long it can be restored after that.
-    pub dead_letters_restorable: Duration,
-    /// Age at which an unresolved dead letter is purged; `None` means never.
-    pub purge_pending_after: Option<Duration>,
-    /// How long finished retry rows are kept.
-    pub finished: Duration,
-    /// How long attempts are kept after the end of their notification.
-    pub attempts: Duration,
-    /// How long delivered notifications are kept.
-    pub delivered: Duration,
-    /// How long failed notifications are kept.
-    pub failed: Duration,
+    pub periods: Periods,
+    /// How long finished operations are kept.
+    pub operations: Duration,
+    /// How long the items of finished operations are kept.
+    pub operation_items: Duration,
 }
 
-/// `[jobs]`
+/// `[jobs]`; without a schedule a job runs only when it is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Jobs {
     /// The safety sweep over due retries.
-    pub retry_processor: Job,
+    pub retry_processor: Option<Schedule>,
     /// Expires notifications and repairs orphans.
-    pub retry_expire: Job,
+    pub retry_expire: Option<Schedule>,
+    /// Removes rows that have outlived their period.
+    pub retention: Option<Schedule>,
+    /// Keeps the failure groups in order.
+    pub failure_groups: Option<Schedule>,
     /// Deletes old dead letters.
-    pub dead_letter_cleanup: Job,
+    pub dead_letter_cleanup: Option<Schedule>,
     /// Expires old failed notifications.
-    pub expire_failed: Job,
+    pub expire_failed: Option<Schedule>,
     /// Minimum age of the failure.
     pub expire_failed_after: Duration,
     /// Disables subscriptions whose deliveries all fail.
-    pub block_failing_subscriptions: Job,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// Five cron fields, in UTC; `None` means never.
-    pub cron: Option<String>,
+    pub block_failing_subscriptions: Option<Schedule>,
 }
 
 /// `[alerts]`
@@ -174,6 +179,15 @@ pub struct Provider {
     pub account_sid: Option<String>,
     pub auth_token: Option<Secret>,
     pub token: Option<Secret>,
+    /// The code with which a provider of the kind `log` fails.
+    pub fail: Option<String>,
+}
+
+impl Provider {
+    /// Its kind, if that is built.
+    pub fn built(&self) -> Option<ProviderKind> {
+        ProviderKind::from_name(&self.kind)
+    }
 }
 
 /// `[metrics]`
@@ -199,6 +213,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
         policies: PolicySet::new().with_longest_timeout(engine.longest_timeout),
         engine,
         security: Security { allow_subnets: reader.read("security.allow_subnets", subnets) },
+        webhooks: webhooks(reader),
         metrics: Metrics { require_key: reader.read("metrics.require_key", values::flag) },
         log: Log {
             level: reader.read("log.level", values::name(LogLevel::ALL)),
@@ -225,6 +240,7 @@ fn server(reader: &mut ConfigReader<'_>) -> ServerSettings {
             let address = given.value.as_str().and_then(|text| text.trim().parse().ok());
             address.ok_or_else(|| format!("{what} {}", values::excerpt(&given.value)))
         }),
+        public_url: reader.read("server.public_url", values::web_address),
         connections: reader.read("server.connections", values::whole(1..=1_000_000)),
         header_timeout: reader.read("server.header_timeout", values::positive_duration),
         body_timeout: reader.read("server.body_timeout", values::positive_duration),
@@ -285,6 +301,38 @@ fn subnets(given: &ConfigValue) -> Read<Vec<Subnet>> {
     parsed.collect()
 }
 
+fn webhooks(reader: &mut ConfigReader<'_>) -> Webhooks {
+    let roots = reader.read("webhooks.root_certificates", roots);
+    let url = reader.read("webhooks.proxy", values::secret);
+    let password = reader.read("webhooks.proxy_password", values::secret);
+    let proxy = match (url, password) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(("webhooks.proxy_password", "is set, and webhooks.proxy is not".to_owned())),
+        (Some(url), None) => {
+            Proxy::parse(url.reveal()).map(Some).map_err(|bad| ("webhooks.proxy", bad.to_string()))
+        }
+        (Some(url), Some(password)) => Proxy::with_password(url.reveal(), password.reveal())
+            .map(Some)
+            .map_err(|bad| ("webhooks.proxy", bad.to_string())),
+    };
+    let proxy = proxy.unwrap_or_else(|(key, reason)| {
+        reader.report_key(key, &reason);
+        None
+    });
+    Webhooks { roots, proxy }
+}
+
+/// The certificates in PEM files.
+fn roots(given: &ConfigValue) -> Read<Vec<Root>> {
+    let mut roots = vec![];
+    for path in values::list(given)? {
+        let pem =
+            std::fs::read(&path).map_err(|error| format!("names {path}, which cannot be read: {error}"))?;
+        roots.extend(roots_in(&pem).map_err(|bad| format!("names {path}, which {bad}"))?);
+    }
+    Ok(roots)
+}
+
 fn breaker(reader: &mut ConfigReader<'_>) -> Breaker {
     reader.without_effect_from_here(Some("the circuit breaker is not built yet"));
     let breaker = Breaker {
@@ -317,8 +365,8 @@ fn queue(reader: &mut ConfigReader<'_>) -> Queue {
 }
 
 fn retention(reader: &mut ConfigReader<'_>) -> Retention {
-    reader.without_effect_from_here(Some("retention is not built yet"));
-    Retention {
+    reader.without_effect_from_here(None);
+    let periods = Periods {
         dead_letters: reader.read("retention.dead_letters", values::positive_duration),
         dead_letters_restorable: reader.read("retention.dead_letters_restorable", values::any_duration),
         purge_pending_after: reader.read("retention.purge_pending_after", values::duration_or_never),
@@ -326,19 +374,43 @@ fn retention(reader: &mut ConfigReader<'_>) -> Retention {
         attempts: reader.read("retention.attempts", values::positive_duration),
         delivered: reader.read("retention.delivered", values::positive_duration),
         failed: reader.read("retention.failed", values::positive_duration),
+        audit: reader.read("retention.audit", values::positive_duration),
+        job_runs: reader.read("retention.job_runs", values::positive_duration),
+        counters: reader.read("retention.counters", values::positive_duration),
+        series: reader.read("retention.series", values::positive_duration),
+    };
+    for (key, period) in [("retention.counters", periods.counters), ("retention.series", periods.series)] {
+        if period < SHORTEST_COUNTERS {
+            reader.report_key(key, "must be at least 2d: figures look back for a day");
+        }
     }
+    reader.without_effect_from_here(Some("operations are not built yet"));
+    let operations = reader.read("retention.operations", values::positive_duration);
+    let operation_items = reader.read("retention.operation_items", values::positive_duration);
+    Retention { periods, operations, operation_items }
 }
 
+/// Figures look back for 24 hours.
+const SHORTEST_COUNTERS: Duration = Duration::from_secs(2 * 86_400);
+
 fn jobs(reader: &mut ConfigReader<'_>) -> Jobs {
-    reader.without_effect_from_here(Some("jobs are not built yet"));
-    let mut job = |key: &str| Job { cron: reader.read(key, values::cron) };
+    reader.without_effect_from_here(None);
+    let mut job = |key: &str| reader.read(key, values::cron);
+    let (retry_processor, retry_expire) = (job("jobs.retry_processor.cron"), job("jobs.retry_expire.cron"));
+    let (failure_groups, expire_failed) = (job("jobs.failure_groups.cron"), job("jobs.expire_failed.cron"));
+    let (retention, dead_letter_cleanup) = (job("jobs.retention.cron"), job("jobs.dead_letter_cleanup.cron"));
+    let expire_failed_after = reader.read("jobs.expire_failed.after", values::positive_duration);
+    reader.without_effect_from_here(Some("this job is not built yet"));
+    let mut job = |key: &str| reader.read(key, values::cron);
     Jobs {
-        retry_processor: job("jobs.retry_processor.cron"),
-        retry_expire: job("jobs.retry_expire.cron"),
-        dead_letter_cleanup: job("jobs.dead_letter_cleanup.cron"),
-        expire_failed: job("jobs.expire_failed.cron"),
+        retry_processor,
+        retry_expire,
+        failure_groups,
+        retention,
+        dead_letter_cleanup,
+        expire_failed,
+        expire_failed_after,
         block_failing_subscriptions: job("jobs.block_failing_subscriptions.cron"),
-        expire_failed_after: reader.read("jobs.expire_failed.after", values::positive_duration),
     }
 }
 

@@ -1,12 +1,17 @@
 //! Parsers of single values. Values of a file have types; values of variables and flags are text.
 
+use std::borrow::Cow;
+use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use posthaste_core::duration;
 use posthaste_core::fields;
+use posthaste_core::import;
+use posthaste_core::job::{BadSchedule, Schedule};
 use posthaste_core::policy::MAX_TIMEOUT;
 use serde_json::Value;
+use url::Url;
 
 use super::layers::ConfigValue;
 use super::named::Secret;
@@ -48,10 +53,39 @@ pub(super) fn optional_text(given: &ConfigValue) -> Read<Option<String>> {
     text(given).map(|text| Some(text).filter(|text| !text.is_empty()))
 }
 
-/// A text that is never shown, not even in errors.
+/// The address of a site, without a path. Empty means none.
+pub(super) fn web_address(given: &ConfigValue) -> Read<Option<Url>> {
+    let Some(text) = optional_text(given)? else { return Ok(None) };
+    let what = "an address such as https://posthaste.example.com, without a path";
+    let is_site = |url: &Url| {
+        let bare = url.username().is_empty() && url.password().is_none();
+        matches!(url.scheme(), "http" | "https") && url.path() == "/" && url.query().is_none() && bare
+    };
+    let url = Url::parse(text.trim()).ok().filter(is_site).filter(|url| url.fragment().is_none());
+    url.map(Some).ok_or_else(|| expected(what, given))
+}
+
+/// A text that is never shown, not even in errors. `env:NAME` and `file:PATH` say where it stands.
 pub(super) fn secret(given: &ConfigValue) -> Read<Option<Secret>> {
     let text = given.value.as_str().ok_or_else(|| "must be a text in quotes".to_owned())?;
-    Ok(Some(text).filter(|text| !text.is_empty()).map(|text| Secret::new(text.to_owned())))
+    let text = match text.split_once(':') {
+        Some(("env", name)) => std::env::var(name)
+            .map_err(|_| format!("names the variable {name}, which is not set, or not text"))?,
+        Some(("file", path)) => secret_file(path)?,
+        _ => text.to_owned(),
+    };
+    Ok(Some(text).filter(|text| !text.is_empty()).map(Secret::new))
+}
+
+/// In bytes.
+const MAX_SECRET: u64 = 64 * 1024;
+
+/// The text of a file, without the line break at its end.
+fn secret_file(path: &str) -> Read<String> {
+    let mut text = String::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_SECRET).read_to_string(&mut text));
+    read.map_err(|error| format!("names the file {path}, which cannot be read: {error}"))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 pub(super) fn flag(given: &ConfigValue) -> Read<bool> {
@@ -117,20 +151,19 @@ pub(super) fn duration_or_never(given: &ConfigValue) -> Read<Option<Duration>> {
     positive_duration(given).map(Some).map_err(|reason| format!("{reason}; or `never`"))
 }
 
-/// Five fields of cron, or `never`. The scheduler checks the fields.
-pub(super) fn cron(given: &ConfigValue) -> Read<Option<String>> {
+/// Five fields of cron, S2's words for a time (`05:00`, `Monday`), or `never` and its other words.
+pub(super) fn cron(given: &ConfigValue) -> Read<Option<Schedule>> {
     let what = "`never` or a cron expression of five fields such as `0 2 * * *`";
-    let bad = || expected(what, given);
-    let text = given.value.as_str().ok_or_else(bad)?.trim();
-    if text == "never" {
-        return Ok(None);
-    }
-    let is_field = |field: &str| field.chars().all(|c| c.is_ascii_alphanumeric() || "*/,-".contains(c));
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    if fields.len() == 5 && fields.iter().all(|field| is_field(field)) {
-        Ok(Some(fields.join(" ")))
-    } else {
-        Err(bad())
+    let text = given.value.as_str().ok_or_else(|| expected(what, given))?;
+    let text = match import::scan_at(text) {
+        Ok(Some(cron)) => Cow::Owned(cron),
+        Ok(None) => return Ok(None),
+        Err(_) => Cow::Borrowed(text),
+    };
+    match Schedule::parse(&text) {
+        Ok(schedule) => Ok(Some(schedule)),
+        Err(BadSchedule::Form(_)) => Err(expected(what, given)),
+        Err(never @ BadSchedule::Never(_)) => Err(never.to_string()),
     }
 }
 

@@ -10,15 +10,20 @@ use super::body::{LARGEST_OTHER, Text, read};
 use super::problem::{Problem, Result};
 
 /// The body of an act: it has no fields. A field that is given is refused, because it would have no effect.
-pub(super) type NoBody = Optional<Nothing>;
+pub(crate) type NoBody = Optional<Nothing>;
 
 /// An object without fields.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
+pub(crate) struct Nothing {}
+
+impl NoBody {
+    /// An act that a page asks for.
+    pub(crate) const NONE: Self = Self(Nothing {});
+}
 
 /// An object, or nothing, which stands for one without fields.
-pub(super) struct Optional<T>(pub(super) T);
+pub(crate) struct Optional<T>(pub(crate) T);
 
 impl<T: Default + for<'t> Deserialize<'t>> FromRequest<Shared> for Optional<T> {
     type Rejection = Problem;

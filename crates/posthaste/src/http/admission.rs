@@ -12,12 +12,15 @@ use posthaste_engine::log_throttle::LogThrottle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::metrics::Row;
+use super::open_connections::OpenConnection;
 use super::openapi::document;
 use super::problem::{Kind, Problem, Result};
 use super::request_id::RequestId;
 use super::route::Access;
 use super::server::{Answer, Connection};
 use super::{Api, Shared, router};
+use crate::dashboard;
 use crate::keys::Caller;
 
 /// The way in: it lets a request through to its handler, or says why not. It stands before the router, because a layer of axum
@@ -30,10 +33,11 @@ pub struct Door {
 
 /// What handlers know of a request beside itself.
 #[derive(Clone)]
-pub(super) struct Asked {
+pub(crate) struct Asked {
     /// None where no key is needed.
     pub(super) caller: Option<Arc<Caller>>,
-    pub(super) peer: IpAddr,
+    pub(crate) peer: IpAddr,
+    pub(crate) open: Arc<OpenConnection>,
 }
 
 impl Door {
@@ -47,9 +51,17 @@ impl Answer for Door {
         let begun = Instant::now();
         let id = RequestId::of(request.headers());
         let route = document().routes.find(request.method(), request.uri().path());
-        let mut response = match self.api.admit(route, &request, from) {
+        let page = route.is_none().then(|| dashboard::Visit::of(&request)).flatten();
+        let admitted = match self.api.admit(route, &request, from) {
+            Err(refused) if refused.kind == Kind::Unauthorized && dashboard::may_stand_in(&request) => {
+                self.api.admit_session(route, request.headers(), from, refused).await
+            }
+            other => other,
+        };
+        let mut response = match admitted {
             Ok(caller) => {
-                request.extensions_mut().insert(Asked { caller, peer: from.peer.ip() });
+                let open = from.open.clone();
+                request.extensions_mut().insert(Asked { caller, peer: from.peer.ip(), open });
                 let answer = self.router.answer(request, from);
                 // Sends are stored by another task, together with others, so a span would only cost time.
                 if self.api.requests.is_send(route) {
@@ -62,15 +74,37 @@ impl Answer for Door {
         };
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             log_failure(&problem, &id);
-            response = problem.response(&id);
+            response = match &page {
+                Some(visit) => visit.refuse(&problem, id.as_str()),
+                None => problem.response(&id),
+            };
         }
         response.headers_mut().insert(RequestId::HEADER, id.into_header());
-        self.api.requests.note(route, response.status(), begun.elapsed());
+        let row = route.map_or(if page.is_some() { Row::Page } else { Row::None }, Row::Route);
+        self.api.requests.note(row, response.status(), begun.elapsed());
         response
     }
 }
 
 impl Api {
+    /// Who asks by the session of the dashboard in place of a key; `refused` is why there is no caller by a key.
+    async fn admit_session(
+        &self,
+        route: Option<usize>,
+        headers: &HeaderMap,
+        from: &Connection,
+        refused: Problem,
+    ) -> Result<Option<Arc<Caller>>> {
+        let Some(session) = self.session_of(headers).await? else { return Err(refused) };
+        from.open.has_valid_key();
+        if let Some(Access::Optional(needed) | Access::Key(needed)) =
+            route.map(|route| &document().routes.all()[route].access)
+        {
+            needed.check(&session.caller)?;
+        }
+        Ok(Some(session.caller))
+    }
+
     /// Who asks, if the route needs a key.
     fn admit(
         &self,
@@ -88,15 +122,16 @@ impl Api {
         let found = self.key_of(request.headers());
         // The connection remembers whether its key was valid.
         match found {
-            Ok(_) => from.guest.is_known(),
-            Err(_) => from.guest.is_unknown(),
+            Ok(_) => from.open.has_valid_key(),
+            Err(_) => from.open.has_no_valid_key(),
         }
         let caller = found?;
         needed.check(&caller)?;
         Ok(Some(caller))
     }
 
-    fn key_of(&self, headers: &HeaderMap) -> Result<Arc<Caller>> {
+    /// Who has the key that the headers name.
+    pub(super) fn key_of(&self, headers: &HeaderMap) -> Result<Arc<Caller>> {
         let wrong = |detail: &str| Problem::new(Kind::Unauthorized, detail);
         let given = headers
             .get(AUTHORIZATION)

@@ -9,48 +9,55 @@ use bytes::Bytes;
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::watch;
 
-use super::server::{Phase, set};
+use super::open_connections::OpenConnection;
+use super::server::set;
 
 /// A body that the connection sends.
 pub(super) enum AnswerBody {
     /// One whose length is known. It is complete, so it is sent even if the server stops.
-    Whole(Body),
+    Whole { body: Body, _sending: Sending },
     /// One without a known end, such as server-sent events.
     Stream(Stream),
+    /// The end of HTTP on this connection.
+    Upgrade(Body),
+}
+
+/// Tells the connection when the body is complete, which is when the body is dropped.
+pub(super) struct Sending(Arc<OpenConnection>);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        self.0.phase().sent();
+    }
 }
 
 pub(super) struct Stream {
     body: Body,
-    phase: Arc<Phase>,
+    sending: Sending,
     stopped: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl AnswerBody {
-    pub(super) fn new(body: Body, phase: &Arc<Phase>, stop: &watch::Receiver<bool>) -> Self {
+    pub(super) fn new(body: Body, open: &Arc<OpenConnection>, stop: &watch::Receiver<bool>) -> Self {
+        open.sending();
+        let sending = Sending(open.clone());
         if body.size_hint().exact().is_some() {
-            phase.enter(Phase::IDLE);
-            return Self::Whole(body);
+            return Self::Whole { body, _sending: sending };
         }
-        phase.enter(Phase::STREAM);
         let mut stop = stop.clone();
         let stopped = Box::pin(async move { set(&mut stop).await });
-        Self::Stream(Stream { body, phase: phase.clone(), stopped })
+        Self::Stream(Stream { body, sending, stopped })
     }
 }
 
 impl Stream {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         // The connection asks for more only when the client has read what came before.
-        self.phase.enter(Phase::STREAM);
+        self.sending.0.phase().sending();
         if self.stopped.as_mut().poll(cx).is_ready() {
-            self.phase.enter(Phase::IDLE);
             return Poll::Ready(None);
         }
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(None | Some(Err(_))) = frame {
-            self.phase.enter(Phase::IDLE);
-        }
-        frame
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 }
 
@@ -63,21 +70,21 @@ impl HttpBody for AnswerBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         match self.get_mut() {
-            Self::Whole(body) => Pin::new(body).poll_frame(cx),
+            Self::Whole { body, .. } | Self::Upgrade(body) => Pin::new(body).poll_frame(cx),
             Self::Stream(stream) => stream.poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
-            Self::Whole(body) => body.is_end_stream(),
+            Self::Whole { body, .. } | Self::Upgrade(body) => body.is_end_stream(),
             Self::Stream(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(body) => body.size_hint(),
+            Self::Whole { body, .. } | Self::Upgrade(body) => body.size_hint(),
             Self::Stream(_) => SizeHint::default(),
         }
     }

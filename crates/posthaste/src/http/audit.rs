@@ -26,22 +26,22 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = AuditRow)]
-struct AuditView {
-    number: i64,
-    at: Timestamp,
-    actor: String,
-    action: String,
-    target: String,
-    tenant: Option<Tenant>,
-    key_id: Option<String>,
+pub(crate) struct AuditView {
+    pub(crate) number: i64,
+    pub(crate) at: Timestamp,
+    pub(crate) actor: String,
+    pub(crate) action: String,
+    pub(crate) target: String,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) key_id: Option<String>,
     /// From where it was asked.
-    address: Option<String>,
+    pub(crate) address: Option<String>,
     /// How many it was asked for.
-    asked: u64,
+    pub(crate) asked: u64,
     /// How many it was done to.
-    count: u64,
+    pub(crate) count: u64,
     #[schema(value_type = AuditOutcome)]
-    outcome: &'static str,
+    pub(crate) outcome: &'static str,
 }
 
 /// Whether it was done to all, or only to some.
@@ -83,7 +83,10 @@ impl IntoParams for AuditParameters {
                 "Who did it: the name or the id of a key, or the actor as a row shows it; the whole of it",
             ),
             ("action", "What was done, such as `requeue` or `put-policy`; several with commas"),
-            ("target", "To what: an id, a scope or a name; the whole of it"),
+            (
+                "target",
+                "To what: an id, a scope or a name; the whole of it. The id of a dead letter stands for its notification",
+            ),
             ("since", "At or after: a time, a date (its first moment in UTC) or a duration ago, such as 1d"),
             ("until", "Before: a time, a date or a duration ago"),
         ];
@@ -115,7 +118,7 @@ fn filter(query: &mut Query, now: Timestamp) -> Result<AuditFilter> {
 /// Who did what, newest first.
 #[utoipa::path(get, path = "/v1/audit", operation_id = "listAudit", tag = "figures", params(AuditParameters), security(("key" = ["reader"])),
     responses((status = 200, description = "A page", body = Page<AuditView>), (status = 429, description = "")))]
-async fn list(
+pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,

@@ -11,21 +11,24 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::Shared;
+use super::admission::Asked;
 use super::budget::{Held, Size};
+use super::mistake::in_plain_words;
 use super::problem::{Kind, Problem, Result};
+use super::{Api, Shared};
+use crate::keys::Caller;
 
 /// The most bytes of one notification.
-pub(super) const LARGEST_NOTIFICATION: usize = 256 * 1024;
+pub(crate) const LARGEST_NOTIFICATION: usize = 256 * 1024;
 /// The most bytes of a batch.
-pub(super) const LARGEST_BATCH: usize = 16 * 1024 * 1024;
+pub(crate) const LARGEST_BATCH: usize = 16 * 1024 * 1024;
 /// The most bytes of any other body.
-pub(super) const LARGEST_OTHER: usize = 16 * 1024;
+pub(crate) const LARGEST_OTHER: usize = 16 * 1024;
 /// The most arrays and objects inside each other.
 const DEEPEST: usize = 128;
 
 /// A JSON body of at most so many bytes, not read yet. Its bytes count in the budget until it is dropped.
-pub(super) struct Text<const LARGEST: usize = LARGEST_OTHER> {
+pub(crate) struct Text<const LARGEST: usize = LARGEST_OTHER> {
     bytes: Bytes,
     _held: Held,
 }
@@ -35,6 +38,16 @@ impl<const LARGEST: usize> Deref for Text<LARGEST> {
 
     fn deref(&self) -> &Bytes {
         &self.bytes
+    }
+}
+
+impl<const LARGEST: usize> Text<LARGEST> {
+    /// A body that a page made of its form.
+    pub(crate) fn of(api: &Api, caller: &Caller, value: &serde_json::Value) -> Result<Self> {
+        let mut held = api.bodies.begin(caller.sends_for(), Size::Small);
+        let bytes = Bytes::from(value.to_string());
+        held.grow(bytes.len())?;
+        Ok(Self { bytes, _held: held })
     }
 }
 
@@ -50,7 +63,10 @@ impl<const LARGEST: usize> FromRequest<Shared> for Text<LARGEST> {
             }
         }
         let size = if LARGEST > LARGEST_NOTIFICATION { Size::Large } else { Size::Small };
-        let mut held = api.bodies.begin(size);
+        let caller = request.extensions().get::<Asked>().and_then(|asked| asked.caller.as_ref());
+        let caller =
+            caller.ok_or_else(|| Problem::new(Kind::Internal, "this route was declared without a key"))?;
+        let mut held = api.bodies.begin(caller.sends_for(), size);
         let mut body = request.into_body();
         let read = tokio::time::timeout(api.body_timeout, whole(&mut body, LARGEST, &mut held)).await;
         let bytes = read.unwrap_or_else(|_| {
@@ -66,7 +82,7 @@ impl<const LARGEST: usize> FromRequest<Shared> for Text<LARGEST> {
 }
 
 /// Reads a JSON object as a type. A mistake is shown with its place; texts inside of the type may borrow from the document.
-pub(super) fn read<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T> {
+pub(crate) fn read<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T> {
     // serde would also read the fields of a struct from an array.
     if !text.trim_ascii_start().starts_with(b"{") {
         return Err(no_object(text));
@@ -93,14 +109,7 @@ fn mistake<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Problem {
         return Problem::new(Kind::BadJson, "the body is not one JSON document");
     };
     let detail = without_position(&error.inner().to_string());
-    let mut pointer = String::new();
-    for segment in error.path().iter() {
-        match segment {
-            serde_path_to_error::Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
-            serde_path_to_error::Segment::Map { key } => pointer.push_str(&at(key)),
-            serde_path_to_error::Segment::Enum { .. } | serde_path_to_error::Segment::Unknown => {}
-        }
-    }
+    let mut pointer = pointer_of(error.path());
     // The path ends at the object that has a field twice or not at all.
     if let Some(name) = named_field(&detail)
         && !pointer.ends_with(&at(name))
@@ -111,9 +120,22 @@ fn mistake<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Problem {
         // serde calls a number where a name is expected a mistake of syntax.
         true if detail.starts_with("expected value") => "the value is of another type".to_owned(),
         true => return Problem::new(Kind::BadJson, format!("the body is not valid JSON: {detail}")),
-        false => detail,
+        false => in_plain_words(&detail),
     };
     Problem::at(pointer, detail)
+}
+
+/// The pointer of a place that serde was at.
+pub(crate) fn pointer_of(path: &serde_path_to_error::Path) -> String {
+    let mut pointer = String::new();
+    for segment in path.iter() {
+        match segment {
+            serde_path_to_error::Segment::Seq { index } => pointer.push_str(&format!("/{index}")),
+            serde_path_to_error::Segment::Map { key } => pointer.push_str(&at(key)),
+            serde_path_to_error::Segment::Enum { .. } | serde_path_to_error::Segment::Unknown => {}
+        }
+    }
+    pointer
 }
 
 /// The field that a message of serde names, if the path does not include it.
@@ -124,12 +146,12 @@ fn named_field(detail: &str) -> Option<&str> {
 }
 
 /// Without " at line 1 column 7": the pointer says it better.
-fn without_position(text: &str) -> String {
+pub(crate) fn without_position(text: &str) -> String {
     text.rsplit_once(" at line ").map_or(text, |(before, _)| before).to_owned()
 }
 
 /// The pointer of a field.
-pub(super) fn at(name: &str) -> String {
+pub(crate) fn at(name: &str) -> String {
     let short: String = name.chars().take(64).collect();
     format!("/{}", short.replace('~', "~0").replace('/', "~1"))
 }

@@ -1,9 +1,9 @@
 //! Where the next page begins, sealed: nobody can make one up, change one, or read an id out of it.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::{DeadLetterId, GroupId, NotificationId, OperationId};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{DueCursor, Settings};
+use posthaste_engine::store::{DueCursor, GroupCursor, Settings};
 
 /// The setting that holds what cursors are sealed with.
 pub(crate) const SECRET: &str = "secret:cursors";
@@ -14,7 +14,7 @@ pub(crate) fn secret(settings: &Settings) -> Option<[u8; 32]> {
 }
 
 /// A place in a list.
-pub(super) trait Position: Sized {
+pub(crate) trait Position: Sized {
     /// As bytes.
     fn write(&self) -> Vec<u8>;
     /// From bytes.
@@ -92,6 +92,16 @@ impl Position for DeadLetterId {
     }
 }
 
+impl Position for OperationId {
+    fn write(&self) -> Vec<u8> {
+        self.to_bytes().to_vec()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self::from_bytes)
+    }
+}
+
 impl Position for i64 {
     fn write(&self) -> Vec<u8> {
         self.to_be_bytes().to_vec()
@@ -99,6 +109,18 @@ impl Position for i64 {
 
     fn read(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self::from_be_bytes)
+    }
+}
+
+impl Position for GroupCursor {
+    fn write(&self) -> Vec<u8> {
+        [self.count.to_be_bytes().as_slice(), self.id.to_bytes().as_slice()].concat()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (count, id) = bytes.split_at_checked(8)?;
+        let count = u64::from_be_bytes(count.try_into().ok()?);
+        Some(Self { count, id: GroupId::from_bytes(id.try_into().ok()?) })
     }
 }
 

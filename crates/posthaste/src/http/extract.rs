@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
-use posthaste_core::id::{DeadLetterId, KeyId, NotificationId};
+use posthaste_core::id::{DeadLetterId, GroupId, KeyId, NotificationId, OperationId};
 use posthaste_engine::acts::Actor;
 
 use super::Shared;
@@ -19,7 +19,7 @@ use crate::keys::Caller;
 const LONGEST_KEY: usize = 255;
 
 /// The caller, whose key has a role that the route needs.
-pub(super) struct Authenticated(pub(super) Arc<Caller>);
+pub(crate) struct Authenticated(pub(crate) Arc<Caller>);
 
 impl FromRequestParts<Shared> for Authenticated {
     type Rejection = Problem;
@@ -31,7 +31,7 @@ impl FromRequestParts<Shared> for Authenticated {
 }
 
 /// Who acts, for the audit: the caller, its key and its address.
-pub(super) struct ActorOf(pub(super) Actor);
+pub(crate) struct ActorOf(pub(crate) Actor);
 
 impl FromRequestParts<Shared> for ActorOf {
     type Rejection = Problem;
@@ -45,7 +45,7 @@ impl FromRequestParts<Shared> for ActorOf {
 }
 
 /// A route without parameters: a parameter that is given is refused, because it would have no effect.
-pub(super) struct NoQuery;
+pub(crate) struct NoQuery;
 
 impl FromRequestParts<Shared> for NoQuery {
     type Rejection = Problem;
@@ -59,7 +59,7 @@ impl FromRequestParts<Shared> for NoQuery {
 }
 
 /// What stands in the path in place of the braces.
-pub(super) struct InPath(pub(super) String);
+pub(crate) struct InPath(pub(crate) String);
 
 impl FromRequestParts<Shared> for InPath {
     type Rejection = Problem;
@@ -73,7 +73,7 @@ impl FromRequestParts<Shared> for InPath {
 }
 
 /// What an id names, for people.
-pub(super) trait Names: FromStr {
+pub(crate) trait Names: FromStr {
     const WHAT: &str;
 }
 
@@ -85,16 +85,24 @@ impl Names for DeadLetterId {
     const WHAT: &str = "dead letter";
 }
 
+impl Names for GroupId {
+    const WHAT: &str = "failure group";
+}
+
+impl Names for OperationId {
+    const WHAT: &str = "operation";
+}
+
 impl Names for KeyId {
     const WHAT: &str = "key";
 }
 
 /// The id in the path. An invalid one is reported as not found.
-pub(super) struct Id<T>(pub(super) T);
+pub(crate) struct Id<T>(pub(crate) T);
 
 impl<T: Names> Id<T> {
     /// There is nothing with that id, as far as the caller can see.
-    pub(super) fn missing(id: impl std::fmt::Display) -> Problem {
+    pub(crate) fn missing(id: impl std::fmt::Display) -> Problem {
         Problem::not_found(format!("there is no {} {id}", T::WHAT))
     }
 }
@@ -109,7 +117,7 @@ impl<T: Names + Send> FromRequestParts<Shared> for Id<T> {
 }
 
 /// The header `Idempotency-Key`, if there is one. Two of them are refused, because either could be meant.
-pub(super) struct IdempotencyKey(pub(super) Option<String>);
+pub(crate) struct IdempotencyKey(pub(crate) Option<String>);
 
 impl FromRequestParts<Shared> for IdempotencyKey {
     type Rejection = Problem;

@@ -84,8 +84,8 @@ async fn reason(api: &Api) -> Option<&'static str> {
     } else if !api.engine.is_whole() {
         Some("a part of the engine has failed: restart this node")
     } else if !answers(api).await {
-        // This explains the sends that failed, and they count no more once it answers again.
-        api.taking.forget();
+        // The failed sends are explained by this, so they do not count once the store answers again.
+        api.accept_health.forget();
         Some(match api.durability.level() {
             Level::Full | Level::Unsafe => "the store does not answer",
             Level::Refused => {
@@ -94,9 +94,9 @@ async fn reason(api: &Api) -> Option<&'static str> {
         })
     } else if !api.engine.is_recording() {
         Some("the store answers, but outcomes wait to be recorded: it did not take them at the last try")
-    } else if !api.taking.is_well() {
+    } else if !api.accept_health.is_well() {
         Some("the store answers, but does not take what is sent; is its disk full?")
-    } else if api.engine.leases_unknown_for() > LASTS {
+    } else if api.engine.leases_unknown_for() > MISMATCH_LIMIT {
         Some("this node holds notifications in the store that it does not know of: restart it")
     } else {
         None
@@ -106,31 +106,31 @@ async fn reason(api: &Api) -> Option<&'static str> {
 /// Whether the store answers within what a load balancer waits for.
 async fn answers(api: &Api) -> bool {
     let version = api.engine.settings().version;
-    let asked = tokio::time::timeout(PROBE, api.store.settings(Some(version))).await;
+    let asked = tokio::time::timeout(PROBE_TIMEOUT, api.store.settings(Some(version))).await;
     asked.is_ok_and(|answer| answer.is_ok())
 }
 
-/// Whether sends could be stored of late. Where nobody sends any more, because the node says that it is not ready, it is
-/// given another chance after a while.
+/// Whether the last sends could be stored. A failure is forgotten after a while: a node that is not ready gets no sends that
+/// could prove the opposite.
 #[derive(Debug, Default)]
-pub(super) struct Taking {
+pub(super) struct AcceptHealth {
     failed: Mutex<Option<Instant>>,
-    /// Held by the send that looks whether the store is away: one at a time is enough.
+    /// Held by the send that asks whether the store is away: one at a time is enough.
     looking: tokio::sync::Mutex<()>,
 }
 
-/// A difference between the leases in the store and those in memory that lasts for so long is a fault.
-const LASTS: Duration = Duration::from_secs(30);
+/// How long the leases in the store may differ from those in memory before that is a fault.
+const MISMATCH_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long a probe waits for the store.
-const PROBE: Duration = Duration::from_secs(1);
+/// Time within which the store has to answer a probe.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a send that could not be stored counts.
-const COUNTS_FOR: Duration = Duration::from_secs(5);
+/// How long a send that could not be stored makes the node not ready.
+const FAILURE_MEMORY: Duration = Duration::from_secs(5);
 
-impl Taking {
-    /// Notes whether a send could be stored. A store that is away explains why not, and what it did then says nothing about
-    /// it once it is back: only a store that answers and takes nothing counts.
+impl AcceptHealth {
+    /// Notes whether a send could be stored. A failure counts only if the store answers: one that is away is reported as
+    /// such.
     pub(super) async fn note(&self, api: &Api, stored: bool) {
         self.set(stored);
         if stored {
@@ -151,13 +151,13 @@ impl Taking {
         }
     }
 
-    /// What could not be stored so far counts no more.
+    /// Forgets the failures so far.
     fn forget(&self) {
         self.set(true);
     }
 
     fn is_well(&self) -> bool {
         let failed = *self.failed.lock().expect("no code panics while it notes this");
-        failed.is_none_or(|at| at.elapsed() > COUNTS_FOR)
+        failed.is_none_or(|at| at.elapsed() > FAILURE_MEMORY)
     }
 }

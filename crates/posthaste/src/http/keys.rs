@@ -47,27 +47,27 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Key)]
-struct KeyView {
-    id: KeyId,
-    name: String,
+pub(crate) struct KeyView {
+    pub(crate) id: KeyId,
+    pub(crate) name: String,
     /// Null for all tenants.
-    tenant: Option<String>,
+    pub(crate) tenant: Option<String>,
     /// Null for a tenant's key without a role: it may do what sender and operator may, and put the policy of its tenant.
-    role: Option<Role>,
+    pub(crate) role: Option<Role>,
     /// From then on it is refused; null for never.
-    expires_at: Option<Timestamp>,
+    pub(crate) expires_at: Option<Timestamp>,
     /// At most a few minutes behind; null if it was never used.
-    last_used_at: Option<Timestamp>,
+    pub(crate) last_used_at: Option<Timestamp>,
     /// How the key begins.
-    start: String,
-    created_at: Timestamp,
-    created_by: String,
+    pub(crate) start: String,
+    pub(crate) created_at: Timestamp,
+    pub(crate) created_by: String,
 }
 
 /// The API keys.
 #[utoipa::path(get, path = "/v1/keys", operation_id = "listKeys", tag = "keys", security(("key" = ["admin", "tenant"])),
     responses((status = 200, description = "All that the caller can see", body = Page<KeyView>)))]
-async fn list(
+pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     NoQuery: NoQuery,
@@ -114,21 +114,21 @@ struct NewKey {
 /// A key that was made.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct CreatedKey {
-    id: KeyId,
-    name: String,
+pub(crate) struct CreatedKey {
+    pub(crate) id: KeyId,
+    pub(crate) name: String,
     /// Null for all tenants.
-    tenant: Option<Tenant>,
-    role: Option<Role>,
-    expires_at: Option<Timestamp>,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) role: Option<Role>,
+    pub(crate) expires_at: Option<Timestamp>,
     /// Shown once, and never again.
-    key: String,
+    pub(crate) key: String,
 }
 
 /// Makes a key; it is shown once.
 #[utoipa::path(post, path = "/v1/keys", operation_id = "createKey", tag = "keys", security(("key" = ["admin"])),
     request_body = NewKey, responses((status = 201, description = "The key", body = CreatedKey)))]
-async fn create(
+pub(crate) async fn create(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     ActorOf(actor): ActorOf,
@@ -220,7 +220,7 @@ fn expiry(given: &str, now: Timestamp) -> Result<Timestamp> {
 /// How a key is rotated.
 #[derive(Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Rotation {
+pub(crate) struct Rotation {
     /// How long the old key stays valid: `24h` by default, `0` for not at all, at most 90 days.
     #[serde(default, with = "duration::optional")]
     #[schema(value_type = Option<DurationText>)]
@@ -230,24 +230,24 @@ struct Rotation {
 /// A key that was rotated.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct RotatedKey {
-    id: KeyId,
-    name: String,
+pub(crate) struct RotatedKey {
+    pub(crate) id: KeyId,
+    pub(crate) name: String,
     /// Null for all tenants.
-    tenant: Option<String>,
-    role: Option<Role>,
-    expires_at: Option<Timestamp>,
+    pub(crate) tenant: Option<String>,
+    pub(crate) role: Option<Role>,
+    pub(crate) expires_at: Option<Timestamp>,
     /// Shown once, and never again.
-    key: String,
+    pub(crate) key: String,
     /// The old key; null if it is refused from now on.
-    previous: Option<PreviousKey>,
+    pub(crate) previous: Option<PreviousKey>,
 }
 
 /// The key before a rotation.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct PreviousKey {
-    expires_at: Timestamp,
+pub(crate) struct PreviousKey {
+    pub(crate) expires_at: Timestamp,
 }
 
 /// Gives a key a new secret; the old one stays valid for the overlap.
@@ -255,7 +255,7 @@ struct PreviousKey {
     params(("id" = KeyId, Path)), request_body = Option<Rotation>,
     responses((status = 200, description = "The new key", body = RotatedKey), (status = 404, description = ""),
         (status = 409, description = "It has expired, it was changed at the same time, or a node of an older version is still alive")))]
-async fn rotate(
+pub(crate) async fn rotate(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     ActorOf(actor): ActorOf,
@@ -307,7 +307,7 @@ async fn all_know_rotation(api: &Api) -> Result<()> {
 /// Revokes a key.
 #[utoipa::path(delete, path = "/v1/keys/{id}", operation_id = "revokeKey", tag = "keys", security(("key" = ["admin"])),
     params(("id" = KeyId, Path)), responses((status = 204, description = "It is revoked"), (status = 404, description = "")))]
-async fn revoke(
+pub(crate) async fn revoke(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     ActorOf(actor): ActorOf,

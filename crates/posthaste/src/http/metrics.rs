@@ -9,8 +9,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use http::{Method, StatusCode};
+use posthaste_core::attempt::Outcome;
+use posthaste_core::group::GroupBy;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::metrics::{Histogram, Metrics};
+use posthaste_engine::metrics::{Histogram, Metrics, SendTimes};
 use posthaste_engine::store::{self, NodeView, Stats, Store};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -21,6 +23,8 @@ use super::openapi::document;
 use super::problem::Result;
 use super::read_slots::Reader;
 use super::{Api, Shared};
+
+mod process;
 
 /// How many classes of answers there are: 1xx to 5xx.
 const CLASSES: usize = 5;
@@ -35,7 +39,18 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(get))
 }
 
-/// What was asked of this process since its start, for each route; the last row is for requests without a route.
+/// What an answer is counted as.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Row {
+    Route(usize),
+    /// A page of the dashboard.
+    Page,
+    /// Neither.
+    None,
+}
+
+/// What was asked of this process since its start, for each route; the last two rows are for pages of the dashboard and for
+/// requests to no route.
 pub(super) struct Requests {
     counts: Vec<[AtomicU64; CLASSES]>,
     times: [AtomicU64; Histogram::BOUNDS.len() + 1],
@@ -48,7 +63,7 @@ impl Requests {
     pub(super) fn new(routes: usize) -> Self {
         let find = |path| document().routes.find(&Method::POST, path);
         Self {
-            counts: (0..=routes).map(|_| Default::default()).collect(),
+            counts: (0..routes + 2).map(|_| Default::default()).collect(),
             times: Default::default(),
             micros: AtomicU64::new(0),
             sends: [find("/v1/notifications"), find("/v1/notifications/batch")],
@@ -56,8 +71,12 @@ impl Requests {
     }
 
     /// Counts an answer.
-    pub(super) fn note(&self, route: Option<usize>, status: StatusCode, took: Duration) {
-        let row = route.unwrap_or(self.counts.len() - 1);
+    pub(super) fn note(&self, row: Row, status: StatusCode, took: Duration) {
+        let (row, route) = match row {
+            Row::Route(route) => (route, Some(route)),
+            Row::Page => (self.counts.len() - 2, None),
+            Row::None => (self.counts.len() - 1, None),
+        };
         let class = usize::from(status.as_u16() / 100).clamp(1, CLASSES) - 1;
         self.counts[row][class].fetch_add(1, Ordering::Relaxed);
         if self.is_send(route) {
@@ -82,19 +101,20 @@ impl Requests {
 #[derive(Debug, Default)]
 pub(super) struct Figures(Mutex<Option<(Instant, Kept)>>);
 
-/// The figures of all tenants, and the nodes.
-type Kept = Arc<(Stats, Vec<NodeView>)>;
+/// The figures of all tenants, the nodes, and the numbers of failure groups.
+type Kept = Arc<(Stats, Vec<NodeView>, Vec<(GroupBy, u64)>)>;
 
 impl Figures {
     async fn read(&self, store: &dyn Store, now: Timestamp) -> store::Result<Kept> {
-        // Held while the store is asked: whoever asks meanwhile gets the same answer.
+        // Held while the store is asked, so that concurrent requests share one answer.
         let mut last = self.0.lock().await;
         if let Some((at, kept)) = &*last
             && at.elapsed() < FRESH
         {
             return Ok(kept.clone());
         }
-        let kept: Kept = Arc::new((store.stats(None, now).await?, store.nodes(now).await?));
+        let stats = store.stats(None, now).await?;
+        let kept: Kept = Arc::new((stats, store.nodes(now).await?, store.group_numbers().await?));
         *last = Some((Instant::now(), kept.clone()));
         Ok(kept)
     }
@@ -113,11 +133,14 @@ async fn get(State(api): State<Shared>) -> Result<Response> {
     page.process(&api);
     page.requests(&api.requests);
     page.engine(&api.engine.metrics());
+    page.sends(&api.engine.send_times());
+    page.system();
     let up = u8::from(kept.is_some());
     page.one("posthaste_store_up", "gauge", "1 if the store answered, else what it keeps is left out", up);
     if let Some(kept) = kept {
-        let (stats, nodes) = &*kept;
+        let (stats, nodes, groups) = &*kept;
         page.stats(stats);
+        page.groups(groups);
         page.nodes(nodes);
         let oldest = stats.oldest_due.map_or(0.0, |due| now.since(due).as_secs_f64());
         let help = "How long the longest waiting due row waits";
@@ -165,6 +188,8 @@ impl Page {
         self.line("posthaste_build_info", &format!("version=\"{}\"", env!("CARGO_PKG_VERSION")), 1);
         let busy = api.engine.busy();
         self.one("posthaste_in_hand", "gauge", "Notifications that this node works on", busy);
+        let streams = api.open_streams();
+        self.one("posthaste_streams_open", "gauge", "Streams of events that are open", streams);
         let unknown = api.engine.unknown_leases();
         let help =
             "Leases that the store has for this node and that it did not know of at the last comparison";
@@ -177,7 +202,7 @@ impl Page {
         let name = "posthaste_http_requests_total";
         self.head(name, "counter", "Answers of the API by route and class of status");
         let routes = document().routes.all().iter().map(|route| (route.method.as_str(), route.path.as_str()));
-        for (row, (method, path)) in routes.chain([("any", "none")]).enumerate() {
+        for (row, (method, path)) in routes.chain([("any", "page"), ("any", "none")]).enumerate() {
             for class in 0..CLASSES {
                 let count = requests.counts[row][class].load(Ordering::Relaxed);
                 if count > 0 {
@@ -212,6 +237,11 @@ impl Page {
                 metrics.leases_given_back,
             ),
             ("posthaste_store_errors_total", "Calls that the store did not serve", metrics.store_errors),
+            (
+                "posthaste_stream_missed_total",
+                "How often a stream was told that it missed changes",
+                metrics.changes_missed,
+            ),
         ];
         for (name, help, value) in counters {
             self.one(name, "counter", help, value);
@@ -227,10 +257,48 @@ impl Page {
         for (state, count) in metrics.ends {
             self.line(name, &format!("state=\"{state}\""), count);
         }
+        let name = "posthaste_retention_removed_total";
+        self.head(name, "counter", "Rows that retention removed or soft-deleted on this node, by kind");
+        for (kind, removed) in metrics.removed {
+            self.line(name, &format!("kind=\"{kind}\""), removed);
+        }
+        let name = "posthaste_job_runs_total";
+        self.head(name, "counter", "Runs of jobs that ended on this node, by name and outcome");
+        for (job, done, failed) in metrics.job_runs {
+            self.line(name, &format!("name=\"{job}\",outcome=\"done\""), done);
+            self.line(name, &format!("name=\"{job}\",outcome=\"failed\""), failed);
+        }
+        let name = "posthaste_operation_items_total";
+        self.head(name, "counter", "Items that retry operations of this node have acted on");
+        self.line(name, "", metrics.operation_items);
+        let name = "posthaste_operations_total";
+        self.head(name, "counter", "Retry operations that ended on this node, by state");
+        for (state, count) in metrics.operations_ended {
+            self.line(name, &format!("state=\"{}\"", state.name()), count);
+        }
         let name = "posthaste_lateness_seconds";
         self.head(name, "histogram", "From the due time of an attempt to its start");
         self.histogram(name, "lane=\"main\"", &metrics.lateness_main);
         self.histogram(name, "lane=\"retry\"", &metrics.lateness_retry);
+    }
+
+    fn sends(&mut self, sends: &[SendTimes]) {
+        let name = "posthaste_send_seconds";
+        self.head(name, "histogram", "Time of one try, by channel and outcome");
+        for SendTimes { channel, outcome, times } in sends {
+            let outcome = match outcome {
+                Outcome::Delivered => "delivered",
+                Outcome::Failed(failure) => failure.name(),
+            };
+            self.histogram(name, &format!("channel=\"{channel}\",outcome=\"{outcome}\""), times);
+        }
+    }
+
+    /// What the system says of this process, under the names that Prometheus gives it in every program.
+    fn system(&mut self) {
+        for process::Figure { name, kind, help, value } in process::figures() {
+            self.one(name, kind, help, value);
+        }
     }
 
     fn nodes(&mut self, nodes: &[NodeView]) {
@@ -244,6 +312,14 @@ impl Page {
         self.head(name, "gauge", "Notifications that are leased to a node");
         for node in nodes {
             self.line(name, &labels(node), node.held);
+        }
+    }
+
+    fn groups(&mut self, groups: &[(GroupBy, u64)]) {
+        let name = "posthaste_failure_groups";
+        self.head(name, "gauge", "Failure groups that have pending dead letters");
+        for (by, number) in groups {
+            self.line(name, &format!("by=\"{}\"", by.name()), number);
         }
     }
 

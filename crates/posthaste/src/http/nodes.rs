@@ -23,28 +23,32 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Node)]
-struct NodeView {
+pub(crate) struct NodeView {
     /// Its number; a node that was declared dead joins again under another.
-    id: i64,
+    pub(crate) id: i64,
     /// `engine.name`, or the name of its host.
-    name: String,
+    pub(crate) name: String,
     /// False while its leases are being taken back.
-    alive: bool,
+    pub(crate) alive: bool,
     /// Whether it is the node that answers.
-    this_node: bool,
+    pub(crate) this_node: bool,
     /// How many notifications are leased to it.
-    held: u64,
+    pub(crate) held: u64,
     /// What the node understands; 0 for versions that did not say.
-    level: u32,
-    joined_at: Timestamp,
-    last_heartbeat_at: Timestamp,
-    expires_at: Timestamp,
+    pub(crate) level: u32,
+    pub(crate) joined_at: Timestamp,
+    pub(crate) last_heartbeat_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
 }
 
 /// Who is alive and what each holds.
 #[utoipa::path(get, path = "/v1/nodes", operation_id = "listNodes", tag = "server", security(("key" = ["reader", "all"])),
     responses((status = 200, description = "All of them", body = Page<NodeView>)))]
-async fn list(State(api): State<Shared>, _: Authenticated, NoQuery: NoQuery) -> Result<Json<Page<NodeView>>> {
+pub(crate) async fn list(
+    State(api): State<Shared>,
+    _: Authenticated,
+    NoQuery: NoQuery,
+) -> Result<Json<Page<NodeView>>> {
     let (this, all) = api.engine.nodes().await.map_err(ReadError::from)?;
     let show = |node: Node| NodeView {
         id: node.id.0,

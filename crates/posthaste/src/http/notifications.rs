@@ -36,7 +36,7 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 #[utoipa::path(get, path = "/v1/notifications", operation_id = "listNotifications", tag = "notifications",
     params(NotificationFilter), security(("key" = ["reader"])),
     responses((status = 200, description = "A page", body = Page<NotificationView>), (status = 429, description = "")))]
-async fn list(
+pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -54,7 +54,7 @@ async fn list(
 #[utoipa::path(get, path = "/v1/notifications/failed", operation_id = "listFailed", tag = "notifications",
     params(FailedFilter), security(("key" = ["reader"])),
     responses((status = 200, description = "A page", body = Page<FailedView>), (status = 429, description = "")))]
-async fn list_failed(
+pub(crate) async fn list_failed(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -72,7 +72,7 @@ async fn list_failed(
 #[utoipa::path(get, path = "/v1/retry-queue", operation_id = "listRetryQueue", tag = "notifications",
     params(RetryQueueFilter), security(("key" = ["reader"])),
     responses((status = 200, description = "A page", body = Page<NotificationView>), (status = 429, description = "")))]
-async fn retry_queue(
+pub(crate) async fn retry_queue(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -89,7 +89,7 @@ async fn retry_queue(
 #[utoipa::path(get, path = "/v1/notifications/{id}", operation_id = "getNotification", tag = "notifications",
     params(("id" = NotificationId, Path)), security(("key" = ["sender", "reader"])),
     responses((status = 200, description = "The notification", body = NotificationDetail), (status = 404, description = "")))]
-async fn get(
+pub(crate) async fn get(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     NoQuery: NoQuery,
@@ -103,18 +103,18 @@ async fn get(
 /// A retry that was asked for.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Retried {
-    notification_id: NotificationId,
-    status: Status,
+pub(crate) struct Retried {
+    pub(crate) notification_id: NotificationId,
+    pub(crate) status: Status,
     /// The next attempt.
-    attempt: u32,
+    pub(crate) attempt: u32,
 }
 
 /// Opens a new generation; the attempts go on counting.
 #[utoipa::path(post, path = "/v1/notifications/{id}/retry", operation_id = "retry", tag = "notifications",
     params(("id" = NotificationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
     responses((status = 202, description = "It will be sent again", body = Retried), (status = 404, description = ""), (status = 409, description = "")))]
-async fn retry(
+pub(crate) async fn retry(
     State(api): State<Shared>,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,
@@ -150,7 +150,7 @@ fn not_failed(id: NotificationId, state: NotificationState) -> Problem {
 #[utoipa::path(post, path = "/v1/notifications/{id}/retry-now", operation_id = "retryNow", tag = "notifications",
     params(("id" = NotificationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
     responses((status = 202, description = "It is due now", body = Retried), (status = 404, description = ""), (status = 409, description = "")))]
-async fn retry_now(
+pub(crate) async fn retry_now(
     State(api): State<Shared>,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,
@@ -165,17 +165,17 @@ async fn retry_now(
 /// A cancellation that was asked for.
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct Cancelled {
-    notification_id: NotificationId,
-    status: Status,
-    cancel_requested: bool,
+pub(crate) struct Cancelled {
+    pub(crate) notification_id: NotificationId,
+    pub(crate) status: Status,
+    pub(crate) cancel_requested: bool,
 }
 
 /// Cancels a notification. In flight, a success still counts.
 #[utoipa::path(post, path = "/v1/notifications/{id}/cancel", operation_id = "cancel", tag = "notifications",
     params(("id" = NotificationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
     responses((status = 202, description = "It is cancelled, or will be if its attempt fails", body = Cancelled), (status = 404, description = ""), (status = 409, description = "")))]
-async fn cancel(
+pub(crate) async fn cancel(
     State(api): State<Shared>,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,

@@ -97,6 +97,7 @@ fn tags() -> Value {
     let tags = [
         ("notifications", "Send, look, retry, cancel"),
         ("dead letters", "What cannot be delivered, and what to do with it"),
+        ("retry operations", "One act on many notifications"),
         ("policies", "When and how often is tried"),
         ("figures", "Counters and the audit"),
         ("keys", "Who may call"),
@@ -208,7 +209,7 @@ fn meaning(status: &str) -> &'static str {
         "413" => "The body is too large",
         "415" => "The body must be application/json",
         "422" => "A field or parameter is wrong",
-        "429" => "Too many reads at a time",
+        "429" => "Too many reads or streams at a time",
         "503" => "The store cannot serve now, or the node is stopping",
         _ => "A problem",
     }

@@ -23,32 +23,32 @@ const LARGEST_LIMIT: usize = 500;
 /// A page of a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Page<T> {
-    data: Vec<T>,
+pub(crate) struct Page<T> {
+    pub(crate) data: Vec<T>,
     /// The `cursor` of the next page; null if there is none. A page may be short and still have a next one.
-    next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
 }
 
 impl<T> Page<T> {
     /// A list that is short enough for one page.
-    pub(super) const fn whole(data: Vec<T>) -> Self {
+    pub(crate) const fn whole(data: Vec<T>) -> Self {
         Self { data, next_cursor: None }
     }
 }
 
 /// Which part of which list is asked for.
-pub(super) struct Paging<P> {
+pub(crate) struct Paging<P> {
     /// How many rows.
-    pub(super) limit: usize,
+    pub(crate) limit: usize,
     /// Where the page begins.
-    pub(super) from: Option<P>,
+    pub(crate) from: Option<P>,
     list: String,
 }
 
 impl<P: Position> Paging<P> {
     /// Takes `limit` and `cursor`. A cursor is valid only for the caller, list and filters that it was made for. Call it
     /// before any other parameter is taken.
-    pub(super) fn take(api: &Api, caller: &Caller, query: &mut Query) -> Result<Self> {
+    pub(crate) fn take(api: &Api, caller: &Caller, query: &mut Query) -> Result<Self> {
         let whose = caller.tenant.as_ref().map_or("*", |tenant| tenant.as_str());
         let list = format!("{whose} {}", query.list());
         let fits = |limit: &usize| (1..=LARGEST_LIMIT).contains(limit);
@@ -67,7 +67,7 @@ impl<P: Position> Paging<P> {
     }
 
     /// The page as the API shows it.
-    pub(super) fn show<T, V>(&self, api: &Api, page: store::Page<T, P>, show: impl FnMut(T) -> V) -> Page<V> {
+    pub(crate) fn show<T, V>(&self, api: &Api, page: store::Page<T, P>, show: impl FnMut(T) -> V) -> Page<V> {
         let next_cursor = page.next.map(|position| api.cursors().seal(&self.list, &position));
         Page { data: page.rows.into_iter().map(show).collect(), next_cursor }
     }
@@ -80,7 +80,7 @@ fn bad_cursor() -> Problem {
 }
 
 /// Describes a parameter of a query.
-pub(super) fn parameter(name: &str, description: &str, schema: impl Into<RefOr<Schema>>) -> Parameter {
+pub(crate) fn parameter(name: &str, description: &str, schema: impl Into<RefOr<Schema>>) -> Parameter {
     ParameterBuilder::new()
         .name(name)
         .parameter_in(ParameterIn::Query)
@@ -91,7 +91,7 @@ pub(super) fn parameter(name: &str, description: &str, schema: impl Into<RefOr<S
 }
 
 /// A text as `Query` takes it.
-pub(super) fn text() -> RefOr<Schema> {
+pub(crate) fn text() -> RefOr<Schema> {
     ObjectBuilder::new().schema_type(Type::String).min_length(Some(1)).max_length(Some(LONGEST)).into()
 }
 
@@ -100,7 +100,7 @@ fn schema_of(parameter: &str) -> RefOr<Schema> {
 }
 
 /// The parameters of every list.
-pub(super) struct Paged;
+pub(crate) struct Paged;
 
 impl IntoParams for Paged {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
@@ -117,7 +117,7 @@ impl IntoParams for Paged {
 }
 
 /// `tenant`, for keys for all tenants.
-pub(super) struct OfTenant;
+pub(crate) struct OfTenant;
 
 impl IntoParams for OfTenant {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
@@ -129,13 +129,11 @@ macro_rules! filtered {
     ($($name:ident $list:ident;)*) => {
         $(
             #[doc = concat!("The parameters of the list ", stringify!($list), ".")]
-            pub(super) struct $name;
+            pub(crate) struct $name;
 
             impl IntoParams for $name {
                 fn into_params(within: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-                    let filters = List::$list.parameters();
-                    let filters = filters.map(|name| parameter(name, meaning(name), schema_of(name)));
-                    Paged::into_params(within).into_iter().chain(filters).collect()
+                    Paged::into_params(within).into_iter().chain(filters(List::$list)).collect()
                 }
             }
         )*
@@ -147,6 +145,11 @@ filtered! {
     FailedFilter Failed;
     RetryQueueFilter RetryQueue;
     DeadLetterFilter DeadLetters;
+}
+
+/// The parameters of the filter of a list.
+pub(super) fn filters(list: List) -> impl Iterator<Item = Parameter> {
+    list.parameters().map(|name| parameter(name, meaning(name), schema_of(name)))
 }
 
 /// What a parameter of a filter means.
@@ -166,6 +169,7 @@ fn meaning(parameter: &str) -> &'static str {
         "statusCode" => "The status code with which the last attempt failed; several with commas",
         "since" => "At or after: a time, a date (its first moment in UTC) or a duration ago, such as 1d",
         "until" => "Before: a time, a date or a duration ago",
+        "group" => "In which failure group (`grp_..`)",
         "q" => "Text in recipient, subject, event key or correlation id",
         _ => "",
     }

@@ -18,7 +18,7 @@ use super::body::{LARGEST_NOTIFICATION, Text, read};
 use super::extract::{ActorOf, Authenticated, InPath, NoQuery};
 use super::page::Page;
 use super::problem::{Kind, Problem, Result};
-use super::query::Query;
+use super::query::{Query, short};
 use super::unique::Unique;
 use super::{Api, Shared};
 use crate::keys::Caller;
@@ -32,15 +32,15 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 
 /// What one scope says.
 #[derive(Serialize, ToSchema)]
-struct ScopedPolicy {
-    scope: Scope,
-    policy: Option<PolicyLayer>,
+pub(crate) struct ScopedPolicy {
+    pub(crate) scope: Scope,
+    pub(crate) policy: Option<PolicyLayer>,
 }
 
 /// The scopes that have a policy.
 #[utoipa::path(get, path = "/v1/policies", operation_id = "listPolicies", tag = "policies", security(("key" = ["reader"])),
     responses((status = 200, description = "All of them", body = Page<ScopedPolicy>)))]
-async fn list(
+pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     NoQuery: NoQuery,
@@ -51,19 +51,19 @@ async fn list(
 
 /// What a scope says, and what results from it.
 #[derive(Serialize, ToSchema)]
-struct EffectivePolicy {
-    scope: Scope,
-    policy: Option<PolicyLayer>,
-    channel: Channel,
+pub(crate) struct EffectivePolicy {
+    pub(crate) scope: Scope,
+    pub(crate) policy: Option<PolicyLayer>,
+    pub(crate) channel: Channel,
     /// The policy of a notification over this channel that is in this scope and in no narrower one.
-    effective: Policy,
+    pub(crate) effective: Policy,
 }
 
 /// What a scope says, and for a channel what results from it.
 #[utoipa::path(get, path = "/v1/policies/{scope}", operation_id = "getPolicy", tag = "policies", security(("key" = ["reader"])),
     params(("scope" = Scope, Path), ("channel" = Option<Channel>, Query, description = "`webhook` by default")),
     responses((status = 200, description = "The policy", body = EffectivePolicy), (status = 404, description = "")))]
-async fn get(
+pub(crate) async fn get(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -88,7 +88,7 @@ async fn get(
 #[utoipa::path(put, path = "/v1/policies/{scope}", operation_id = "putPolicy", tag = "policies", security(("key" = ["admin", "tenant"])),
     params(("scope" = Scope, Path)), request_body = PolicyLayer,
     responses((status = 200, description = "The policy", body = ScopedPolicy), (status = 404, description = "")))]
-async fn put(
+pub(crate) async fn put(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     ActorOf(actor): ActorOf,
@@ -98,6 +98,12 @@ async fn put(
 ) -> Result<Json<ScopedPolicy>> {
     let scope = writable(&api, &caller, &scope)?;
     let layer = layer(&text)?;
+    if let Scope::Tenant(name) | Scope::Template { tenant: Some(name), .. } = &scope
+        && let Ok(tenant) = name.parse()
+        && let Some(bad) = api.bad_tenant(&tenant).await?
+    {
+        return Err(Problem::parameter("scope", bad.to_string()));
+    }
     has_room(&api.engine.policies().set().scopes(), &scope)?;
     api.engine.put_policy(&scope, Some(layer), &actor).await?;
     let policy = api.engine.policies().set().layer(&scope).cloned();
@@ -107,7 +113,7 @@ async fn put(
 /// Removes what the API says at a scope.
 #[utoipa::path(delete, path = "/v1/policies/{scope}", operation_id = "deletePolicy", tag = "policies", security(("key" = ["admin", "tenant"])),
     params(("scope" = Scope, Path)), responses((status = 204, description = "It is removed"), (status = 404, description = "")))]
-async fn delete(
+pub(crate) async fn delete(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     ActorOf(actor): ActorOf,
@@ -126,7 +132,7 @@ async fn delete(
 #[utoipa::path(post, path = "/v1/policies/preview", operation_id = "previewPolicy", tag = "policies", security(("key" = ["reader"])),
     params(("channel" = Option<Channel>, Query, description = "Without it only the policy itself counts")), request_body = PolicyLayer,
     responses((status = 200, description = "Durations from the first attempt", body = Preview)))]
-async fn preview(
+pub(crate) async fn preview(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -160,10 +166,13 @@ fn layer(text: &[u8]) -> Result<PolicyLayer> {
 fn visible(api: &Api, caller: &Caller, text: &str) -> Result<Scope> {
     let bad = |error| Problem::not_found(format!("there is no such scope: {error}"));
     let scope = Scope::read(text, caller.tenant.as_ref()).map_err(bad)?;
-    if !api.reads(caller).sees_scope(&scope) {
-        return Err(Problem::not_found(format!("there is no scope {scope}")));
+    match &caller.tenant {
+        Some(own) if !api.reads(caller).sees_scope(&scope) => Err(Problem::not_found(format!(
+            "there is no scope `{}` for a key of the tenant `{own}`: it has global, channel:x, tenant:{own} and template:x, which is a template of its own",
+            short(text)
+        ))),
+        Some(_) | None => Ok(scope),
     }
-    Ok(scope)
 }
 
 /// The scope in the path, if the caller may change it.
@@ -191,6 +200,11 @@ fn has_room(kept: &[Scope], scope: &Scope) -> Result<()> {
         "there are {MOST_TEMPLATES} policies for templates of {whose}, the most there can be: remove some of them"
     );
     Err(Problem::parameter("scope", detail))
+}
+
+/// Whether the caller may change a scope that it can see.
+pub(crate) fn may_put(caller: &Caller, scope: &Scope) -> bool {
+    may_change(caller, scope).is_ok()
 }
 
 /// Whether the caller may change a scope that it can see, or which key may.

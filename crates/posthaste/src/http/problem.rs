@@ -56,6 +56,12 @@ pub enum Kind {
     StateConflict,
     /// The API key cannot be rotated now.
     KeyConflict,
+    /// The job is running.
+    JobRunning,
+    /// The operation is finished.
+    OperationFinished,
+    /// Too many operations are not finished.
+    TooManyOperations,
     /// The dead letter was acted on before.
     DeadLetterResolved,
     /// It expired and would not be sent any more.
@@ -64,9 +70,11 @@ pub enum Kind {
     UnsupportedMediaType,
     /// The caller reads too much at a time.
     TooManyReads,
+    /// The caller has too many streams.
+    TooManyStreams,
     /// The node is stopping.
     Stopping,
-    /// There is no room for the body now.
+    /// There is no room for the request now.
     Overloaded,
     /// The store cannot serve now.
     StoreUnavailable,
@@ -76,7 +84,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 30] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -95,10 +103,14 @@ impl Kind {
         Self::NotFailed,
         Self::StateConflict,
         Self::KeyConflict,
+        Self::JobRunning,
+        Self::OperationFinished,
+        Self::TooManyOperations,
         Self::DeadLetterResolved,
         Self::Expired,
         Self::UnsupportedMediaType,
         Self::TooManyReads,
+        Self::TooManyStreams,
         Self::Stopping,
         Self::Overloaded,
         Self::StoreUnavailable,
@@ -108,6 +120,9 @@ impl Kind {
     /// Status, code and title.
     pub const fn shown(self) -> (StatusCode, &'static str, &'static str) {
         const UNPROCESSABLE: StatusCode = StatusCode::UNPROCESSABLE_ENTITY;
+        const CONFLICT: StatusCode = StatusCode::CONFLICT;
+        const TOO_MANY: StatusCode = StatusCode::TOO_MANY_REQUESTS;
+        const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
         match self {
             Self::BadRequest => (StatusCode::BAD_REQUEST, "BAD_REQUEST", "The request is not valid HTTP"),
             Self::BadJson => (StatusCode::BAD_REQUEST, "BAD_JSON", "The body is not valid JSON"),
@@ -132,44 +147,38 @@ impl Kind {
             Self::Timeout => {
                 (StatusCode::REQUEST_TIMEOUT, "REQUEST_TIMEOUT", "The request took too long to arrive")
             }
-            Self::IdempotencyConflict => (
-                StatusCode::CONFLICT,
-                "IDEMPOTENCY_CONFLICT",
-                "The idempotency key was used with another body",
-            ),
-            Self::AlreadyDelivered => (
-                StatusCode::CONFLICT,
-                "NOTIFICATION_ALREADY_DELIVERED",
-                "The notification was delivered already",
-            ),
-            Self::NotFailed => {
-                (StatusCode::CONFLICT, "NOTIFICATION_NOT_FAILED", "The notification has not failed")
+            Self::IdempotencyConflict => {
+                (CONFLICT, "IDEMPOTENCY_CONFLICT", "The idempotency key was used with another body")
             }
+            Self::AlreadyDelivered => {
+                (CONFLICT, "NOTIFICATION_ALREADY_DELIVERED", "The notification was delivered already")
+            }
+            Self::NotFailed => (CONFLICT, "NOTIFICATION_NOT_FAILED", "The notification has not failed"),
             Self::StateConflict => {
-                (StatusCode::CONFLICT, "STATE_CONFLICT", "The state of the notification does not allow that")
+                (CONFLICT, "STATE_CONFLICT", "The state of the notification does not allow that")
             }
-            Self::KeyConflict => (StatusCode::CONFLICT, "KEY_CONFLICT", "The API key cannot be changed now"),
+            Self::JobRunning => (CONFLICT, "JOB_RUNNING", "The job is running already"),
+            Self::OperationFinished => (CONFLICT, "OPERATION_FINISHED", "The operation is finished"),
+            Self::TooManyOperations => {
+                (CONFLICT, "TOO_MANY_OPERATIONS", "Too many operations are not finished")
+            }
+            Self::KeyConflict => (CONFLICT, "KEY_CONFLICT", "The API key cannot be changed now"),
             Self::DeadLetterResolved => {
-                (StatusCode::CONFLICT, "DEAD_LETTER_RESOLVED", "The dead letter is not in the needed status")
+                (CONFLICT, "DEAD_LETTER_RESOLVED", "The dead letter is not in the needed status")
             }
-            Self::Expired => (StatusCode::CONFLICT, "NOTIFICATION_EXPIRED", "The notification has expired"),
+            Self::Expired => (CONFLICT, "NOTIFICATION_EXPIRED", "The notification has expired"),
             Self::UnsupportedMediaType => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "UNSUPPORTED_MEDIA_TYPE",
                 "The body must be application/json",
             ),
-            Self::TooManyReads => (
-                StatusCode::TOO_MANY_REQUESTS,
-                "TOO_MANY_READS",
-                "Too many lists and figures are asked for at a time",
-            ),
-            Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "STOPPING", "This node is stopping"),
-            Self::Overloaded => {
-                (StatusCode::SERVICE_UNAVAILABLE, "OVERLOADED", "There are too many large requests now")
+            Self::TooManyReads => {
+                (TOO_MANY, "TOO_MANY_READS", "Too many lists and figures are asked for at a time")
             }
-            Self::StoreUnavailable => {
-                (StatusCode::SERVICE_UNAVAILABLE, "STORE_UNAVAILABLE", "The store cannot serve now")
-            }
+            Self::TooManyStreams => (TOO_MANY, "TOO_MANY_STREAMS", "Too many streams are open"),
+            Self::Stopping => (UNAVAILABLE, "STOPPING", "This node is stopping"),
+            Self::Overloaded => (UNAVAILABLE, "OVERLOADED", "There is no room for the request now"),
+            Self::StoreUnavailable => (UNAVAILABLE, "STORE_UNAVAILABLE", "The store cannot serve now"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "INTERNAL", "A bug in Posthaste"),
         }
     }

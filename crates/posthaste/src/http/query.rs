@@ -12,14 +12,14 @@ use super::Shared;
 use super::problem::{Kind, Problem, Result};
 
 /// The most bytes of a parameter.
-pub(super) const LONGEST: usize = 1_024;
+pub(crate) const LONGEST: usize = 1_024;
 /// The most parameters: each is compared with all others to find repeated ones.
 const MOST: usize = 32;
 
 /// The parameters of a request, each taken once.
-pub(super) struct Query {
+pub(crate) struct Query {
     /// Where the request goes.
-    pub(super) path: String,
+    pub(crate) path: String,
     pairs: Vec<(String, Option<String>)>,
     known: Vec<&'static str>,
 }
@@ -28,8 +28,15 @@ impl FromRequestParts<Shared> for Query {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, _: &Shared) -> Result<Self> {
+        Self::parse(head.uri.path(), head.uri.query().unwrap_or(""))
+    }
+}
+
+impl Query {
+    /// The parameters of a query to a path of the API.
+    pub(crate) fn parse(path: &str, query: &str) -> Result<Self> {
         let mut pairs: Vec<(String, Option<String>)> = vec![];
-        for (name, value) in form_urlencoded::parse(head.uri.query().unwrap_or("").as_bytes()) {
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             if pairs.len() == MOST {
                 let detail = format!("the query has more than {MOST} parameters");
                 return Err(Problem::new(Kind::Invalid, detail));
@@ -52,40 +59,38 @@ impl FromRequestParts<Shared> for Query {
             }
             pairs.push((name.into_owned(), Some(value.into_owned())));
         }
-        Ok(Self { path: head.uri.path().to_owned(), pairs, known: vec![] })
+        Ok(Self { path: path.to_owned(), pairs, known: vec![] })
     }
-}
 
-impl Query {
     /// Takes a parameter.
-    pub(super) fn take(&mut self, name: &'static str) -> Option<String> {
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<String> {
         self.known.push(name);
         let pair = self.pairs.iter_mut().find(|(given, _)| given == name)?;
         pair.1.take()
     }
 
     /// Takes a channel.
-    pub(super) fn channel(&mut self) -> Result<Option<Channel>> {
+    pub(crate) fn channel(&mut self) -> Result<Option<Channel>> {
         let Some(value) = self.take("channel") else { return Ok(None) };
         let channel = value.parse();
         channel.map(Some).map_err(|bad| Problem::parameter("channel", format!("channel: {bad}")))
     }
 
     /// Takes the filter of a list.
-    pub(super) fn filter(&mut self, list: List, now: Timestamp) -> Result<Filter> {
+    pub(crate) fn filter(&mut self, list: List, now: Timestamp) -> Result<Filter> {
         let taken: Vec<_> = list.parameters().map(|name| (name, self.take(name))).collect();
         let given = taken.iter().filter_map(|(name, value)| value.as_deref().map(|value| (*name, value)));
         Filter::parse(list, given, now).map_err(|bad| Problem::parameter(bad.parameter, bad.to_string()))
     }
 
     /// Takes the tenant whose rows are asked for.
-    pub(super) fn tenant(&mut self) -> Result<Option<Tenant>> {
+    pub(crate) fn tenant(&mut self) -> Result<Option<Tenant>> {
         let named = self.take("tenant").map(|value| value.parse()).transpose();
         named.map_err(|bad| Problem::parameter("tenant", format!("tenant: {bad}")))
     }
 
     /// What the list is, for its cursors: its address and its filters.
-    pub(super) fn list(&self) -> String {
+    pub(crate) fn list(&self) -> String {
         let mut filters: Vec<_> =
             self.pairs.iter().filter(|(name, _)| name != "cursor" && name != "limit").collect();
         filters.sort();
@@ -93,7 +98,7 @@ impl Query {
     }
 
     /// Refuses what was not taken.
-    pub(super) fn finish(self) -> Result<()> {
+    pub(crate) fn finish(self) -> Result<()> {
         let unknown = self.pairs.iter().find(|(name, _)| !self.known.iter().any(|known| known == name));
         let Some((name, _)) = unknown else { return Ok(()) };
         let detail = match self.known.as_slice() {
@@ -104,6 +109,6 @@ impl Query {
     }
 }
 
-pub(super) fn short(text: &str) -> String {
+pub(crate) fn short(text: &str) -> String {
     text.chars().take(64).flat_map(char::escape_debug).collect()
 }

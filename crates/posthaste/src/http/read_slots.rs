@@ -1,7 +1,7 @@
 //! Lists and figures: a bounded number at a time for each tenant, so that no tenant keeps the others from reading.
 //!
-//! A read that has begun runs to its end even if its caller goes away, and keeps its slot until then. The store would go on
-//! with it all the same, and a caller that asks and disconnects at once would have any number of reads under way.
+//! A read that has begun runs to its end and keeps its slot until then, even if the caller disconnects: the store does not stop
+//! it either, and a caller that asks and disconnects at once would otherwise have any number of reads running.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -13,14 +13,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 use super::problem::{Kind, Problem, Result};
+use crate::keys::Caller;
 
 /// The most reads of one reader at a time. SQLite has two threads for lists, so another reader waits for one read on each
 /// at most.
 const SLOTS: usize = 2;
 /// The most reads of one reader that wait for a slot.
 const MOST_WAITING: usize = 64;
-/// How long a read waits for its slot.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Upper bound on the wait for a slot.
+const SLOT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whose slots a read takes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -31,6 +32,12 @@ pub(super) enum Reader {
     All,
     /// `/metrics`, which may need no key.
     Metrics,
+}
+
+impl Reader {
+    pub(super) fn of(caller: &Caller) -> Self {
+        caller.tenant.clone().map_or(Self::All, Self::Tenant)
+    }
 }
 
 /// The reads that are under way or wait.
@@ -91,7 +98,7 @@ impl Lines {
     /// A slot of a reader, which is free again when the answer is dropped.
     async fn slot(self: &Arc<Self>, reader: Reader) -> Result<(OwnedSemaphorePermit, Queued)> {
         let queued = self.queue(reader).ok_or_else(crowded)?;
-        let permit = tokio::time::timeout(PATIENCE, queued.slots.clone().acquire_owned()).await;
+        let permit = tokio::time::timeout(SLOT_TIMEOUT, queued.slots.clone().acquire_owned()).await;
         let permit = permit.ok().and_then(std::result::Result::ok).ok_or_else(crowded)?;
         Ok((permit, queued))
     }
@@ -186,7 +193,7 @@ mod tests {
         hanging.end.add_permits(1);
         hanging.begun(1).await;
         assert_eq!(hanging.begun.available_permits(), 0, "only {SLOTS} at a time");
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(SLOT_TIMEOUT).await;
         hanging.end.add_permits(2);
         let (mut read, mut refused) = (0, 0);
         while let Some(answer) = asked.join_next().await {

@@ -122,6 +122,11 @@ impl Routes {
         &self.all
     }
 
+    /// Who may call the operation of that name.
+    pub(crate) fn access(&self, name: &str) -> Option<&Access> {
+        self.all.iter().find(|route| route.name == name).map(|route| &route.access)
+    }
+
     /// The number of the route of a request. HEAD is answered as GET.
     pub fn find(&self, method: &Method, path: &str) -> Option<usize> {
         let method = if method == Method::HEAD { &Method::GET } else { method };

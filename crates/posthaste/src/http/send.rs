@@ -9,17 +9,22 @@ use posthaste_core::duration;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
+use posthaste_core::provider::{NoProvider, Pools};
+use posthaste_core::recipient;
+use posthaste_core::schema::TimeFromAcceptance;
 use posthaste_core::time::{BadTimestamp, Timestamp};
 use posthaste_engine::policies::Policies;
 use posthaste_wire::guard::{Guard, RefusedUrl};
 use posthaste_wire::webhook::check_headers;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::body::{at, read};
 use super::problem::{Kind, Problem, Result};
+use super::raw_json;
 use super::unique::{Unique, UniqueTexts};
 use super::views::{Metadata, WebhookHeaders};
 
@@ -29,73 +34,79 @@ const LONGEST_NAME: usize = 255;
 const LONGEST_ADDRESS: usize = 8 * 1024;
 /// The most bytes of a subject.
 const LONGEST_SUBJECT: usize = 998;
+/// The longest duration that a plain number may mean. A larger number is the seconds since 1970 by mistake.
+const LONGEST_SECONDS: Duration = Duration::from_secs(10 * 365 * 24 * 3_600);
 /// The most bytes of `metadata`.
 const LONGEST_METADATA: usize = 16 * 1024;
 
 /// What is to be sent.
-#[derive(Deserialize, ToSchema)]
+#[derive(Default, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NewNotification)]
 pub(super) struct NewNotification<'t> {
     /// Whose notification it is. Only a key for all tenants may name another tenant than its own; without it such a key sends
     /// for `default`.
     #[schema(max_length = 64)]
-    tenant: Option<String>,
+    pub(super) tenant: Option<String>,
     #[schema(required)]
-    channel: Option<Channel>,
+    pub(super) channel: Option<Channel>,
     /// The address, URL, phone number or token.
     #[schema(min_length = 1, max_length = 8192)]
-    to: Option<String>,
+    pub(super) to: Option<String>,
     /// Whose contact it is sent to, if `to` is not given.
     #[schema(min_length = 1, max_length = 255)]
-    user_id: Option<String>,
+    pub(super) user_id: Option<String>,
     #[schema(min_length = 1, max_length = 998)]
-    subject: Option<String>,
+    pub(super) subject: Option<String>,
     /// A text; for a webhook any JSON value, which is sent as it is.
     #[serde(borrow, default, deserialize_with = "given")]
     #[schema(value_type = Option<serde_json::Value>)]
-    body: Option<&'t RawValue>,
-    html: Option<String>,
+    pub(super) body: Option<&'t RawValue>,
+    pub(super) html: Option<String>,
     /// The name of a template, for its policy.
     #[schema(min_length = 1, max_length = 255)]
-    template: Option<String>,
-    priority: Option<Priority>,
+    pub(super) template: Option<String>,
+    pub(super) priority: Option<Priority>,
     #[schema(min_length = 1, max_length = 255)]
-    module: Option<String>,
+    pub(super) module: Option<String>,
     #[schema(min_length = 1, max_length = 255)]
-    event_key: Option<String>,
+    pub(super) event_key: Option<String>,
     #[schema(min_length = 1, max_length = 255)]
-    correlation_id: Option<String>,
+    pub(super) correlation_id: Option<String>,
     /// Kept with the notification, and not sent.
     #[serde(borrow)]
     #[schema(value_type = Option<Metadata>)]
-    metadata: Option<&'t RawValue>,
+    pub(super) metadata: Option<&'t RawValue>,
     /// Headers of a webhook.
     #[schema(value_type = Option<WebhookHeaders>)]
-    headers: Option<UniqueTexts>,
-    /// No attempt is made before this time: RFC 3339, or a duration from acceptance such as `15m`.
-    not_before: Option<String>,
-    /// No attempt is made after this time: RFC 3339, or a duration from acceptance such as `1d`.
-    expires_at: Option<String>,
+    pub(super) headers: Option<UniqueTexts>,
+    /// No attempt is made before this time.
+    #[schema(value_type = Option<TimeFromAcceptance>)]
+    pub(super) not_before: Option<Unique>,
+    /// No attempt is made after this time.
+    #[schema(value_type = Option<TimeFromAcceptance>)]
+    pub(super) expires_at: Option<Unique>,
     /// Instead of `expiresAt`: how long after its acceptance it expires.
     #[schema(minimum = 1)]
-    ttl_seconds: Option<u64>,
+    pub(super) ttl_seconds: Option<u64>,
     /// The notification's own policy, over those of all scopes.
     #[schema(value_type = Option<PolicyLayer>)]
-    policy: Option<Unique>,
+    pub(super) policy: Option<Unique>,
     #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
-    data: Option<IgnoredAny>,
+    pub(super) data: Option<IgnoredAny>,
     #[serde(default, deserialize_with = "given")]
     #[schema(ignore)]
-    attachments: Option<IgnoredAny>,
-    #[serde(default, deserialize_with = "given")]
-    #[schema(ignore)]
-    provider: Option<IgnoredAny>,
+    pub(super) attachments: Option<IgnoredAny>,
+    /// The provider that is to carry it, by its name in the configuration. Without it, the first one of the channel does.
+    #[schema(min_length = 1, max_length = 64)]
+    pub(super) provider: Option<String>,
 }
 
 /// A value that is given, null included: a webhook can send null.
-fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
@@ -107,21 +118,33 @@ pub(super) struct Door<'a> {
     pub(super) is_for_all: bool,
     pub(super) guard: &'a Guard,
     pub(super) policies: &'a Policies,
+    pub(super) pools: &'a Pools,
+    /// Whether a node of an older version is alive, which has no providers and would bury what it claims.
+    pub(super) has_older_nodes: bool,
     pub(super) now: Timestamp,
 }
 
 /// The mistakes that were found so far.
 #[derive(Default)]
-struct Mistakes(Vec<Problem>);
+pub(super) struct Mistakes(Vec<Problem>);
 
 impl Mistakes {
     /// The value, or none and its mistake noted.
-    fn take<T>(&mut self, checked: Result<T>) -> Option<T> {
+    pub(super) fn take<T>(&mut self, checked: Result<T>) -> Option<T> {
         checked.map_err(|problem| self.0.push(problem)).ok()
     }
 
-    fn add(&mut self, pointer: &str, detail: impl Into<String>) {
+    pub(super) fn add(&mut self, pointer: &str, detail: impl Into<String>) {
         self.0.push(Problem::at(pointer, detail));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them together.
+    pub(super) fn problem(self) -> Problem {
+        Problem::all(self.0).expect("what is missing is a mistake")
     }
 
     /// A text that fits on one line: it may end up in a header, a list or a log.
@@ -154,7 +177,7 @@ impl Door<'_> {
         if let Err(bad) = check_headers(&headers) {
             mistakes.add(&format!("/headers{}", at(&bad.name)), bad.to_string());
         }
-        match (tenant, new.channel, new.to, body, destination, mistakes.0.is_empty()) {
+        match (tenant, new.channel, new.to, body, destination, mistakes.is_empty()) {
             (Some(tenant), Some(channel), Some(to), Some(body), Some(destination), true) => {
                 Ok(Notification {
                     id,
@@ -177,10 +200,11 @@ impl Door<'_> {
                         user_id: new.user_id,
                         module: new.module,
                         policy,
+                        edit_of: None,
                     },
                 })
             }
-            _ => Err(Problem::all(mistakes.0).expect("what is missing is a mistake")),
+            _ => Err(mistakes.problem()),
         }
     }
 
@@ -194,9 +218,9 @@ impl Door<'_> {
         Err(Problem::new(Kind::Forbidden, detail).pointing("/tenant"))
     }
 
-    fn times(&self, new: &NewNotification<'_>) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
-        let not_before = self.time("notBefore", new.not_before.as_deref())?;
-        let expires_at = match (self.time("expiresAt", new.expires_at.as_deref())?, new.ttl_seconds) {
+    pub(super) fn times(&self, new: &NewNotification<'_>) -> Result<(Option<Timestamp>, Option<Timestamp>)> {
+        let not_before = self.time("notBefore", new.not_before.as_ref())?;
+        let expires_at = match (self.time("expiresAt", new.expires_at.as_ref())?, new.ttl_seconds) {
             (Some(_), Some(_)) => {
                 return Err(Problem::at("/ttlSeconds", "give expiresAt or ttlSeconds, not both"));
             }
@@ -217,27 +241,44 @@ impl Door<'_> {
         Ok((not_before, expires_at))
     }
 
-    /// A time, or a duration from acceptance.
-    fn time(&self, name: &str, given: Option<&str>) -> Result<Option<Timestamp>> {
-        let Some(text) = given else { return Ok(None) };
-        let read = text.parse().or_else(|error| match duration::with_unit(text) {
+    /// A time, or a duration from acceptance: a text with a unit, or a number of seconds.
+    fn time(&self, name: &str, given: Option<&Unique>) -> Result<Option<Timestamp>> {
+        let refused = |detail: String| Problem::at(at(name), format!("{name}: {detail}"));
+        let text = match given {
+            None => return Ok(None),
+            Some(Unique(Value::String(text))) => text,
+            Some(Unique(number @ Value::Number(_))) => {
+                let duration = duration::from_json(number).map_err(|error| refused(error.to_string()))?;
+                if duration > LONGEST_SECONDS {
+                    let detail = format!(
+                        "{number} seconds from acceptance are more than ten years; a time is written as 2027-01-31T12:00:00Z"
+                    );
+                    return Err(refused(detail));
+                }
+                return Ok(Some(self.now.later(duration)));
+            }
+            Some(Unique(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_))) => {
+                let detail =
+                    "give a time such as 2027-01-31T12:00:00Z, a duration such as 15m or a number of seconds";
+                return Err(refused(detail.to_owned()));
+            }
+        };
+        let read = text.parse().or_else(|error: BadTimestamp| match duration::with_unit(text) {
             Ok(duration) => Ok(self.now.later(duration)),
             Err(_) => Err(error),
         });
-        let refused = |error: BadTimestamp| {
-            Problem::at(at(name), format!("{name}: {error}, nor a duration from acceptance such as 15m"))
-        };
-        read.map(Some).map_err(refused)
+        read.map(Some)
+            .map_err(|error| refused(format!("{error}, nor a duration from acceptance such as 15m")))
     }
 
-    fn policy(&self, value: &serde_json::Value) -> Result<PolicyLayer> {
+    pub(super) fn policy(&self, value: &serde_json::Value) -> Result<PolicyLayer> {
         let layer = PolicyLayer::from_json(value)
             .and_then(|layer| self.policies.check_message(&layer).map(|()| layer));
         layer.map_err(|bad| bad.under("policy").into())
     }
 
     /// The destination of the recipient.
-    fn recipient(&self, new: &NewNotification<'_>) -> Result<String> {
+    pub(super) fn recipient(&self, new: &NewNotification<'_>) -> Result<String> {
         let channel = new
             .channel
             .ok_or_else(|| Problem::at("/channel", "channel is missing; `webhook` for example"))?;
@@ -252,23 +293,41 @@ impl Door<'_> {
                 return Err(Problem::at("/to", "to is missing: the address, URL, phone number or token"));
             }
         };
+        let provider = new.provider.as_deref();
+        if channel.has_providers() || provider.is_some() {
+            let destination = self.pool(channel, provider)?;
+            recipient::check(channel, to).map_err(|bad| Problem::at("/to", format!("to {bad}")))?;
+            return Ok(destination);
+        }
         match channel {
             Channel::Webhook => self.origin(to),
-            Channel::Email
-            | Channel::Sms
-            | Channel::Whatsapp
-            | Channel::Telegram
-            | Channel::Slack
-            | Channel::Discord
-            | Channel::Teams
-            | Channel::Push
-            | Channel::Inapp => {
-                let detail = format!(
-                    "no provider for the channel `{channel}` is built into this version yet; use `webhook`"
-                );
+            _ => {
+                let detail = format!("the channel `{channel}` is not built into this version yet");
                 Err(Problem::new(Kind::ChannelUnavailable, detail).pointing("/channel"))
             }
         }
+    }
+
+    fn pool(&self, channel: Channel, provider: Option<&str>) -> Result<String> {
+        let unavailable =
+            |detail: String| Problem::new(Kind::ChannelUnavailable, detail).pointing("/channel");
+        let destination = self.pools.destination(channel, provider).map_err(|none| match none {
+            NoProvider::Empty(_) => unavailable(format!(
+                "no provider is configured for the channel `{channel}`: an operator adds a section such as \
+                 [providers.NAME] with channel = \"{channel}\" to the configuration"
+            )),
+            NoProvider::Unknown(_) | NoProvider::OtherChannel { .. } | NoProvider::Direct(_) => {
+                Problem::at("/provider", none.to_string())
+            }
+        })?;
+        if self.has_older_nodes {
+            let detail = format!(
+                "a node of an older version is alive, which cannot send over `{channel}`: send it again once all \
+                 nodes are upgraded"
+            );
+            return Err(unavailable(detail));
+        }
+        Ok(destination)
     }
 
     fn origin(&self, url: &str) -> Result<String> {
@@ -289,7 +348,7 @@ impl Door<'_> {
 }
 
 impl NewNotification<'_> {
-    fn check_lines(&self, mistakes: &mut Mistakes) {
+    pub(super) fn check_lines(&self, mistakes: &mut Mistakes) {
         mistakes.line("to", self.to.as_ref(), LONGEST_ADDRESS);
         mistakes.line("subject", self.subject.as_ref(), LONGEST_SUBJECT);
         for (name, text) in [
@@ -298,6 +357,7 @@ impl NewNotification<'_> {
             ("module", &self.module),
             ("eventKey", &self.event_key),
             ("correlationId", &self.correlation_id),
+            ("provider", &self.provider),
         ] {
             mistakes.line(name, text.as_ref(), LONGEST_NAME);
         }
@@ -306,12 +366,12 @@ impl NewNotification<'_> {
                 mistakes.add("/metadata", "metadata must be an object");
             } else if metadata.get().len() > LONGEST_METADATA {
                 mistakes.add("/metadata", format!("metadata is longer than {LONGEST_METADATA} bytes"));
+            } else {
+                mistakes.take(raw_json::check("/metadata", metadata.get()));
             }
         }
         // Fields of the contract whose feature is still to come are not called unknown.
-        for (name, given) in
-            [("data", &self.data), ("attachments", &self.attachments), ("provider", &self.provider)]
-        {
+        for (name, given) in [("data", &self.data), ("attachments", &self.attachments)] {
             if given.is_some() {
                 mistakes.add(&at(name), format!("{name} is not built yet"));
             }
@@ -320,7 +380,7 @@ impl NewNotification<'_> {
 }
 
 /// A text is sent as text; any other JSON value goes out just as it came in, which only a webhook can carry.
-fn read_body(new: &NewNotification<'_>) -> Result<Body> {
+pub(super) fn read_body(new: &NewNotification<'_>) -> Result<Body> {
     let is_webhook = new.channel.is_none_or(|channel| channel == Channel::Webhook);
     let Some(value) = new.body.filter(|value| is_webhook || value.get() != "null") else {
         let detail = match new.template {
@@ -331,6 +391,7 @@ fn read_body(new: &NewNotification<'_>) -> Result<Body> {
         };
         return Err(Problem::at("/body", detail));
     };
+    raw_json::check("/body", value.get())?;
     let is_text = value.get().starts_with('"');
     match (is_text, is_webhook) {
         (true, _) => serde_json::from_str(value.get())

@@ -15,7 +15,7 @@ use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State as NotificationState;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::accept::{AcceptError, Admitted};
-use posthaste_engine::store::{Accepted, Idempotency};
+use posthaste_engine::store::{Accepted, Idempotency, PROVIDERS_LEVEL};
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -233,25 +233,39 @@ async fn read_item(
 type CheckedTenants = BTreeMap<Tenant, Option<Problem>>;
 
 /// A request to send.
-struct Send<'a> {
+pub(super) struct Send<'a> {
     api: &'a Api,
     /// Whose idempotency keys count, and whose a notification is that names no tenant.
     tenant: Tenant,
     is_for_all: bool,
-    path: &'static str,
+    path: String,
     key: Option<String>,
     text: &'a Bytes,
 }
 
 impl<'a> Send<'a> {
-    fn of(api: &'a Api, caller: &Caller, path: &'static str, key: Option<String>, text: &'a Bytes) -> Self {
-        Self { api, tenant: caller.sends_for(), is_for_all: caller.tenant.is_none(), path, key, text }
+    pub(super) fn of(
+        api: &'a Api,
+        caller: &Caller,
+        path: &str,
+        key: Option<String>,
+        text: &'a Bytes,
+    ) -> Self {
+        let (tenant, is_for_all) = (caller.sends_for(), caller.tenant.is_none());
+        Self { api, tenant, is_for_all, path: path.to_owned(), key, text }
     }
 
-    fn door(&self) -> Door<'_> {
-        let (guard, policies) = (&self.api.guard, self.api.engine.policies());
-        let now = self.api.engine.now();
-        Door { tenant: &self.tenant, is_for_all: self.is_for_all, guard, policies, now }
+    pub(super) fn door(&self) -> Door<'_> {
+        let engine = &self.api.engine;
+        Door {
+            tenant: &self.tenant,
+            is_for_all: self.is_for_all,
+            guard: &self.api.guard,
+            policies: engine.policies(),
+            pools: engine.pools(),
+            has_older_nodes: engine.cluster_level() < PROVIDERS_LEVEL,
+            now: engine.now(),
+        }
     }
 
     /// Reads one notification. Each tenant is checked once in a request.
@@ -270,12 +284,20 @@ impl<'a> Send<'a> {
 
     /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first answer.
     async fn accept(self, admitted: Vec<Admitted>, answer: Vec<u8>) -> Result<Response> {
-        let hash = self.hash();
-        let idempotency =
-            self.key.map(|key| Idempotency { tenant: self.tenant, key, hash, answer: answer.clone() });
-        let result = self.api.engine.accept_admitted(idempotency, admitted).await;
-        self.api.taking.note(self.api, !matches!(result, Err(AcceptError::Store(_)))).await;
-        match result? {
+        let result = self.api.engine.accept_admitted(self.idempotency(&answer), admitted).await;
+        self.api.accept_health.note(self.api, !matches!(result, Err(AcceptError::Store(_)))).await;
+        self.answered(result?, answer)
+    }
+
+    /// How a repeat of it is recognised and answered, if it has a key.
+    pub(super) fn idempotency(&self, answer: &[u8]) -> Option<Idempotency> {
+        let (tenant, hash) = (self.tenant.clone(), self.hash());
+        self.key.clone().map(|key| Idempotency { tenant, key, hash, answer: answer.to_vec() })
+    }
+
+    /// What the store said, as an answer.
+    pub(super) fn answered(&self, accepted_as: Accepted, answer: Vec<u8>) -> Result<Response> {
+        match accepted_as {
             Accepted::New => Ok(accepted(answer)),
             Accepted::Twin(first) => Ok(replay(first)),
             Accepted::Conflict => {
@@ -287,7 +309,7 @@ impl<'a> Send<'a> {
     }
 
     /// The first answer to a request that is known under its key and refused today.
-    async fn repeated(self) -> Result<Option<Response>> {
+    pub(super) async fn repeated(self) -> Result<Option<Response>> {
         let hash = self.hash();
         let Some(key) = self.key else { return Ok(None) };
         let first = self.api.store.idempotent(self.tenant, key, self.api.engine.now()).await?;
@@ -307,7 +329,7 @@ impl<'a> Send<'a> {
     }
 }
 
-fn json(answer: &impl Serialize) -> Vec<u8> {
+pub(super) fn json(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).expect("an answer is made of texts and numbers")
 }
 

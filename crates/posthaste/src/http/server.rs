@@ -5,21 +5,20 @@
 //!
 //! Invariant: no answer outlasts the drain. A stream ends when the server stops.
 //!
-//! Invariant: connections that have not shown a valid key keep nobody out; the oldest of them makes room (`guests`).
+//! Invariant: connections that wait for a request keep nobody out; one of them is closed for a new one (`open_connections`).
 
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -34,12 +33,12 @@ use tower_service::Service as _;
 use posthaste_engine::log_throttle::LogThrottle;
 
 use super::answer_body::AnswerBody;
-use super::guests::{Guest, Guests};
+use super::open_connections::{OpenConnection, OpenConnections};
 
 /// How long a connection may take for what.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The most connections at a time. Where all of them have shown a valid key, others wait.
+    /// The most connections at a time. While all of them have a request under way, others wait.
     pub connections: usize,
     /// From the connection to its first byte, and from the first byte of a request to the end of its head.
     pub head: Duration,
@@ -63,8 +62,8 @@ impl Answer for Router {
 
 /// How often a connection is looked at, as a part of the shortest limit.
 const LOOKS: u32 = 4;
-/// How long to wait when no connection can be accepted, which is when the program is out of sockets.
-const BREATH: Duration = Duration::from_millis(50);
+/// Pause after a connection could not be accepted, which is when the program is out of sockets.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `stop` is set, then lets the exchanges under way end within `grace` and closes what is left.
 pub async fn serve<A: Answer>(
@@ -74,7 +73,7 @@ pub async fn serve<A: Answer>(
     mut stop: watch::Receiver<bool>,
     grace: Duration,
 ) {
-    let (mut connections, guests) = (JoinSet::new(), Arc::<Guests>::default());
+    let (mut connections, open) = (JoinSet::new(), OpenConnections::new(limits.connections));
     let told = stop.clone();
     let (mut failures, crowds) = (LogThrottle::new(), LogThrottle::new());
     // One connection more than there may be, which waits for its place, and whether one is being closed for it.
@@ -85,27 +84,27 @@ pub async fn serve<A: Answer>(
         {
             has_room = true;
             let (stream, peer) = stream;
-            let caller = Connection { guest: Arc::new(guests.enter()), peer };
+            let caller = Connection { open: Arc::new(open.add()), peer };
             connections.spawn(converse(stream, caller, answer.clone(), limits, told.clone()));
         }
         tokio::select! {
             biased;
             () = set(&mut stop) => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => {}
-            () = guests.more(), if !has_room => has_room = make_room(&guests, &crowds),
+            () = open.closable(), if !has_room => has_room = make_room(&open, &crowds),
             accepted = listener.accept(), if waits.is_none() => match accepted {
                 Ok(stream) => {
                     if failures.recovered() {
                         tracing::info!("connections are accepted again");
                     }
                     waits = Some(stream);
-                    has_room = connections.len() < limits.connections || make_room(&guests, &crowds);
+                    has_room = connections.len() < limits.connections || make_room(&open, &crowds);
                 }
                 Err(error) => {
                     if let Some(times) = failures.count(Instant::now()) {
                         tracing::warn!(%error, times, "no connection can be accepted");
                     }
-                    tokio::time::sleep(BREATH).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
         }
@@ -116,13 +115,13 @@ pub async fn serve<A: Answer>(
     let _ = tokio::time::timeout(grace, ended).await;
 }
 
-/// Closes a connection without a key, and returns whether there is one.
-fn make_room(guests: &Guests, crowds: &LogThrottle) -> bool {
-    let closed = guests.close_oldest();
+/// Closes a connection for another, and returns whether there is one that can be closed.
+fn make_room(open: &OpenConnections, crowds: &LogThrottle) -> bool {
+    let closed = open.close_one();
     if closed && let Some(times) = crowds.count(Instant::now()) {
         tracing::warn!(
             times,
-            "all server.connections are open: one without a valid key is closed for another"
+            "all server.connections are open: one that waits for a request is closed for another"
         );
     }
     closed
@@ -131,7 +130,7 @@ fn make_room(guests: &Guests, crowds: &LogThrottle) -> bool {
 /// Who is at the other end.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    pub(super) guest: Arc<Guest>,
+    pub(super) open: Arc<OpenConnection>,
     pub(super) peer: SocketAddr,
 }
 
@@ -144,18 +143,26 @@ async fn converse<A: Answer>(
 ) {
     // Answers are small; without it they would wait for acknowledgements.
     let _ = stream.set_nodelay(true);
-    let (phase, guest) = (Arc::new(Phase::new()), caller.guest.clone());
+    let open = caller.open.clone();
     let stopped = stop.clone();
     let service = service_fn(|request: Request<Incoming>| {
-        phase.enter(Phase::ANSWER);
-        let (answer, caller, phase, stopped) = (&answer, &caller, &phase, &stopped);
+        let (answer, caller, stopped) = (&answer, &caller, &stopped);
+        let comes_in_time = caller.open.phase().request();
         async move {
+            if !comes_in_time {
+                // The connection is being closed. What is not answered must not be done either.
+                return std::future::pending().await;
+            }
             let response = answer.answer(request.map(Body::new), caller).await;
-            Ok::<_, Infallible>(response.map(|body| AnswerBody::new(body, phase, stopped)))
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                caller.open.phase().upgraded();
+                return Ok::<_, Infallible>(response.map(AnswerBody::Upgrade));
+            }
+            Ok(response.map(|body| AnswerBody::new(body, &caller.open, stopped)))
         }
     });
     let (held, released) = oneshot::channel();
-    let io = TokioIo::new(Watched { stream, phase: phase.clone(), _held: held });
+    let io = TokioIo::new(Watched { stream, open: open.clone(), _held: held });
     let mut builder = http1::Builder::new();
     builder.keep_alive(true).max_buf_size(64 * 1024);
     let mut connection = Box::pin(builder.serve_connection(io, service).with_upgrades());
@@ -164,8 +171,8 @@ async fn converse<A: Answer>(
     loop {
         tokio::select! {
             _ = connection.as_mut() => break,
-            _ = look.tick() => if phase.is_over(&limits) { return },
-            () = guest.closed() => return,
+            _ = look.tick() => if open.phase().is_over(&limits) { return },
+            () = open.closed() => return,
             () = set(&mut stop), if !stopping => {
                 stopping = true;
                 connection.as_mut().graceful_shutdown();
@@ -177,58 +184,15 @@ async fn converse<A: Answer>(
     let _ = released.await;
 }
 
-/// Waits until it is time to stop; whoever could have said so may be gone, which is the same.
+/// Waits for the signal to stop. If its sender is gone, that counts as the signal.
 pub(super) async fn set(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// What a connection is at, and since when: two bits and milliseconds since it was accepted, in one word.
-pub(super) struct Phase {
-    accepted: Instant,
-    word: AtomicU64,
-}
-
-impl Phase {
-    /// Nothing has come yet, or a head is coming.
-    const HEAD: u64 = 0;
-    /// A request is being answered.
-    const ANSWER: u64 = 1;
-    /// The answer is out, or on its way, and no further request has begun.
-    pub(super) const IDLE: u64 = 2;
-    /// An answer without an end is on its way.
-    pub(super) const STREAM: u64 = 3;
-
-    fn new() -> Self {
-        Self { accepted: Instant::now(), word: AtomicU64::new(Self::HEAD) }
-    }
-
-    pub(super) fn enter(&self, phase: u64) {
-        let millis = u64::try_from(self.accepted.elapsed().as_millis()).unwrap_or(u64::MAX >> 2);
-        self.word.store(millis << 2 | phase, Ordering::Relaxed);
-    }
-
-    /// Bytes came: after an answer they are the head of the next request.
-    fn heard(&self) {
-        if self.word.load(Ordering::Relaxed) & 3 == Self::IDLE {
-            self.enter(Self::HEAD);
-        }
-    }
-
-    fn is_over(&self, limits: &Limits) -> bool {
-        let word = self.word.load(Ordering::Relaxed);
-        let limit = match word & 3 {
-            Self::ANSWER => limits.answer,
-            Self::IDLE | Self::STREAM => limits.idle,
-            _ => limits.head,
-        };
-        self.accepted.elapsed().saturating_sub(Duration::from_millis(word >> 2)) > limit
-    }
-}
-
-/// A stream that tells when bytes come.
+/// A stream that tells when bytes come, and when everything has left.
 struct Watched {
     stream: TcpStream,
-    phase: Arc<Phase>,
+    open: Arc<OpenConnection>,
     /// Dropped with the stream, which tells `converse` that it is gone.
     _held: oneshot::Sender<()>,
 }
@@ -242,7 +206,7 @@ impl AsyncRead for Watched {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if buf.filled().len() > before {
-            self.phase.heard();
+            self.open.phase().received();
         }
         read
     }
@@ -254,7 +218,12 @@ impl AsyncWrite for Watched {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        // hyper flushes only when it has written all that it holds.
+        if let Poll::Ready(Ok(())) = flushed {
+            self.open.flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::State;
-use posthaste_core::notification::Tenant;
+use posthaste_core::notification::{BadNewTenant, Tenant};
 use posthaste_engine::store;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -26,10 +26,10 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 /// A tenant that has sent something or has a key.
 #[derive(Serialize, ToSchema)]
 #[schema(as = TenantSummary)]
-struct TenantView {
-    name: Tenant,
+pub(crate) struct TenantView {
+    pub(crate) name: Tenant,
     /// How many API keys it has.
-    keys: usize,
+    pub(crate) keys: usize,
 }
 
 impl Position for Tenant {
@@ -45,7 +45,7 @@ impl Position for Tenant {
 /// The tenants that have sent something or have a key, by name.
 #[utoipa::path(get, path = "/v1/tenants", operation_id = "listTenants", tag = "keys", params(Paged), security(("key" = ["reader", "all"])),
     responses((status = 200, description = "A page", body = Page<TenantView>), (status = 429, description = "")))]
-async fn list(
+pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -75,11 +75,17 @@ impl Api {
 
     /// Refuses a name that no new tenant may have, unless the tenant is there already.
     pub(super) async fn check_tenant(&self, tenant: &Tenant) -> Result<()> {
-        let Err(bad) = tenant.check_new() else { return Ok(()) };
+        let bad = self.bad_tenant(tenant).await?;
+        bad.map_or(Ok(()), |bad| Err(Problem::at("/tenant", bad.to_string())))
+    }
+
+    /// Why there can be no such tenant; `None` if there is one already, or may be.
+    pub(super) async fn bad_tenant(&self, tenant: &Tenant) -> Result<Option<BadNewTenant>> {
+        let Err(bad) = tenant.check_new() else { return Ok(None) };
         if self.key_owners().any(|known| known == *tenant) {
-            return Ok(());
+            return Ok(None);
         }
         let found = self.engine.reads(None).tenants(Some(tenant.clone()), 1).await?;
-        if found.first() == Some(tenant) { Ok(()) } else { Err(Problem::at("/tenant", bad.to_string())) }
+        Ok((found.first() != Some(tenant)).then_some(bad))
     }
 }

@@ -2,16 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// Any JSON value.
+#[derive(Clone)]
 pub(super) struct Unique(pub(super) Value);
 
 /// An object of texts.
 #[derive(Default)]
 pub(super) struct UniqueTexts(pub(super) BTreeMap<String, String>);
+
+/// An object of texts, each of which may be null.
+pub(super) struct UniqueMaybeTexts(pub(super) BTreeMap<String, Option<String>>);
+
+/// An object of such values.
+pub(super) struct UniqueMap<T>(pub(super) BTreeMap<String, T>);
 
 fn twice<E: Error>(name: &str) -> E {
     let short: String = name.chars().take(64).flat_map(char::escape_debug).collect();
@@ -26,14 +34,26 @@ impl<'de> Deserialize<'de> for Unique {
 
 impl<'de> Deserialize<'de> for UniqueTexts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(TextsReader).map(Self)
+        deserializer.deserialize_map(TextsReader(PhantomData)).map(Self)
     }
 }
 
-struct TextsReader;
+impl<'de> Deserialize<'de> for UniqueMaybeTexts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TextsReader(PhantomData)).map(Self)
+    }
+}
 
-impl<'de> Visitor<'de> for TextsReader {
-    type Value = BTreeMap<String, String>;
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for UniqueMap<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(TextsReader(PhantomData)).map(Self)
+    }
+}
+
+struct TextsReader<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for TextsReader<T> {
+    type Value = BTreeMap<String, T>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("an object of texts")

@@ -1,11 +1,13 @@
 //! How things are shown: the same struct is the JSON of an answer and its description.
 
-mod attempt;
-mod dead_letter;
-mod notification;
+pub(crate) mod attempt;
+pub(crate) mod dead_letter;
+pub(crate) mod notification;
+mod operation;
 
-pub(super) use self::dead_letter::{DeadLetterDetail, DeadLetterView};
-pub(super) use self::notification::{FailedView, NotificationDetail, NotificationView, Status};
+pub(crate) use self::dead_letter::{DeadLetterDetail, DeadLetterView};
+pub(crate) use self::notification::{FailedView, NotificationDetail, NotificationView, Status};
+pub(super) use self::operation::{OperationDetail, OperationView, PreviewView, SampleShown};
 
 use std::collections::BTreeMap;
 
@@ -18,12 +20,12 @@ use utoipa::ToSchema;
 /// Headers of a webhook.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it only describes them")]
-pub(super) struct WebhookHeaders(BTreeMap<String, String>);
+pub(crate) struct WebhookHeaders(BTreeMap<String, String>);
 
 /// What the sender keeps with a notification; it is not sent.
 #[derive(ToSchema)]
 #[expect(dead_code, reason = "it only describes them")]
-pub(super) struct Metadata(BTreeMap<String, Value>);
+pub(crate) struct Metadata(BTreeMap<String, Value>);
 
 /// The body as it was given: a number may have more digits than a program can hold.
 fn body(one: &Notification) -> Box<RawValue> {

@@ -9,6 +9,7 @@ use posthaste_store::postgres::inspect::Inspection;
 use posthaste_store::postgres::{ConnectError, PostgresOptions, PostgresStore};
 use posthaste_store::schema::{Schema, Step};
 use posthaste_store::sqlite::backup::Copied;
+use posthaste_store::sqlite::vacuum::Rewritten;
 use posthaste_store::sqlite::{self, Options, SqliteStore, Synchronous};
 
 use super::StartError;
@@ -56,6 +57,11 @@ pub async fn migrate(config: &config::StoreSettings) -> Result<Vec<Step>, StartE
 /// Copies an SQLite file that may be in use.
 pub fn backup(file: &Path, to: &Path) -> Result<Copied, StartError> {
     Ok(sqlite::backup::backup(file, to)?)
+}
+
+/// Rewrites an SQLite file that no process uses, without its free pages.
+pub fn vacuum(file: &Path) -> Result<Rewritten, StartError> {
+    Ok(sqlite::vacuum::vacuum(file)?)
 }
 
 /// Inspects the PostgreSQL server of a store.

@@ -1,19 +1,15 @@
 //! `posthaste bench` from end to end, as a program.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use posthaste_store::postgres::own::OwnServer;
 use serde_json::Value;
 
-/// Every figure that a run without a filled store tells.
-const FIGURES: [&str; 29] = [
-    "bare",
+/// The figures of an empty store.
+const EMPTY: [&str; 11] = [
     "single",
     "batch",
-    "singleWithKey",
-    "batchWithKey",
-    "backlogSingle",
-    "backlogBatch",
     "acceptP50",
     "acceptP99",
     "acceptMax",
@@ -21,92 +17,37 @@ const FIGURES: [&str; 29] = [
     "acceptHalfP50",
     "acceptHalfP99",
     "acceptHalfMax",
-    "latenessP50",
-    "latenessP99",
-    "latenessMax",
-    "cpuBare",
-    "cpuServerSingle",
-    "cpuOthersSingle",
-    "cpuServerBatch",
-    "cpuOthersBatch",
-    "cpuShareSingle",
-    "cpuShareBatch",
     "start",
     "peakMemory",
-    "writtenSingle",
-    "writtenBatch",
-    "fileSize",
 ];
-/// What a filled store adds.
-const FILLED: [&str; 7] = [
-    "filledSingle",
-    "filledBatch",
-    "filledToEmptySingle",
-    "filledToEmptyBatch",
-    "filledStart",
-    "filledPeakMemory",
-    "filledFile",
-];
-/// What PostgreSQL adds to its own share of these.
-const POSTGRES: [&str; 10] = [
-    "cpuStoreSingle",
-    "cpuStoreBatch",
-    "walSingle",
-    "walBatch",
-    "twoNodesSingle",
-    "twoNodesBatch",
-    "twoNodesToOneSingle",
-    "twoNodesToOneBatch",
-    "cpuTwoNodesSingle",
-    "cpuTwoNodesBatch",
-];
-/// What only a file, or nobody's store, has.
-const NOT_OF_POSTGRES: [&str; 4] = ["bare", "cpuBare", "writtenSingle", "writtenBatch"];
-/// Those that may well be nothing.
-const MAY_BE_NOTHING: [&str; 3] = ["backlogSingle", "backlogBatch", "latenessP50"];
 
+/// A filled store has the same figures as an empty one.
 #[test]
-fn the_bench_tells_every_figure_and_no_request_fails() {
+fn the_bench_shows_every_figure_and_no_request_fails() {
     let report = bench(&["--rows", "200"]);
-    let wanted = [&FIGURES[..], &FILLED].concat();
-    assert_told(&report, wanted.into_iter().map(str::to_owned).collect());
-    for name in ["single", "batch", "singleWithKey", "batchWithKey", "filledSingle", "filledBatch"] {
-        assert_share(&report, name);
+    assert_shown(&report, &["", "filled"]);
+    for name in ["single", "batch", "filledSingle", "filledBatch"] {
+        assert_ratio(&report, name, "ratioToBare");
+    }
+    for name in ["filledSingle", "filledBatch"] {
+        assert_ratio(&report, name, "ratioToEmpty");
     }
 }
 
 /// The filled store is that of PostgreSQL.
 #[test]
-fn the_bench_tells_the_figures_of_postgres_beside_those_of_sqlite() {
+fn the_bench_shows_the_figures_of_postgres_beside_those_of_sqlite() {
     let report = bench(&["--store", "postgres", "--rows", "200"]);
-    let of_postgres = [&FIGURES[..], &FILLED, &POSTGRES].concat();
-    let of_postgres = of_postgres.iter().filter(|name| !NOT_OF_POSTGRES.contains(name)).map(|name| {
-        let (first, rest) = name.split_at(1);
-        format!("postgres{}{rest}", first.to_uppercase())
-    });
-    let of_both = FIGURES.iter().map(|name| (*name).to_owned()).chain(of_postgres).collect();
-    assert_told(&report, of_both);
-    for name in ["single", "postgresSingle", "postgresBatch", "postgresTwoNodesSingle", "postgresFilledBatch"]
-    {
-        assert_share(&report, name);
+    assert_shown(&report, &["", "postgres", "filled"]);
+    for name in ["single", "postgresSingle", "postgresBatch", "filledBatch"] {
+        assert_ratio(&report, name, "ratioToBare");
     }
+    let rate = |name: &str| report["figures"][name]["median"].as_f64().unwrap();
+    let ratio = report["figures"]["filledSingle"]["ratioToEmpty"]["median"].as_f64().unwrap();
+    assert!((ratio - rate("filledSingle") / rate("postgresSingle")).abs() < 1e-9, "{report}");
     let described = report["postgres"].as_str().unwrap();
-    assert!(described.contains("synchronous_commit = on, fsync = on"), "{described}");
-    assert_eq!(report["targets"].as_array().unwrap().len(), 5 + 11, "{report}");
-}
-
-/// Longer by a variable: then vacuum has to have done its work.
-#[test]
-fn the_tables_of_postgres_level_off_in_a_longer_run() {
-    let seconds = std::env::var("POSTHASTE_ENDURE_SECONDS").unwrap_or_else(|_| "4".to_owned());
-    let report = bench(&["--store", "postgres", "--endure", &seconds]);
-    for table in ["queue", "counter", "node", "setting_version"] {
-        let shown = &report["tables"][table];
-        assert_eq!(shown["level"], true, "{table}: {shown}");
-        assert_eq!(shown["bytes"].as_array().unwrap().len(), report["seconds"].as_array().unwrap().len());
-    }
-    let sizes = report["tables"]["notification"]["bytes"].as_array().unwrap();
-    assert!(sizes.last().unwrap().as_f64() > sizes[0].as_f64(), "the history grows: {sizes:?}");
+    assert!(described.contains("synchronous_commit = on") && described.contains("fsync = on"), "{described}");
+    assert_eq!(report["targets"].as_array().unwrap().len(), 4 + 4 + 4, "{report}");
 }
 
 /// A server on that database would deliver what waits in it.
@@ -131,41 +72,33 @@ fn the_bench_leaves_a_database_of_postgres_alone_that_is_not_empty() {
     );
 }
 
-#[test]
-fn a_longer_run_without_postgres_is_wrong_use() {
-    let out =
-        Command::new(env!("CARGO_BIN_EXE_posthaste")).args(["bench", "--endure", "4"]).output().unwrap();
-    assert_eq!(out.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(said.contains("add --store postgres"), "{said}");
-}
-
-fn assert_told(report: &Value, mut wanted: Vec<String>) {
-    let told: Vec<&str> = report["figures"].as_object().unwrap().keys().map(String::as_str).collect();
-    wanted.sort_unstable();
-    assert_eq!(told, wanted);
-    for name in &wanted {
-        let figure = &report["figures"][name];
+fn assert_shown(report: &Value, subjects: &[&str]) {
+    let name = |subject: &str, name: &str| match subject {
+        "" => name.to_owned(),
+        _ => format!("{subject}{}{}", name[..1].to_uppercase(), &name[1..]),
+    };
+    let figures = subjects.iter().flat_map(|subject| EMPTY.iter().map(|figure| name(subject, figure)));
+    let wanted: BTreeSet<String> = figures.chain(["bare".to_owned()]).collect();
+    let shown = report["figures"].as_object().unwrap();
+    assert_eq!(shown.keys().cloned().collect::<BTreeSet<_>>(), wanted);
+    for (name, figure) in shown {
         let [median, min, max] = ["median", "min", "max"].map(|field| figure[field].as_f64().unwrap());
-        assert!(min <= median && median <= max, "{name}: {figure}");
-        let may_be_nothing =
-            MAY_BE_NOTHING.iter().any(|few| name.to_lowercase().ends_with(&few.to_lowercase()));
-        assert!(median > 0.0 || may_be_nothing, "{name}: {figure}");
+        assert!(0.0 < min && min <= median && median <= max, "{name}: {figure}");
     }
     assert_eq!(report["failedRequests"]["notAccepted"], 0, "{report}");
     assert_eq!(report["failedRequests"]["brokenOff"], 0, "{report}");
 }
 
-fn assert_share(report: &Value, name: &str) {
-    let share = report["figures"][name]["ratioToBare"]["median"].as_f64().unwrap();
-    assert!(share > 0.0 && share < 1.5, "{name}: {share}");
+fn assert_ratio(report: &Value, name: &str, ratio: &str) {
+    let figure = &report["figures"][name];
+    assert!(figure[ratio]["median"].as_f64().is_some_and(|ratio| ratio > 0.0), "{name}: {figure}");
 }
 
 #[test]
 fn the_bench_says_of_each_goal_whether_it_is_met() {
     let report = bench(&[]);
     let targets = report["targets"].as_array().unwrap();
-    assert_eq!(targets.len(), 5, "{report}");
+    assert_eq!(targets.len(), 4, "{report}");
     for target in targets {
         let value = target["value"].as_f64().unwrap();
         let met = match (target["goal"]["atLeast"].as_f64(), target["goal"]["below"].as_f64()) {
@@ -175,45 +108,32 @@ fn the_bench_says_of_each_goal_whether_it_is_met() {
         };
         assert_eq!(target["met"], met, "{target}");
     }
-    for field in ["cores", "processor", "kernel", "filesystem"] {
+    for field in ["cores", "processor", "kernel", "inMemory"] {
         assert!(!report["machine"][field].is_null(), "{field}");
     }
 }
 
 #[test]
 fn a_bench_that_cannot_measure_fails_and_says_why() {
-    let out = Command::new(env!("CARGO_BIN_EXE_posthaste"))
-        .args(["bench", "--seconds", "1", "--rounds", "1", "--store", "/proc/nowhere/bench.db"])
-        .output()
-        .unwrap();
-    assert_eq!(out.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert!(said.contains("/proc/nowhere does not exist"), "{said}");
+    for (flag, value, code, reason) in [
+        ("--directory", "/proc/nowhere", 1, "no store can be made in /proc/nowhere"),
+        ("--store", "bench.db", 2, "--store is `postgres` or `postgres://..`"),
+    ] {
+        let out = Command::new(env!("CARGO_BIN_EXE_posthaste"))
+            .args(["bench", "--seconds", "1", "--rounds", "1", flag, value])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(code), "{said}");
+        assert!(said.contains(reason), "{said}");
+    }
 }
 
-/// A server on that file would deliver what waits in it.
-#[tokio::test]
-async fn the_bench_leaves_a_store_alone_that_it_did_not_make() {
-    let home = super::program::Home::new(&[]);
-    home.start().await.stop().await;
-    let file = home.file().to_str().unwrap();
-    let run = |file: &str| {
-        Command::new(env!("CARGO_BIN_EXE_posthaste"))
-            .args(["bench", "--seconds", "1", "--rounds", "1", "--connections", "4", "--store", file])
-            .output()
-            .unwrap()
-    };
-    let refused = run(file);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("was not created by the bench"), "{said}");
-    home.start().await.stop().await;
-    // Its own it makes, and takes again.
-    let own = home.path().join("own.db");
-    for _ in 0..2 {
-        let done = run(own.to_str().unwrap());
-        assert_eq!(done.status.code(), Some(0), "{}", String::from_utf8_lossy(&done.stderr));
-    }
+#[test]
+fn the_bench_leaves_nothing_in_its_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    bench(&["--directory", directory.path().to_str().unwrap()]);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }
 
 fn bench(more: &[&str]) -> Value {

@@ -8,10 +8,11 @@ mod dev;
 mod failures;
 mod listing;
 mod migrate;
-mod page;
+pub(crate) mod page;
 mod served;
 mod sink;
 mod starts;
+mod tail;
 
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, ChildStdout, Stdio};

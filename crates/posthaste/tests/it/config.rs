@@ -10,6 +10,7 @@ use posthaste::config::{
     Config, DEFAULTS, FILE_NAME, LogFormat, LogLevel, RateAnswer, Sources, StoreUrl, Synchronous,
 };
 use posthaste_core::channel::Channel;
+use posthaste_core::job::Schedule;
 use posthaste_core::policy::Scope;
 use serde_json::json;
 use tempfile::TempDir;
@@ -116,10 +117,9 @@ fn a_program_that_is_told_nothing_has_the_defaults_of_the_contract() {
     let figures = (breaker.failure_threshold, breaker.break_duration, breaker.forget_after);
     assert_eq!(figures, (10, secs(300), secs(600)));
     assert_eq!(config.rate_limit.answer, RateAnswer::Accepted);
-    assert_eq!(config.retention.failed, secs(180 * 86_400));
-    assert_eq!(config.retention.purge_pending_after, None);
-    assert_eq!(config.jobs.dead_letter_cleanup.cron.as_deref(), Some("0 2 * * *"));
-    assert_eq!((&config.jobs.expire_failed.cron, config.jobs.expire_failed_after), (&None, secs(7 * 86_400)));
+    assert_eq!(config.retention.periods, posthaste_core::retention::Periods::default());
+    assert_eq!(config.jobs.dead_letter_cleanup.as_ref().map(Schedule::as_str), Some("0 2 * * *"));
+    assert_eq!((&config.jobs.expire_failed, config.jobs.expire_failed_after), (&None, secs(7 * 86_400)));
     assert!(!config.metrics.require_key);
     assert_eq!((config.log.level, config.log.format), (LogLevel::Info, LogFormat::Text));
     assert!(
@@ -155,7 +155,7 @@ fn the_samples_in_the_comments_of_the_default_file_can_be_used() {
     let lines: Vec<&str> =
         samples.lines().filter_map(|line| line.strip_prefix("# ")).filter(is_setting).collect();
     let config = load(&lines.join("\n"), &[], &[]).unwrap();
-    assert_eq!(config.providers.len(), 3);
+    assert_eq!(config.providers.len(), 4);
     assert_eq!(config.overrides.len(), 1);
     assert_eq!(layer(&config, "channel:webhook")["quick"]["statusCodes"], json!([404]));
 }
@@ -255,6 +255,7 @@ fn a_policy_takes_fields_of_several_sources_and_the_stronger_way_to_say_the_same
 #[test]
 fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
     let file = "[breaker]\nbreak_duration = \"300s\"\nforget_after = \"1h\"\n[jobs]\nretry_expire = {cron = \"never\"}\n\
+                block_failing_subscriptions = {cron = \"never\"}\n[retention]\noperations = \"9d\"\nfailed = \"9d\"\n\
                 [policies.email]\npreset = \"story\"\nmax_attempts = 4\n[overrides.sms]\n404 = \"permanent\"\n\
                 [alerts]\nslack_url = \"https://hooks.example/xyz\"";
     let config = load(file, &[("POSTHASTE__QUEUE__LIMIT", "10")], &[]).unwrap();
@@ -265,15 +266,16 @@ fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
         [
             "breaker.forget_after has no effect: the circuit breaker is not built yet",
             "queue.limit has no effect: the queue limit is not built yet",
-            "jobs.retry_expire.cron has no effect: jobs are not built yet",
+            "retention.operations has no effect: operations are not built yet",
+            "jobs.block_failing_subscriptions.cron has no effect: this job is not built yet",
             "alerts.slack_url has no effect: alerts are not built yet",
-            "policies.email has no effect: the channel email is not built yet",
-            "overrides.sms has no effect: the channel sms is not built yet",
+            "policies.email has no effect: no provider is configured for email",
+            "overrides.sms has no effect: no provider is configured for sms",
         ]
     );
     assert!(config.warnings[1].starts_with("variable POSTHASTE__QUEUE__LIMIT: "));
     assert_eq!(config.queue.limit, 10);
-    assert_eq!(config.jobs.retry_expire.cron, None);
+    assert_eq!(config.jobs.retry_expire, None);
 }
 
 #[test]

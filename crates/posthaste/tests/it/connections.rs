@@ -6,7 +6,7 @@ mod streams;
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
@@ -341,7 +341,7 @@ async fn bodies_that_would_take_too_much_memory_are_refused_and_small_ones_find_
         )
     };
     let batch = "/v1/notifications/batch";
-    // 240 MiB of batches that never end: more than all but the part that is kept for small bodies.
+    // 240 MiB of batches that never end: more than one tenant may have.
     let (piece, whole) = ("x".repeat(1024 * 1024), 16 * 1024 * 1024);
     let mut open = vec![];
     for _ in 0..16 {
@@ -371,6 +371,14 @@ async fn bodies_that_would_take_too_much_memory_are_refused_and_small_ones_find_
     line.say(&head("/v1/notifications", 2)).await;
     line.say("{}").await;
     assert_eq!(line.answer().await.status, 422, "a small one is read");
+    // All of them are of one tenant, so a large one of another is read.
+    let made = program.client().post("/v1/keys", &json!({"name": "of b", "tenant": "b"})).await.unwrap();
+    let made: Value = made.json().unwrap();
+    let mut line = Line::open(&program).await;
+    line.say(&head(batch, 2 + piece.len()).replace(KEY, made["key"].as_str().unwrap())).await;
+    line.say(&" ".repeat(piece.len())).await;
+    line.say("{}").await;
+    assert_eq!(line.answer().await.status, 422, "another tenant's batch is read");
     drop(open);
     // What the others held is free again.
     let again = async {

@@ -17,6 +17,8 @@ mod full_disk;
 mod kept;
 mod load;
 mod nodes;
+mod operations;
+mod packaging;
 mod postgres;
 mod power_cut;
 mod program;

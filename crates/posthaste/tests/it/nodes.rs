@@ -7,6 +7,7 @@ mod clock;
 mod failover;
 mod leases;
 mod mixed;
+mod operations;
 mod pause;
 mod pooler;
 mod rolling;

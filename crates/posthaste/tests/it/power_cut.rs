@@ -23,6 +23,8 @@ use super::program::{Home, json as read, post, sink};
 
 /// How often the power is cut unless the variable says otherwise.
 const CUTS: u32 = 3;
+/// How many cuts may take nothing where they should.
+const CANARY_CUTS: u32 = 5;
 const MEBIBYTES: u64 = 128;
 const PATHS: &[&str] = &["/ok", "/ok", "/flaky/20", "/delay/15ms"];
 
@@ -149,7 +151,8 @@ async fn cut_again_and_again(disk: Disk, cuts: u32, settings: &[&str]) -> (Ledge
     let home = Home::new(settings).with_file(disk.place().join("posthaste.db"));
     // The file is on the disk with everything that it needs before the first cut.
     home.start().await.stop().await;
-    run("sync", &[]).unwrap();
+    // Only this disk: a sync of all would save what another test is about to lose.
+    run("sync", &["-f", path(&disk.place())]).unwrap();
     for _ in 0..cuts {
         let program = home.start().await;
         let load = Load::start(&program, Aim { sink: sink.url(""), paths: PATHS, bytes: 100 }, &mut rng);
@@ -182,10 +185,18 @@ async fn a_power_cut_takes_nothing_that_was_acknowledged() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_cut_does_take_what_was_acknowledged_without_waiting_for_the_disk() {
-    let Some(disk) = disk() else { return };
     let settings = ["store.synchronous=normal", "store.unsafe_durability=true"];
-    let (ledger, kept) = cut_again_and_again(disk, 1, &settings).await;
-    let (lost, of) = (kept.missing(&ledger).len(), ledger.acknowledged.len());
-    eprintln!("power cut: synchronous=normal lost {lost} of {of}");
-    assert!(lost > 0, "the cut took nothing of {of}, so it is none");
+    let mut acknowledged = 0;
+    // A checkpoint, or a sync by another program, may save everything just before a cut.
+    for _ in 0..CANARY_CUTS {
+        let Some(disk) = disk() else { return };
+        let (ledger, kept) = cut_again_and_again(disk, 1, &settings).await;
+        let lost = kept.missing(&ledger).len();
+        eprintln!("power cut: synchronous=normal lost {lost} of {}", ledger.acknowledged.len());
+        if lost > 0 {
+            return;
+        }
+        acknowledged += ledger.acknowledged.len();
+    }
+    panic!("{CANARY_CUTS} cuts took nothing of {acknowledged}, so they are none");
 }

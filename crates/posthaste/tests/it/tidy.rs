@@ -3,6 +3,7 @@
 //! Each rule is a pure function over (path, text) in one of the modules below, where a bad sample shows that it can
 //! fail. Here the rules meet the real files.
 
+mod crates;
 mod docs;
 mod manifest;
 mod source;

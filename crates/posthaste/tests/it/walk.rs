@@ -8,6 +8,7 @@ use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::flow::FlowKey;
 use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::PolicySet;
+use posthaste_core::provider::Pools;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::Channel;
@@ -16,8 +17,9 @@ use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::store::{Accepted, Reads};
 use posthaste_store::sqlite::{Options, SqliteStore};
 use posthaste_wire::guard::Guard;
+use posthaste_wire::http::HttpOptions;
 use posthaste_wire::sink::{Sink, SinkOptions};
-use posthaste_wire::webhook::{WebhookChannel, WebhookOptions};
+use posthaste_wire::webhook::WebhookChannel;
 
 struct Running(Instant);
 
@@ -34,7 +36,7 @@ async fn a_webhook_that_fails_twice_arrives_at_the_third_attempt() {
     let clock: Arc<dyn Clock> = Arc::new(Running(Instant::now()));
     let sink = Sink::start("127.0.0.1:0".parse().unwrap(), SinkOptions::new(clock.clone())).await.unwrap();
     let guard = Guard::allowing(&["127.0.0.0/8"]).unwrap();
-    let options = WebhookOptions { guard, ..WebhookOptions::default() };
+    let options = HttpOptions { guard: Some(guard), ..HttpOptions::default() };
     let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(options).unwrap());
     let directory = tempfile::tempdir().unwrap();
     let store =
@@ -42,6 +44,7 @@ async fn a_webhook_that_fails_twice_arrives_at_the_third_attempt() {
     let parts = Parts {
         store: store.clone(),
         channels: BTreeMap::from([(ChannelName::Webhook, webhook)]),
+        pools: Pools::default(),
         clock,
         policies: PolicySet::new(),
         overrides: BTreeMap::new(),

@@ -9,6 +9,9 @@ use super::*;
 
 const LISTS: [List; 4] = [List::Notifications, List::Failed, List::RetryQueue, List::DeadLetters];
 
+/// The group of everything that is in no other group by fingerprint.
+const OTHER: &str = "group=grp_3e6g5sszxkfac9s9a4wtxqg2hc";
+
 fn now() -> Timestamp {
     "2026-04-15T10:45:30Z".parse().unwrap()
 }
@@ -55,6 +58,7 @@ fn several_values_are_parted_by_commas() {
         since: Some("2026-04-14T10:45:30Z".parse().unwrap()),
         until: Some("2026-04-15T00:00:00Z".parse().unwrap()),
         text: Some("order-1,2".to_owned()),
+        group: None,
     };
     assert_eq!(read, Ok(wanted));
 }
@@ -93,6 +97,8 @@ fn what_cannot_be_understood_is_named_with_what_is_allowed() {
         (List::RetryQueue, "since=yesterday", "since", "2026-04-15"),
         (List::RetryQueue, "until=2026-13-01", "until", "1d"),
         (List::Failed, "tenant=a b", "tenant", "a b"),
+        (List::DeadLetters, "group=dl_1", "group", "grp_"),
+        (List::DeadLetters, OTHER, "group", "filter by something else"),
     ];
     for (list, query, parameter, allowed) in table {
         let bad = parse(list, query).unwrap_err();
@@ -121,7 +127,7 @@ prop_compose! {
         reasons in btree_set(select(&Reason::ALL), 0..3),
         since in of(any::<i64>()),
         until in of(any::<i64>()),
-        text in of(".{1,9}"),
+        (text, group) in (of(".{1,9}"), of(any::<[u8; 16]>())),
     ) -> Filter {
         let trimmed = |text: &String| text.trim() == text;
         Filter {
@@ -137,6 +143,7 @@ prop_compose! {
             since: since.map(Timestamp::from_micros),
             until: until.map(Timestamp::from_micros),
             text,
+            group: group.map(GroupId::from_bytes),
         }
     }
 }
@@ -144,9 +151,11 @@ prop_compose! {
 /// The fields that the list has no parameter for are as it sets them.
 fn of_list(list: List, filter: Filter) -> Filter {
     match list {
-        List::Notifications => Filter { statuses: vec![], ..filter },
-        List::Failed => Filter { statuses: vec![], states: FAILED.to_vec(), ..filter },
-        List::RetryQueue => Filter { statuses: vec![], states: vec![], reasons: vec![], ..filter },
+        List::Notifications => Filter { statuses: vec![], group: None, ..filter },
+        List::Failed => Filter { statuses: vec![], states: FAILED.to_vec(), group: None, ..filter },
+        List::RetryQueue => {
+            Filter { statuses: vec![], states: vec![], reasons: vec![], group: None, ..filter }
+        }
         List::DeadLetters => Filter { states: vec![], ..filter },
     }
 }
@@ -162,7 +171,7 @@ proptest! {
 
     #[test]
     fn what_is_read_is_printed_and_read_back(
-        values in proptest::collection::vec(".{0,12}|https?://.{0,12}|[0-9]{1,5}[dhms]?", 12),
+        values in proptest::collection::vec(".{0,12}|https?://.{0,12}|[0-9]{1,5}[dhms]?", 13),
     ) {
         for list in LISTS {
             for (name, value) in list.parameters().zip(&values) {

@@ -86,7 +86,7 @@ impl Ring {
     }
 }
 
-/// A line in which whoever had a turn goes to the end, and anyone may leave from the middle.
+/// A queue: an entry that had a turn goes to the end, and any entry can be removed.
 #[derive(Debug)]
 pub(super) struct Line<K> {
     next: u64,

@@ -144,7 +144,11 @@ async fn a_retried_one_goes_on_counting(mut scene: Scene) -> Kept {
         let settled = scene.settle(notification.id, claimed.lease, attempt, burial(name)).await?;
         same("settle", settled, Settled::Applied)?;
         let dead = scene.store.dead_letter(name).await?;
-        same("what died", dead.map(|dead| dead.attempts), Some(vec![failed_attempt(2, 2)]))?;
+        same(
+            "what died",
+            dead.map(|dead| dead.attempts),
+            Some(vec![failed_attempt(2, 2).without_response()]),
+        )?;
         let ended = scene.view(notification.id).await?.progress;
         same("at the end", ended, Progress { generation: 2, attempt: 2, base: 1 })?;
         scene.does(&notification, Act::Retry, None, at(30)).await?;
@@ -202,7 +206,8 @@ async fn a_restored_one_is_as_it_was_when_it_died(mut scene: Scene) -> Kept {
     scene.does(&notification, Act::Discard, Some(audit("discard")), at(20)).await?;
     scene.does(&notification, Act::Restore, Some(audit("restore")), at(30)).await?;
     same("what is shown", scene.view(notification.id).await?, view)?;
-    same("its dead letter", scene.store.dead_letter(dead.id).await?, Some(dead))?;
+    let restored = DeadLetterView { restored_at: Some(at(30)), ..dead.clone() };
+    same("its dead letter", scene.store.dead_letter(dead.id).await?, Some(restored))?;
     scene.does(&notification, Act::Requeue, None, at(40)).await?;
     same("requeued in the end", scene.state(&notification).await?, State::Pending)
 }

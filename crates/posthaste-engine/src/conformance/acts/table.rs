@@ -58,14 +58,14 @@ fn outcome(act: &Act, from: Situation) -> Option<State> {
         (Act::RetryNow, In(State::RetryScheduled)) => Some(State::RetryScheduled),
         (Act::Requeue, In(State::DeadLetter)) => Some(State::Pending),
         (Act::Retry, In(State::DeadLetter | State::Failed) | Discarded) => Some(State::Pending),
-        (Act::Discard, In(State::DeadLetter)) => Some(State::Failed),
+        (Act::Discard | Act::Delete | Act::Replace { .. }, In(State::DeadLetter)) => Some(State::Failed),
         (Act::Restore, Discarded) => Some(State::DeadLetter),
         _ => None,
     }
 }
 
 impl Scene {
-    fn every_act(&mut self) -> [Act; 9] {
+    fn every_act(&mut self) -> [Act; 11] {
         let (dead_letter, text) = (self.grave(), "waited for too long".to_owned());
         [
             Act::Cancel,
@@ -76,6 +76,8 @@ impl Scene {
             Act::Requeue,
             Act::Retry,
             Act::Discard,
+            Act::Delete,
+            Act::Replace { by: NotificationId::new(at(0), 5) },
             Act::Restore,
         ]
     }

@@ -1,8 +1,10 @@
 //! Dead letters: they appear in the transaction in which their notification ends, with payload and attempts.
 
+use posthaste_core::attempt::Attempt;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::failure::FailureType;
 use posthaste_core::filter::AuditFilter;
+use posthaste_core::group::fingerprint;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::{Lane, State};
 
@@ -28,15 +30,21 @@ async fn a_dead_letter_has_its_own_payload_and_attempts(mut scene: Scene) -> Kep
         notification: notification.clone().into(),
         reason: Reason::MaxAttemptsExceeded,
         text: "gave up after 1".to_owned(),
-        attempts: vec![failed_attempt(1, 1)],
+        attempts: vec![failed_attempt(1, 1).without_response()],
         status: DeadLetterStatus::Pending,
         created_at: name.made_at(),
         resolved_at: None,
         resolved_by: None,
         failure_type: Some(FailureType::Temporary),
         status_code: Some(503),
-        fingerprint: None,
+        fingerprint: Some(fingerprint(
+            Reason::MaxAttemptsExceeded,
+            Some(FailureType::Temporary),
+            Some(503),
+            "gave up after …",
+        )),
         deleted_at: None,
+        restored_at: None,
     };
     same("the dead letter", scene.store.dead_letter(name).await?, Some(wanted))?;
     same("its notification", scene.store.notification_of(name).await?, Some(notification.id))?;
@@ -55,16 +63,22 @@ async fn a_waiting_one_is_buried_with_the_attempts_it_had(mut scene: Scene) -> K
             id: name,
             notification: notification.clone().into(),
             reason,
-            text,
-            attempts: (1..=made).map(|number| failed_attempt(1, number)).collect(),
+            text: text.clone(),
+            attempts: (1..=made).map(|number| failed_attempt(1, number).without_response()).collect(),
             status: DeadLetterStatus::Pending,
             created_at: name.made_at(),
             resolved_at: None,
             resolved_by: None,
             failure_type: (made > 0).then_some(FailureType::Temporary),
             status_code: (made > 0).then_some(503),
-            fingerprint: None,
+            fingerprint: Some(fingerprint(
+                reason,
+                (made > 0).then_some(FailureType::Temporary),
+                (made > 0).then_some(503),
+                &text,
+            )),
             deleted_at: None,
+            restored_at: None,
         };
         same("the dead letter", scene.store.dead_letter(name).await?, Some(wanted))?;
         let view = scene.view(notification.id).await?;
@@ -90,7 +104,8 @@ async fn a_dead_letter_holds_only_the_attempts_of_its_generation(mut scene: Scen
     same("the second attempt", second, Settled::Applied)?;
     let wanted = vec![failed_attempt(2, 1), failed_attempt(2, 2)];
     let dead = scene.store.dead_letter(name).await?;
-    same("the attempts of the dead letter", dead.map(|dead| dead.attempts), Some(wanted.clone()))?;
+    let kept = wanted.iter().cloned().map(Attempt::without_response).collect::<Vec<_>>();
+    same("the attempts of the dead letter", dead.map(|dead| dead.attempts), Some(kept))?;
     let all = [vec![failed_attempt(1, 1)], wanted].concat();
     same("the attempts of the notification", scene.store.history(notification.id).await?.attempts, all)
 }

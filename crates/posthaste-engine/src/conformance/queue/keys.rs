@@ -35,7 +35,7 @@ impl Scene {
         Ok(Request { idempotency: Some(key), arrivals })
     }
 
-    /// Sends a new notification under the key and answers whether it was stored.
+    /// Sends a new notification under the key and returns whether it was stored.
     async fn send(&mut self, key: Idempotency, now: Timestamp) -> Result<Accepted, Broken> {
         let notification = self.draft();
         let request = self.keyed(key, &notification).await?;

@@ -2,15 +2,18 @@
 
 use posthaste_core::failure::FailureType;
 use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
+use posthaste_core::group::GroupBy;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::record::RecordKind;
+use posthaste_core::series::Span;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::generator::{AUDITED, TENANTS, tenant};
+use super::generator::{AUDITED, JOBS, TENANTS, tenant};
 use crate::store::slice::{Answer, Call};
 use crate::store::{
-    DueCursor, Result, Store, acts, key_uses, nodes, queue, reads, records, settings, waking,
+    DueCursor, Result, Store, acts, groups, jobs, key_uses, nodes, operations, queue, reads, records, series,
+    settings, waking,
 };
 
 /// What a store showed, part by part.
@@ -46,12 +49,23 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         waking::Call::Overdue { due_before: until, first_due_before: until, after: None, limit }.into(),
         settings::Call::Get { known: None }.into(),
         key_uses::Call::All {}.into(),
+        jobs::Call::List { now }.into(),
+        operations::Call::List { tenant: None, before: None, limit }.into(),
+        operations::Call::List { tenant: Some(tenant(TENANTS[0])), before: None, limit }.into(),
+        operations::Call::Unfinished { limit, now }.into(),
+        operations::Call::HeldBy { ids: ids.clone() }.into(),
+        jobs::Call::Runs { name: JOBS[0].to_owned(), before: None, limit }.into(),
         reads::Call::Tenants { from: None, limit }.into(),
         records::Call::Since { kind: RecordKind::Template, version: 0, limit }.into(),
         records::Call::Since { kind: RecordKind::Contact, version: 0, limit }.into(),
         nodes::Call::List { now }.into(),
         acts::Call::Facts { ids: ids.clone() }.into(),
     ];
+    for span in Span::ALL {
+        for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
+            all.push(series::Call::Get { tenant, span, from: Timestamp::MIN, until }.into());
+        }
+    }
     for node in store.nodes(now).await? {
         all.push(queue::Call::Held { node: node.id, after: None, limit }.into());
     }
@@ -59,6 +73,11 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
     let letters: Vec<DeadLetterId> = letters.rows.iter().map(|dead| dead.id).collect();
     all.extend(letters.iter().map(|id| acts::Call::NotificationOf { dead_letter: *id }.into()));
     all.extend(lists(now).into_iter().map(Call::from));
+    for by in GroupBy::ALL {
+        for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
+            all.push(groups::Call::List { by, tenant, after: None, limit, now }.into());
+        }
+    }
     all.extend(letters.into_iter().map(|id| reads::Call::DeadLetter { id }.into()));
     for id in ids {
         all.push(reads::Call::Get { id }.into());

@@ -1,9 +1,14 @@
 //! Makes the operations of a run from its seed and from what the stores answered so far.
 
 mod arrivals;
+mod groups;
+mod jobs;
+mod operations;
 mod outcomes;
 mod reads;
 mod records;
+mod retention;
+mod series;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +26,9 @@ use crate::store::{Accepted, Ending, Next, Pulse, Settled, Settlement, Store, ac
 
 /// What the audit rows say that was done.
 pub(super) const AUDITED: [&str; 3] = ["act", "set", "put records"];
+
+/// The jobs of a run.
+pub(super) const JOBS: [&str; 2] = ["job 0", "job 1"];
 
 /// Whose notifications a run makes.
 pub(super) const TENANTS: [&str; 2] = ["acme", "globex"];
@@ -106,10 +114,15 @@ impl Generator {
             22..38 => self.claim().into(),
             38..56 => queue::Call::Settle { batch: self.settlements(), now: self.now }.into(),
             56..60 => self.release().into(),
-            60..76 => self.transition(store).await.into(),
+            60..74 => self.transition(store).await.into(),
+            74..76 => self.replace(store).await,
             76..84 => self.node_call().into(),
             84..86 => self.put_setting(),
-            86..88 => self.put_records().into(),
+            86 => self.put_records().into(),
+            87..89 => self.job_call().into(),
+            89..92 => self.retention_call().into(),
+            92 => self.series_call().into(),
+            93..98 => self.operation_call(store).await.into(),
             _ => self.read(),
         }
     }
@@ -123,6 +136,11 @@ impl Generator {
                 let acts::Answer::Transition(made) = answer else { return };
                 let changed = changes.iter().zip(made).filter(|(_, made)| **made);
                 self.troubled.extend(changed.map(|(change, _)| change.id));
+            }
+            (Call::Acts(acts::Call::Replace { replacement, .. }), Some(Answer::Acts(answer)))
+                if *answer == acts::Answer::Replace(Some(Accepted::New)) =>
+            {
+                self.troubled.extend([replacement.id, replacement.copy.notification.id]);
             }
             _ => {}
         }

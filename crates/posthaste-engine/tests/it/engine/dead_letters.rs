@@ -10,7 +10,7 @@ use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_engine::acts::ActError;
 use posthaste_engine::engine::Engine;
-use posthaste_engine::store::Reads;
+use posthaste_engine::store::{DeadLetterView, Reads};
 use tokio::task::JoinSet;
 
 use super::PLAIN;
@@ -153,7 +153,9 @@ async fn a_discarded_one_has_failed_for_good_until_it_is_restored() {
         (view.state, view.end.unwrap().reason),
         (State::DeadLetter, Some(Reason::MaxAttemptsExceeded))
     );
-    assert_eq!(rig.dead_letter(id).await, letter);
+    let back = rig.dead_letter(id).await;
+    assert!(back.restored_at.is_some_and(|at| at > letter.created_at), "its period counts from then");
+    assert_eq!(DeadLetterView { restored_at: None, ..back }, letter);
     assert_eq!(actions(&rig), ["discard", "restore"]);
     let events: Vec<_> = rig.events(id).await.into_iter().map(|event| (event.0, event.1)).collect();
     let by_ada = |word: &str| (word.to_owned(), Some("ada".to_owned()));

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use posthaste_core::attempt::Outcome;
+use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
 use posthaste_core::state::State;
 use posthaste_engine::metrics::{Histogram, Metrics};
@@ -87,6 +89,22 @@ async fn quick_tries_are_counted_and_the_attempt_only_once() {
     let metrics = engine.metrics();
     assert_eq!((metrics.quick_tries, failed(&metrics, FailureType::Temporary)), (2, 1));
     assert_eq!((metrics.lateness_main.count(), ended(&metrics, State::Failed)), (1, 1));
+    // Each try is a send, and the pauses between them are not.
+    let [sends] = engine.send_times()[..] else { panic!("{:?}", engine.send_times()) };
+    assert_eq!((sends.channel, sends.outcome), (Channel::Webhook, Outcome::Failed(FailureType::Temporary)));
+    assert_eq!((sends.times.count(), filled(&sends.times)), (3, vec![(0, 3)]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_send_that_hangs_is_counted_with_its_timeout() {
+    let rig = Rig::new();
+    rig.always("a", Script::Hang);
+    let engine = rig.start().await;
+    send(&engine, notification(&engine, "a", QUICK)).await;
+    send(&engine, notification(&engine, "b", QUICK)).await;
+    pass(secs(15)).await;
+    let told: Vec<_> = engine.send_times().iter().map(|one| (one.outcome, one.times.sum)).collect();
+    assert_eq!(told, [(Outcome::Delivered, ms(0)), (Outcome::Failed(FailureType::Timeout), secs(10))]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,6 +50,14 @@ async fn a_node_knows_the_level_of_the_cluster_by_its_heartbeat() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_node_can_ask_for_the_level_before_its_first_heartbeat() {
+    let rig = Rig::new();
+    let engine = rig.start().await;
+    engine.learn_level().await.unwrap();
+    assert_eq!(engine.cluster_level(), LEVEL);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_that_starts_after_the_crash_takes_the_work_over_too() {
     let mut rig = Rig::new();
     rig.settings.concurrency = 600;

@@ -36,7 +36,7 @@ async fn the_wait_for_a_channel_is_no_part_of_the_time_of_a_try() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_in_vain_is_the_outcome_of_a_try_that_was_not_made() {
     let rig = Rig::new();
-    let reply = Reply::Fault { fault: Fault::Dns, text: "no place".to_owned() };
+    let reply = Reply::fault(Fault::Dns, "no place");
     rig.waits("a", [Wait::InVain(secs(2), reply.clone()), Wait::InVain(secs(2), reply)]);
     let engine = rig.start().await;
     let id = send(&engine, notification(&engine, "a", SHORT)).await;

@@ -181,11 +181,8 @@ async fn a_permanent_failure_goes_straight_to_the_dead_letters() {
         (http(401), FailureType::AuthenticationFailure),
         (http(403), FailureType::AuthenticationFailure),
         (http(410), FailureType::Permanent),
-        (
-            Reply::Smtp { code: 550, enhanced: Some((5, 1, 1)), text: "no such user".to_owned() },
-            FailureType::InvalidRecipient,
-        ),
-        (Reply::Fault { fault: Fault::Forbidden, text: "not there".to_owned() }, FailureType::Permanent),
+        (Reply::smtp(550, Some((5, 1, 1)), "no such user"), FailureType::InvalidRecipient),
+        (Reply::fault(Fault::Forbidden, "not there"), FailureType::Permanent),
     ];
     for (reply, failure) in cases {
         let rig = Rig::new();

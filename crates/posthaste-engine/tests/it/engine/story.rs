@@ -81,7 +81,7 @@ async fn exhausted(rig: &Rig, engine: &Engine) -> (NotificationId, DeadLetterId)
 
 #[tokio::test(start_paused = true)]
 async fn test_1_automatic_retry_on_transient_failure() {
-    let refused = Reply::Fault { fault: Fault::Refused, text: "connection refused".to_owned() };
+    let refused = Reply::fault(Fault::Refused, "connection refused");
     let answer = Script::Answer;
     let transient = [
         (answer(http(503)), FailureType::Temporary, Some(503)),
@@ -179,9 +179,9 @@ async fn test_2_exponential_backoff_timing_with_a_fourth_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn test_3_permanent_failure_does_not_retry() {
-    let said = |status, text: &str| Reply::Http { status, retry_after: None, text: text.to_owned() };
+    let said = |status, text: &str| Reply { text: text.to_owned(), ..Reply::http(status) };
     let enhanced = Some((5, 1, 1));
-    let bounce = Reply::Smtp { code: 550, enhanced, text: "5.1.1 no such user".to_owned() };
+    let bounce = Reply::smtp(550, enhanced, "5.1.1 no such user");
     let permanent = [
         (bounce, FailureType::InvalidRecipient, "answered 550: 5.1.1 no such user"),
         (said(400, "invalid recipient"), FailureType::Permanent, "answered 400: invalid recipient"),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::attempt::Outcome;
+use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
 use posthaste_core::reason::Reason;
@@ -47,7 +47,7 @@ async fn quick_tries_are_kept_in_one_attempt() {
 #[tokio::test(start_paused = true)]
 async fn spent_quick_tries_spend_one_attempt() {
     let rig = Rig::new();
-    rig.always("a", Script::Answer(Reply::Fault { fault: Fault::Refused, text: "refused".to_owned() }));
+    rig.always("a", Script::Answer(Reply::fault(Fault::Refused, "refused")));
     let engine = rig.start().await;
     let id = send(&engine, notification(&engine, "a", QUICK)).await;
     pass(secs(120)).await;
@@ -244,17 +244,49 @@ async fn a_channel_that_panics_fails_the_attempt_and_the_node_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_is_not_configured_is_a_permanent_failure_that_says_so() {
-    let rig = Rig::new();
+async fn without_a_provider_an_attempt_fails_and_says_so_and_is_retried() {
+    let mut rig = Rig::new();
     let engine = rig.start().await;
     let mut letter = notification(&engine, "a@example.org", PLAIN);
     letter.channel = Channel::Email;
     let id = send(&engine, letter).await;
     pass(ms(1)).await;
-    let dead = rig.dead_letter(id).await;
-    assert_eq!((dead.reason, &*dead.text), (Reason::PermanentFailure, "no provider is configured for email"));
-    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Failed(FailureType::Permanent))]);
-    assert!(rig.channel.arrivals().is_empty());
+    let attempts = rig.attempts(id).await;
+    assert_eq!(attempts[0].error.as_deref(), Some("no provider is configured for email"));
+    assert_eq!(rig.outcomes(id).await, [(1, 1, Outcome::Failed(FailureType::Temporary))]);
+    assert_eq!((&attempts[0].provider, rig.channel.arrivals().len()), (&None, 0));
+    // It is configured, and the node starts again.
+    drop(engine);
+    rig.ways.push(Channel::Email);
+    let _engine = rig.start().await;
+    pass(secs(300)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
+    assert_eq!(rig.attempts(id).await[1].provider.as_deref(), Some("email-relay"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_records_its_provider_the_id_of_the_message_and_what_a_failure_said() {
+    let mut rig = Rig::new();
+    rig.ways.push(Channel::Sms);
+    let html = Reply { text: "<p>".to_owned(), content_type: Some("text/html".to_owned()), ..http(503) };
+    let long = Reply::refused("busy", "x".repeat(5_000));
+    let taken = Reply { text: "queued".to_owned(), ..Reply::taken("m-1") };
+    rig.script("+1", [html, long, taken].map(Script::Answer));
+    let engine = rig.start().await;
+    let mut message = notification(&engine, "+1", PLAIN);
+    (message.channel, message.destination) = (Channel::Sms, "pool:sms".into());
+    let id = send(&engine, message).await;
+    pass(secs(300)).await;
+    let attempts = rig.attempts(id).await;
+    assert!(attempts.iter().all(|made| made.provider.as_deref() == Some("sms-relay")));
+    let ids: Vec<_> = attempts.iter().map(|made| made.message_id.as_deref()).collect();
+    assert_eq!(ids, [None, None, Some("m-1")]);
+    let said = |made: &Attempt| made.response.as_ref().map(|response| response.excerpt.len());
+    assert_eq!(attempts.iter().map(said).collect::<Vec<_>>(), [Some(3), Some(2_048), None]);
+    assert_eq!(attempts[0].response.as_ref().unwrap().content_type.as_deref(), Some("text/html"));
+    let outcomes: Vec<_> = attempts.iter().map(|made| made.outcome).collect();
+    let temporary = Outcome::Failed(FailureType::Temporary);
+    assert_eq!(outcomes, [temporary, temporary, Outcome::Delivered]);
 }
 
 /// A try may take longer than a heartbeat holds.

@@ -32,6 +32,7 @@ impl Shadow {
             nothing_is_lost(tables)?;
             leases_have_holders(tables)?;
             dead_letters_match(tables)?;
+            super::operations::add_up(tables)?;
             attempts_are_dense(tables)
         })?;
         match model.drift() {
@@ -42,13 +43,14 @@ impl Shadow {
 
     /// I2: an end is left only by an act.
     fn ends_stay(&mut self, tables: &Tables, what: &str) -> Check {
-        if what != "transition" {
+        let acts = matches!(what, "transition" | "forward");
+        if !acts {
             for (id, (state, generation)) in &self.ended {
                 let now = tables.seen(*id).map(|seen| (seen.state, seen.generation));
                 hold(now == Some((*state, *generation)), || format!("I2: {id} was {state}, is {now:?}"))?;
             }
         }
-        if what == "transition" || tables.ended.len() != self.ended.len() {
+        if acts || tables.ended.len() != self.ended.len() {
             let ends = tables.ended.iter();
             self.ended = ends.map(|(id, end)| (*id, (end.state, end.progress.generation))).collect();
         }
@@ -199,6 +201,7 @@ pub(super) fn at_rest(world: &World) -> Result<Tally, String> {
     let ledger = world.ledger.lock().unwrap();
     world.model.inspect(|tables| {
         keys_hold(tables, &ledger)?;
+        super::operations::all_ended(tables)?;
         let mut tally = Tally::default();
         for id in tables.notifications.keys() {
             one_at_rest(tables, &ledger, *id, &mut tally)?;

@@ -9,6 +9,7 @@ use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::PolicySet;
+use posthaste_core::provider::Pools;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::accept::AcceptError;
 use posthaste_engine::acts::Actor;
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 use super::checks::at_rest;
 use super::late::PATIENCE;
 use super::life::Life;
+use super::operations::{all_ended, operate, resume_all};
 use super::sink::{Mood, SINKS, SLOTS, SimChannel, Sinks};
 use super::store::SimStore;
 use super::world::{Faults, World};
@@ -133,8 +135,9 @@ impl Driver {
 
     async fn act(&mut self) {
         match self.pick(100) {
-            0..45 => self.send(),
-            45..65 => self.ask(),
+            0..42 => self.send(),
+            42..46 => self.operate(),
+            46..65 => self.ask(),
             65..78 => self.change_a_mood(),
             78..85 => self.start_one().await,
             85..88 if !self.plan.calm => self.kill_one(),
@@ -158,11 +161,15 @@ impl Driver {
         while self.processes.iter().any(Option::is_none) {
             self.start_one().await;
         }
+        if let Some((_, engine)) = self.some_process() {
+            resume_all(&self.world, &engine).await;
+        }
         let until = self.world.now().later(BOUND);
         while self.world.now() < until {
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.check()?;
-            let idle = self.world.model.inspect(|tables| tables.queue.is_empty());
+            let idle =
+                self.world.model.inspect(|tables| tables.queue.is_empty() && all_ended(tables).is_ok());
             if idle && self.clients.is_empty() && !self.world.has_open_calls() {
                 break;
             }
@@ -210,6 +217,7 @@ impl Driver {
         let parts = Parts {
             store,
             channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
+            pools: Pools::default(),
             clock: Arc::new(Skewed { world: self.world.clone(), millis: skew }),
             policies: PolicySet::new(),
             overrides: BTreeMap::new(),
@@ -341,6 +349,19 @@ impl Driver {
                 biased;
                 () = life.ends() => {}
                 () = act(&world, &engine, id, what) => {}
+            }
+        });
+    }
+
+    /// Somebody starts or changes an operation.
+    fn operate(&mut self) {
+        let Some((life, engine)) = self.some_process() else { return };
+        let world = self.world.clone();
+        self.clients.spawn(async move {
+            tokio::select! {
+                biased;
+                () = life.ends() => {}
+                () = operate(&world, &engine) => {}
             }
         });
     }

@@ -70,7 +70,12 @@ impl Ledger {
                 }
                 Act::RetryNow => drop(self.hurried.insert((id, change.seen.generation))),
                 Act::Requeue | Act::Retry => *self.opened.entry(id).or_default() += 1,
-                Act::Expire | Act::Bury { .. } | Act::Discard | Act::Restore => {}
+                Act::Expire
+                | Act::Bury { .. }
+                | Act::Discard
+                | Act::Replace { .. }
+                | Act::Delete
+                | Act::Restore => {}
             }
         }
     }

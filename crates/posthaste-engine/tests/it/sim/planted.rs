@@ -6,7 +6,7 @@ use posthaste_engine::planted::Planted as InEngine;
 use super::driver::{Plan, simulate};
 
 /// How many seeds it may take to see each bug. What needs an unlikely chain of events is left to the conformance suite.
-const WITHIN: [(Planted, u64); 12] = [
+const WITHIN: [(Planted, u64); 15] = [
     (Planted::SettleWithoutFence, 60),
     (Planted::LostDeadLetter, 20),
     (Planted::ClaimIgnoresLease, 20),
@@ -19,6 +19,9 @@ const WITHIN: [(Planted, u64); 12] = [
     (Planted::CounterDrift, 20),
     (Planted::RequeueKeepsDeadLetterPending, 60),
     (Planted::ActWithoutLooking, 300),
+    (Planted::MarkingForgetsCursor, 20),
+    (Planted::ForwardWithoutFence, 60),
+    (Planted::ItemLostAtCancel, 100),
 ];
 
 /// The same for bugs in the engine.

@@ -275,9 +275,9 @@ impl Drop for Underway<'_> {
 }
 
 fn http(status: u16, retry_after: Option<RetryAfter>) -> Reply {
-    Reply::Http { status, retry_after, text: String::new() }
+    Reply::http_after(status, retry_after)
 }
 
 fn fault(fault: Fault) -> Reply {
-    Reply::Fault { fault, text: format!("{fault:?}") }
+    Reply::fault(fault, format!("{fault:?}"))
 }

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
-use posthaste_engine::store::{Acts, Listener, Notice, Queue, Result, Store, StoreError, acts, nodes, queue};
+use posthaste_engine::store::{
+    Acts, Listener, Notice, Queue, Result, Store, StoreError, acts, nodes, operations, queue,
+};
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
 use super::late::Commit;
 use super::life::Life;
+use super::operations::changes;
 use super::world::World;
 
 /// One process's way to the store.
@@ -123,6 +126,17 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
             world.expect(acts_follow_arrows(&asked, &made, &before, &after));
             world.ledger.lock().unwrap().acted(&asked, &made);
             Ok(Answer::Acts(acts::Answer::Transition(made)))
+        }
+        Call::Operations(call @ operations::Call::Forward { .. }) => {
+            let answer = call.apply(&world.model).await?;
+            if let operations::Answer::Forward(Some(forwarded)) = &answer {
+                let asked = changes(forwarded);
+                let before: Vec<_> = asked.iter().map(|change| Some(change.seen)).collect();
+                let (made, after) = (vec![true; asked.len()], standings(&world.model, &asked));
+                world.expect(acts_follow_arrows(&asked, &made, &before, &after));
+                world.ledger.lock().unwrap().acted(&asked, &made);
+            }
+            Ok(Answer::Operations(answer))
         }
         call => call.apply(&world.model).await,
     }

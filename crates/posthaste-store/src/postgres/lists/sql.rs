@@ -247,7 +247,7 @@ macro_rules! letter_columns {
             "n.id, ",
             $crate::postgres::rows::wide_columns!(),
             ", n.notification, n.reason, n.text, n.attempts, n.replies, n.status, n.created_at, n.resolved_at,
-             n.resolved_by, n.failure, n.status_code, n.fingerprint, n.deleted_at"
+             n.resolved_by, n.failure, n.status_code, n.fingerprint, n.deleted_at, n.restored_at"
         )
     };
 }
@@ -274,6 +274,9 @@ macro_rules! letters {
                  and ($11::text[] is null or n.reason = any($11))
                  and ($12::smallint[] is null or n.failure = any($12))
                  and ($13::integer[] is null or n.failure is not null and n.status_code = any($13))
+                 and ($16::uuid is null or n.fingerprint = $16)
+                 -- What has no fingerprint is in no group yet.
+                 and (not $17::boolean or n.fingerprint is not null)
                  order by n.id desc
                  limit $2) as t on true
              order by t.id desc"
@@ -285,8 +288,11 @@ macro_rules! letters {
 /// whether deleted letters are included.
 macro_rules! merged_letters {
     ($ranges:literal, $($columns:tt)+) => {
+        merged_letters!(@where "deleted_at is null", $ranges, $($columns)+)
+    };
+    (@where $condition:literal, $ranges:literal, $($columns:tt)+) => {
         letters!(concat!(
-            of_ranges!($ranges, "dead_letter" where "deleted_at is null", $($columns)+),
+            of_ranges!($ranges, "dead_letter" where $condition, $($columns)+),
             " union all (",
             newest!("dead_letter" where "$15 and deleted_at is not null"),
             ") order by id desc limit $4"
@@ -300,6 +306,23 @@ pub(super) const LETTERS: &str =
 /// `$6` is the tenant.
 pub(super) const LETTERS_OF: &str =
     merged_letters!("unnest($5::bigint[]) as u (status)", "tenant" = "$6", "status" = "u.status::smallint");
+
+/// `$16` is the fingerprint.
+pub(super) const LETTERS_OF_CAUSE: &str = merged_letters!(
+    @where "deleted_at is null and fingerprint is not null",
+    "unnest($5::bigint[]) as u (status)",
+    "fingerprint" = "$16",
+    "status" = "u.status::smallint"
+);
+
+/// `$6` is the tenant, `$16` the fingerprint.
+pub(super) const LETTERS_OF_CAUSE_OF: &str = merged_letters!(
+    @where "deleted_at is null and fingerprint is not null",
+    "unnest($5::bigint[]) as u (status)",
+    "tenant" = "$6",
+    "fingerprint" = "$16",
+    "status" = "u.status::smallint"
+);
 
 /// `$14` are the flows.
 pub(super) const LETTERS_OF_FLOWS: &str = merged_letters!(

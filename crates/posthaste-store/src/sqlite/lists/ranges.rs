@@ -95,6 +95,29 @@ pub(super) fn letters(statuses: &[LetterStatus], tenant: Option<&Tenant>) -> Vec
     ranges
 }
 
+/// Dead letters of one cause by how they stand, of one tenant or of all.
+pub(super) fn letters_of_cause(
+    statuses: &[LetterStatus],
+    tenant: Option<&Tenant>,
+    fingerprint: [u8; 16],
+) -> Vec<Range> {
+    let of_all = newest!(
+        "dead_letter indexed by dead_letter_fingerprint"
+        where "fingerprint = :print and status = :status and deleted_at is null and fingerprint is not null"
+    );
+    let of_tenant = newest!(
+        "dead_letter indexed by dead_letter_tenant_fingerprint"
+        where "tenant = :tenant and fingerprint = :print and status = :status and deleted_at is null
+               and fingerprint is not null"
+    );
+    let mut ranges = with_tenant(kept(statuses), tenant, of_all, of_tenant);
+    for range in &mut ranges {
+        range.leads.push((":print", Value::Blob(fingerprint.to_vec())));
+    }
+    ranges.extend(deleted(statuses));
+    ranges
+}
+
 /// Dead letters of these flows by how they stand.
 pub(super) fn letters_of_flows(statuses: &[LetterStatus], flows: &[i64]) -> Vec<Range> {
     let sql = newest!(

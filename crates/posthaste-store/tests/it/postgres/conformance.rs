@@ -69,13 +69,14 @@ async fn postgres_answers_as_sqlite_does_on_random_operations() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 6] = [
+const SEEN_BY: [(Planted, &str); 7] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::ClaimIgnoresLease, "a_leased_arrival_is_held_from_the_start"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::CounterDrift, "every_state_is_counted_where_it_stands"),
     (Planted::TwinStoredTwice, "a_twin_gets_the_first_answer_and_is_not_stored"),
     (Planted::GrantsToTheDead, "whoever_is_gone_is_given_nothing"),
+    (Planted::ForwardWithoutFence, "only_the_runner_does_the_steps_of_an_operation"),
 ];
 
 #[tokio::test]

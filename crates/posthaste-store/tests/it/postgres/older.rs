@@ -44,6 +44,12 @@ fn buries() -> String {
     )
 }
 
+/// A dead letter that a node of the version before made.
+pub(super) fn buries_as_before(server: &Server, database: &str) {
+    server.sql(database, &rows(quoted));
+    server.sql(database, &buries());
+}
+
 const TENANTS: &str = "select string_agg(coalesce(tenant, '-'), ',' order by id) from ended";
 
 #[tokio::test]

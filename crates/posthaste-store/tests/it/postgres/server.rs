@@ -118,6 +118,11 @@ fn schema() -> String {
         ("0005_lists", include_str!("../../../migrations/postgres/0005_lists.sql")),
         ("0006_blocks", include_str!("../../../migrations/postgres/0006_blocks.sql")),
         ("0007_key_use", include_str!("../../../migrations/postgres/0007_key_use.sql")),
+        ("0008_jobs", include_str!("../../../migrations/postgres/0008_jobs.sql")),
+        ("0009_retention", include_str!("../../../migrations/postgres/0009_retention.sql")),
+        ("0010_series", include_str!("../../../migrations/postgres/0010_series.sql")),
+        ("0011_failure_groups", include_str!("../../../migrations/postgres/0011_failure_groups.sql")),
+        ("0012_operations", include_str!("../../../migrations/postgres/0012_operations.sql")),
     ];
     for (index, (name, step)) in steps.into_iter().enumerate() {
         let (version, quoted) = (index + 1, step.replace('\'', "''"));

@@ -23,6 +23,10 @@ impl From<StoreError> for Problem {
 }
 
 impl Problem {
+    fn stopping() -> Self {
+        Self::new(Kind::Stopping, "this node is stopping and takes nothing new; ask again")
+    }
+
     /// A read changes nothing, so it cannot have happened by half.
     fn of_read(error: &StoreError) -> Self {
         Self::of_store_saying(error, "the store cannot serve now; ask again")
@@ -67,9 +71,7 @@ impl From<ReadError> for Problem {
 impl From<AcceptError> for Problem {
     fn from(error: AcceptError) -> Self {
         match error {
-            AcceptError::Stopping => {
-                Self::new(Kind::Stopping, "this node is stopping and takes nothing new; ask again")
-            }
+            AcceptError::Stopping => Self::stopping(),
             AcceptError::Unclear => Self::new(
                 Kind::StoreUnavailable,
                 "this node stopped before the store answered; the notification may or may not have been stored: ask \
@@ -92,12 +94,13 @@ impl From<ActError> for Problem {
             ActError::Resolved { current, .. } => {
                 let state = match current {
                     Current::State(_, state) => Some(state),
-                    Current::Itself | Current::Letter(_) => None,
+                    Current::Itself | Current::Letter(_) | Current::Copy(_) => None,
                 };
                 Self { state, ..Self::new(Kind::DeadLetterResolved, detail) }
             }
             ActError::Expired { .. } => Self::new(Kind::Expired, detail),
             ActError::Busy { .. } => Self::new(Kind::StateConflict, detail),
+            ActError::Stopping => Self::stopping(),
             ActError::Policy(bad) => bad.into(),
             ActError::Store(error) => Self::of_store(&error),
         }

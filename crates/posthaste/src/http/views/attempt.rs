@@ -10,36 +10,36 @@ use utoipa::ToSchema;
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Attempt)]
-pub(in crate::http) struct AttemptView {
+pub(crate) struct AttemptView {
     #[schema(minimum = 1)]
-    number: u32,
+    pub(crate) number: u32,
     #[schema(minimum = 1)]
-    generation: u32,
+    pub(crate) generation: u32,
     /// When its first try began.
-    started_at: Timestamp,
+    pub(crate) started_at: Timestamp,
     /// When its last try ended.
-    ended_at: Timestamp,
+    pub(crate) ended_at: Timestamp,
     /// Quick tries and the waits between them included.
-    duration_ms: u64,
-    outcome: OutcomeView,
-    failure_type: Option<FailureType>,
-    status_code: Option<u16>,
-    error: Option<String>,
+    pub(crate) duration_ms: u64,
+    pub(crate) outcome: OutcomeView,
+    pub(crate) failure_type: Option<FailureType>,
+    pub(crate) status_code: Option<u16>,
+    pub(crate) error: Option<String>,
     /// The provider that took it, where the channel has providers.
-    provider: Option<String>,
+    pub(crate) provider: Option<String>,
     /// The provider's own id of the message.
-    message_id: Option<String>,
+    pub(crate) message_id: Option<String>,
     /// The start of the answer, if the attempt failed.
-    response: Option<Response>,
+    pub(crate) response: Option<Response>,
     /// The tries before the last one, each with its time. The last one ended at `endedAt`.
-    quick_tries: Vec<QuickTry>,
+    pub(crate) quick_tries: Vec<QuickTry>,
 }
 
 /// How an attempt came out.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Outcome)]
-enum OutcomeView {
+pub(crate) enum OutcomeView {
     Delivered,
     Failed,
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use posthaste_core::act::replaced_by;
 use posthaste_core::channel::Channel;
 use posthaste_core::dead_letter::DeadLetterStatus;
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
 use posthaste_core::time::Timestamp;
@@ -20,37 +21,41 @@ use super::{Metadata, WebhookHeaders, body, metadata};
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = DeadLetter)]
-pub(in crate::http) struct DeadLetterView {
-    id: DeadLetterId,
-    notification_id: NotificationId,
-    tenant: Tenant,
-    channel: Channel,
-    recipient: String,
-    destination: String,
-    template: Option<String>,
-    subject: Option<String>,
-    event_key: Option<String>,
-    correlation_id: Option<String>,
-    reason_code: Reason,
-    reason: String,
+pub(crate) struct DeadLetterView {
+    pub(crate) id: DeadLetterId,
+    pub(crate) notification_id: NotificationId,
+    pub(crate) tenant: Tenant,
+    pub(crate) channel: Channel,
+    pub(crate) recipient: String,
+    pub(crate) destination: String,
+    pub(crate) template: Option<String>,
+    pub(crate) subject: Option<String>,
+    pub(crate) event_key: Option<String>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) reason_code: Reason,
+    pub(crate) reason: String,
     /// The error of the last attempt.
-    exception_details: Option<String>,
+    pub(crate) exception_details: Option<String>,
     /// Those of the generation that died.
-    attempts: Vec<AttemptView>,
-    last_attempt_at: Option<Timestamp>,
+    pub(crate) attempts: Vec<AttemptView>,
+    pub(crate) last_attempt_at: Option<Timestamp>,
     /// The status code of the last attempt, if that failed and there was an answer.
-    last_status_code: Option<u16>,
-    status: DeadLetterStatus,
+    pub(crate) last_status_code: Option<u16>,
+    pub(crate) status: DeadLetterStatus,
     /// `status` as a number.
     #[schema(maximum = 2)]
-    status_number: u8,
-    created_at: Timestamp,
-    resolved_at: Option<Timestamp>,
-    resolved_by: Option<String>,
+    pub(crate) status_number: u8,
+    pub(crate) created_at: Timestamp,
+    pub(crate) resolved_at: Option<Timestamp>,
+    pub(crate) resolved_by: Option<String>,
+    /// When it was soft-deleted: it is in no list but that of deleted ones, and can be restored.
+    pub(crate) deleted_at: Option<Timestamp>,
+    /// The operation that holds it and will act on it.
+    pub(crate) operation: Option<OperationId>,
 }
 
 impl DeadLetterView {
-    pub(in crate::http) fn of(view: &store::DeadLetterView) -> Self {
+    pub(crate) fn of(view: &store::DeadLetterView, operation: Option<OperationId>) -> Self {
         let one = &*view.notification;
         let last = view.attempts.last();
         Self {
@@ -75,35 +80,47 @@ impl DeadLetterView {
             created_at: view.created_at,
             resolved_at: view.resolved_at,
             resolved_by: view.resolved_by.clone(),
+            deleted_at: view.deleted_at,
+            operation,
         }
     }
 }
 
 /// A dead letter with its payload.
 #[derive(Debug, Serialize, ToSchema)]
-pub(in crate::http) struct DeadLetterDetail {
+#[serde(rename_all = "camelCase")]
+pub(crate) struct DeadLetterDetail {
     #[serde(flatten)]
-    dead_letter: DeadLetterView,
-    payload: Payload,
+    pub(crate) dead_letter: DeadLetterView,
+    /// The edited copy that was sent in its place.
+    pub(crate) replaced_by: Option<NotificationId>,
+    pub(crate) payload: Payload,
 }
 
 /// What was to be sent.
 #[derive(Debug, Serialize, ToSchema)]
-struct Payload {
-    subject: Option<String>,
-    html: Option<String>,
+pub(crate) struct Payload {
+    pub(crate) subject: Option<String>,
+    pub(crate) html: Option<String>,
     #[schema(value_type = WebhookHeaders)]
-    headers: BTreeMap<String, String>,
+    pub(crate) headers: BTreeMap<String, String>,
     /// As it was given.
     #[schema(value_type = serde_json::Value)]
-    body: Box<RawValue>,
+    pub(crate) body: Box<RawValue>,
     #[schema(value_type = Option<Metadata>)]
-    metadata: Option<Box<RawValue>>,
+    pub(crate) metadata: Option<Box<RawValue>>,
 }
 
 impl DeadLetterDetail {
-    pub(in crate::http) fn of(view: &store::DeadLetterView) -> Self {
+    /// With how its notification stands, if that is still kept.
+    pub(crate) fn of(
+        view: &store::DeadLetterView,
+        now: Option<&store::View>,
+        operation: Option<OperationId>,
+    ) -> Self {
         let one = &*view.notification;
+        let end = now.and_then(|now| now.end.as_ref()).filter(|end| end.dead_letter == Some(view.id));
+        let replaced_by = end.and_then(|end| replaced_by(end.reason, end.text.as_deref()));
         let payload = Payload {
             subject: one.subject.clone(),
             html: one.content.html.clone(),
@@ -111,6 +128,6 @@ impl DeadLetterDetail {
             body: body(one),
             metadata: metadata(one),
         };
-        Self { dead_letter: DeadLetterView::of(view), payload }
+        Self { dead_letter: DeadLetterView::of(view, operation), replaced_by, payload }
     }
 }

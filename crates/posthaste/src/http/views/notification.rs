@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use posthaste_core::act::replaced_by;
 use posthaste_core::channel::Channel;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Priority, Tenant};
@@ -22,56 +23,60 @@ use super::{Metadata, WebhookHeaders, body, metadata};
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Notification)]
-pub(in crate::http) struct NotificationView {
-    notification_id: NotificationId,
-    tenant: Tenant,
-    channel: Channel,
+pub(crate) struct NotificationView {
+    pub(crate) notification_id: NotificationId,
+    pub(crate) tenant: Tenant,
+    pub(crate) channel: Channel,
     /// The address, URL, phone number or token.
-    to: String,
+    pub(crate) to: String,
     /// What can be down as a whole.
-    destination: String,
-    status: Status,
-    state: State,
+    pub(crate) destination: String,
+    pub(crate) status: Status,
+    pub(crate) state: State,
     #[schema(maximum = 8)]
-    state_code: u8,
+    pub(crate) state_code: u8,
     /// The state for people, such as `Retrying (attempt 2 of 3)`.
-    words: String,
+    pub(crate) words: String,
     /// The running or next one; at the end the last one made.
-    attempt: u32,
+    pub(crate) attempt: u32,
     /// How many there may be, counted as `attempt` is.
-    max_attempts: u32,
+    pub(crate) max_attempts: u32,
     /// How many were made, counted as `attempt` is.
-    attempts_made: u32,
+    pub(crate) attempts_made: u32,
     /// The error of the last attempt, if that failed. After a requeue it is one of an earlier generation.
-    last_error: Option<String>,
+    pub(crate) last_error: Option<String>,
     /// The status code of the last attempt, if that failed and there was an answer.
-    last_status_code: Option<u16>,
+    pub(crate) last_status_code: Option<u16>,
     #[schema(minimum = 1)]
-    generation: u32,
-    next_attempt_at: Option<Timestamp>,
-    cancel_requested: bool,
-    priority: Priority,
-    template: Option<String>,
-    subject: Option<String>,
-    event_key: Option<String>,
-    correlation_id: Option<String>,
-    user_id: Option<String>,
-    module: Option<String>,
-    not_before: Option<Timestamp>,
-    expires_at: Option<Timestamp>,
-    created_at: Timestamp,
-    ended_at: Option<Timestamp>,
+    pub(crate) generation: u32,
+    pub(crate) next_attempt_at: Option<Timestamp>,
+    pub(crate) cancel_requested: bool,
+    pub(crate) priority: Priority,
+    pub(crate) template: Option<String>,
+    pub(crate) subject: Option<String>,
+    pub(crate) event_key: Option<String>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) user_id: Option<String>,
+    pub(crate) module: Option<String>,
+    pub(crate) not_before: Option<Timestamp>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) ended_at: Option<Timestamp>,
     /// Why it ended without delivery.
-    reason_code: Option<Reason>,
+    pub(crate) reason_code: Option<Reason>,
     /// Why, in words: the last error, where there is one.
-    reason: Option<String>,
-    dead_letter_id: Option<DeadLetterId>,
+    pub(crate) reason: Option<String>,
+    pub(crate) dead_letter_id: Option<DeadLetterId>,
+    /// The notification in whose place it is sent, edited.
+    pub(crate) edit_of: Option<NotificationId>,
+    /// The edited copy that was sent in its place.
+    pub(crate) replaced_by: Option<NotificationId>,
 }
 
 /// The coarse state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::http) enum Status {
+pub(crate) enum Status {
     Queued,
     Sending,
     Retrying,
@@ -96,7 +101,7 @@ impl From<State> for Status {
 }
 
 impl NotificationView {
-    pub(in crate::http) fn of(api: &Api, view: &View) -> Self {
+    pub(crate) fn of(api: &Api, view: &View) -> Self {
         let one = &*view.notification;
         let (end, last) = (view.end.as_ref(), view.last_error.as_ref());
         let policy = api.engine.policies().of(&view.notification);
@@ -134,6 +139,8 @@ impl NotificationView {
             reason_code: end.and_then(|end| end.reason),
             reason: view.why().map(str::to_owned),
             dead_letter_id: end.and_then(|end| end.dead_letter),
+            edit_of: one.content.edit_of,
+            replaced_by: end.and_then(|end| replaced_by(end.reason, end.text.as_deref())),
         }
     }
 }
@@ -141,27 +148,27 @@ impl NotificationView {
 /// A notification with everything that is known of it.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-pub(in crate::http) struct NotificationDetail {
+pub(crate) struct NotificationDetail {
     #[serde(flatten)]
-    notification: NotificationView,
+    pub(crate) notification: NotificationView,
     /// In the order of generation and number.
-    attempts: Vec<AttemptView>,
+    pub(crate) attempts: Vec<AttemptView>,
     /// What else happened, oldest first.
-    events: Vec<EventView>,
-    html: Option<String>,
+    pub(crate) events: Vec<EventView>,
+    pub(crate) html: Option<String>,
     #[schema(value_type = WebhookHeaders)]
-    headers: BTreeMap<String, String>,
+    pub(crate) headers: BTreeMap<String, String>,
     /// The notification's own policy.
-    policy: Option<PolicyLayer>,
+    pub(crate) policy: Option<PolicyLayer>,
     /// As it was given.
     #[schema(value_type = serde_json::Value)]
-    body: Box<RawValue>,
+    pub(crate) body: Box<RawValue>,
     #[schema(value_type = Option<Metadata>)]
-    metadata: Option<Box<RawValue>>,
+    pub(crate) metadata: Option<Box<RawValue>>,
 }
 
 impl NotificationDetail {
-    pub(in crate::http) fn of(api: &Api, view: &View, history: &History) -> Self {
+    pub(crate) fn of(api: &Api, view: &View, history: &History) -> Self {
         let content = &view.notification.content;
         Self {
             notification: NotificationView::of(api, view),
@@ -180,13 +187,13 @@ impl NotificationDetail {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = HistoryEvent)]
-struct EventView {
-    at: Timestamp,
-    /// `interrupted`, `cancel`, `retry`, `retry-now`, `requeue`, `discard` or `restore`.
-    event: String,
-    actor: Option<String>,
-    generation: u32,
-    attempt: u32,
+pub(crate) struct EventView {
+    pub(crate) at: Timestamp,
+    /// `interrupted`, `cancel`, `retry`, `retry-now`, `requeue`, `discard`, `edit-and-retry` or `restore`.
+    pub(crate) event: String,
+    pub(crate) actor: Option<String>,
+    pub(crate) generation: u32,
+    pub(crate) attempt: u32,
 }
 
 impl EventView {
@@ -205,7 +212,7 @@ impl EventView {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = FailedNotification)]
-pub(in crate::http) struct FailedView {
+pub(crate) struct FailedView {
     notification_id: NotificationId,
     channel: Channel,
     user_id: Option<String>,
@@ -219,7 +226,7 @@ pub(in crate::http) struct FailedView {
 }
 
 impl FailedView {
-    pub(in crate::http) fn of(view: &View) -> Self {
+    pub(crate) fn of(view: &View) -> Self {
         let end = view.end.as_ref();
         Self {
             notification_id: view.notification.id,

@@ -1,6 +1,9 @@
 //! `/v1/audit`: filtered by who did what, to what, and when.
 
+use std::time::Duration;
+
 use http::Method;
+use posthaste_core::time::Timestamp;
 use serde_json::{Value, json};
 
 use super::running::{Caller, Running, StoreKind};
@@ -56,23 +59,32 @@ async fn the_audit_is_filtered_by_who_did_what_to_what_and_when(on: StoreKind) {
     running.stop().await;
 }
 
-/// A filter that nearly nothing matches looks at so many rows, and returns a cursor where it stopped.
-async fn a_rare_row_is_found_behind_many_others_page_by_page(on: StoreKind) {
-    const OTHERS: usize = 5_200;
-    let running = Running::start(on).await;
-    let admin = &running.admin;
-    admin.ask(Method::PUT, "/v1/policies/tenant:acme", &[], "{}").await.is(200);
+/// More rows than one page looks at.
+const OTHERS: usize = 5_200;
+
+/// Writes so many rows of a tenant, so many seconds after the newest one.
+fn many_rows(on: StoreKind, tenant: &str, seconds: u64) -> String {
     let numbers = match on {
         StoreKind::Sqlite => {
             format!("with recursive n(n) as (select 1 union all select n + 1 from n where n < {OTHERS})")
         }
         StoreKind::Postgres => format!("with n(n) as (select generate_series(1, {OTHERS}))"),
     };
-    let many = format!(
+    format!(
         "insert into audit (tenant, actor, action, target, at, asked, count)
-         {numbers} select null, 'many', 'x', 'y', (select max(at) from audit), 1, 1 from n"
-    );
-    running.change_store(&many).await;
+         {numbers}
+         select {tenant}, 'many', 'x', 'y', (select max(at) from audit) + {micros}, 1, 1
+         from n",
+        micros = seconds * 1_000_000
+    )
+}
+
+/// A filter that nearly nothing matches looks at so many rows, and returns a cursor where it stopped.
+async fn a_rare_row_is_found_behind_many_others_page_by_page(on: StoreKind) {
+    let running = Running::start(on).await;
+    let admin = &running.admin;
+    admin.ask(Method::PUT, "/v1/policies/tenant:acme", &[], "{}").await.is(200);
+    running.change_store(&many_rows(on, "null", 0)).await;
     let page = admin.get("/v1/audit?action=put-policy").await;
     assert_eq!(page["data"], json!([]));
     assert!(page["nextCursor"].is_string(), "the walk stopped before it came to the row: {page}");
@@ -81,7 +93,40 @@ async fn a_rare_row_is_found_behind_many_others_page_by_page(on: StoreKind) {
     running.stop().await;
 }
 
+/// The times of rows follow their numbers, so the walk starts where the rows are old enough.
+async fn a_page_of_long_ago_is_whole_behind_many_newer_rows(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (admin, acme) = (&running.admin, running.tenant("acme").await);
+    acme.ask(Method::PUT, "/v1/policies/tenant:acme", &[], "{}").await.is(200);
+    let row = admin.get("/v1/audit?action=put-policy").await["data"][0].clone();
+    let at: Timestamp = row["at"].as_str().unwrap().parse().unwrap();
+    let until = at.later(Duration::from_secs(3_600));
+    running.change_store(&many_rows(on, "'acme'", 3 * 3_600)).await;
+    for caller in [admin, &acme] {
+        let page = caller.get(&format!("/v1/audit?action=put-policy&until={until}")).await;
+        assert_eq!((&page["data"][0]["target"], &page["nextCursor"]), (&json!("tenant:acme"), &Value::Null));
+    }
+    running.stop().await;
+}
+
+/// The rows name the notification, which is the same one for both ids.
+async fn an_act_on_a_dead_letter_is_found_by_both_ids(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (acme, other) = (running.tenant("acme").await, running.tenant("other").await);
+    let dead = acme.send_until(&running.webhook("/status/400"), "deadLetter").await;
+    let [letter, id] = ["deadLetterId", "notificationId"].map(|name| dead[name].as_str().unwrap());
+    acme.act(&format!("/v1/dead-letters/{letter}/discard")).await.is(202);
+    for caller in [&running.admin, &acme] {
+        assert_eq!(targets(caller, &format!("target={letter}")).await, [id]);
+        assert_eq!(targets(caller, &format!("target={id}")).await, [id]);
+    }
+    assert_eq!(targets(&other, &format!("target={letter}")).await, [""; 0]);
+    running.stop().await;
+}
+
 on_each_store! {
+    an_act_on_a_dead_letter_is_found_by_both_ids;
+    a_page_of_long_ago_is_whole_behind_many_newer_rows;
     the_audit_is_filtered_by_who_did_what_to_what_and_when;
     a_rare_row_is_found_behind_many_others_page_by_page;
 }

@@ -6,6 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::running::{ADMIN, Running, StoreKind, slow};
+use super::wrong_input::counters;
 
 const PAGE: &str = include_str!("../../../../../docs/metrics.md");
 
@@ -34,15 +35,16 @@ async fn the_stats_count_what_there_is(on: StoreKind) {
     let nothing = json!({
         "queued": 0, "sending": 0, "inRetry": 0, "inDeadLetter": 0, "successRate24h": null, "oldestDueSeconds": null, "channels": {},
     });
-    assert_eq!(running.admin.get("/v1/stats").await, nothing);
+    let get = async |path: &str| counters(running.admin.get(path).await);
+    assert_eq!(get("/v1/stats").await, nothing);
     mix(&running).await;
     let counted = json!({"queued": 1, "sending": 0, "inRetry": 2, "inDeadLetter": 1, "successRate24h": 0.6});
     let mut wanted = counted.clone();
     wanted["oldestDueSeconds"] = Value::Null;
     wanted["channels"] = json!({"webhook": counted});
-    assert_eq!(running.admin.get("/v1/stats").await, wanted);
-    assert_eq!(running.admin.get("/v1/stats?tenant=default").await, wanted);
-    assert_eq!(running.admin.get("/v1/stats?tenant=other").await, nothing);
+    assert_eq!(get("/v1/stats").await, wanted);
+    assert_eq!(get("/v1/stats?tenant=default").await, wanted);
+    assert_eq!(get("/v1/stats?tenant=other").await, nothing);
     // Giving a dead letter up takes it out of the count; it has failed as before.
     let dead = running.admin.get("/v1/dead-letters").await["data"][0].clone();
     running.admin.act(&format!("/v1/dead-letters/{}/discard", dead["id"].as_str().unwrap())).await.is(202);
@@ -106,16 +108,16 @@ async fn the_metrics_are_prometheus_text_and_each_is_on_the_page(on: StoreKind) 
     let described: BTreeMap<&str, &str> = PAGE
         .lines()
         .filter_map(|line| {
-            let mut cells = line.strip_prefix("| `posthaste_")?.split('|');
+            let mut cells = line.strip_prefix("| `")?.split('|');
             let name = cells.next()?.trim().trim_end_matches('`');
-            Some((name, cells.next()?.trim()))
+            ["posthaste_", "process_"]
+                .iter()
+                .any(|start| name.starts_with(start))
+                .then_some((name, cells.next()?.trim()))
         })
         .collect();
-    let real: BTreeMap<&str, &str> = figures
-        .families
-        .iter()
-        .map(|(name, kind)| (name.strip_prefix("posthaste_").unwrap(), kind.as_str()))
-        .collect();
+    let real: BTreeMap<&str, &str> =
+        figures.families.iter().map(|(name, kind)| (name.as_str(), kind.as_str())).collect();
     assert_eq!(described, real, "docs/metrics.md against /metrics");
     for (sample, wanted) in [
         (r#"posthaste_accepted_total"#, 8.0),
@@ -135,6 +137,9 @@ async fn the_metrics_are_prometheus_text_and_each_is_on_the_page(on: StoreKind) 
         (r#"posthaste_accept_seconds_count"#, 8.0),
         (r#"posthaste_lateness_seconds_count{lane="main"}"#, 7.0),
         (r#"posthaste_lateness_seconds_count{lane="retry"}"#, 2.0),
+        (r#"posthaste_send_seconds_count{channel="webhook",outcome="delivered"}"#, 3.0),
+        (r#"posthaste_send_seconds_count{channel="webhook",outcome="temporary"}"#, 5.0),
+        (r#"posthaste_send_seconds_count{channel="webhook",outcome="permanent"}"#, 1.0),
         (r#"posthaste_http_requests_total{method="POST",route="/v1/notifications",status="2xx"}"#, 8.0),
         (r#"posthaste_http_requests_total{method="any",route="none",status="4xx"}"#, 1.0),
     ] {
@@ -146,7 +151,12 @@ async fn the_metrics_are_prometheus_text_and_each_is_on_the_page(on: StoreKind) 
 
 /// Buckets grow, and the last of them holds everything.
 fn histograms_are_whole(figures: &Figures) {
-    for (name, lane) in [("accept", ""), ("lateness", "lane=\"main\","), ("lateness", "lane=\"retry\",")] {
+    for (name, lane) in [
+        ("accept", ""),
+        ("lateness", "lane=\"main\","),
+        ("lateness", "lane=\"retry\","),
+        ("send", "channel=\"webhook\",outcome=\"delivered\","),
+    ] {
         let start = format!("posthaste_{name}_seconds_bucket{{{lane}le=\"");
         let mut buckets: Vec<(f64, f64)> = figures
             .samples

@@ -223,6 +223,8 @@ async fn no_damaged_request_is_answered_with_an_error_of_the_server(on: StoreKin
         "/v1/dead-letters",
         "/v1/audit",
         "/v1/stats",
+        "/v1/stats/series",
+        "/v1/retry-queue/load",
         "/v1/policies/global",
     ];
     let (mut accepted, mut refused) = (0, 0);

@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::running::{Caller, Running, StoreKind};
+use super::wrong_input::{INVALID, is_refused};
 
 async fn put(caller: &Caller, scope: &str, policy: &Value) -> Value {
     caller.ask(Method::PUT, &format!("/v1/policies/{scope}"), &[], policy.to_string()).await.is(200)
@@ -243,7 +244,33 @@ async fn a_template_policy_from_before_is_one_of_every_tenant(on: StoreKind) {
     running.stop().await;
 }
 
+async fn no_policy_is_put_for_a_tenant_that_cannot_be(on: StoreKind) {
+    let running = Running::start(on).await;
+    for scope in ["tenant:system", "tenant:posthaste", "template:system%2Fx", "tenant:Acme"] {
+        let path = format!("/v1/policies/{scope}");
+        let told = running.admin.ask(Method::PUT, &path, &[], "{}").await;
+        is_refused(&told, (422, INVALID, "?scope"), scope);
+    }
+    // A tenant from before keeps its name.
+    running.tenant("acme").await.ask(Method::PUT, "/v1/policies/tenant:acme", &[], "{}").await.is(200);
+    running.stop().await;
+}
+
+async fn a_scope_that_a_tenant_does_not_have_is_refused_with_those_that_it_has(on: StoreKind) {
+    let running = Running::start(on).await;
+    let acme = running.tenant("acme").await;
+    for scope in ["template:*%2Fwelcome", "template:other%2Fx", "tenant:other"] {
+        let told = acme.ask(Method::PUT, &format!("/v1/policies/{scope}"), &[], "{}").await;
+        let problem = told.problem(404, "not-found");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(detail.contains("tenant:acme and template:x"), "{detail}");
+    }
+    running.stop().await;
+}
+
 on_each_store! {
+    no_policy_is_put_for_a_tenant_that_cannot_be;
+    a_scope_that_a_tenant_does_not_have_is_refused_with_those_that_it_has;
     a_template_has_a_policy_of_its_tenant_over_that_of_every_tenant;
     a_template_policy_from_before_is_one_of_every_tenant;
     a_policy_is_put_read_replaced_and_removed;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use posthaste::http::route::{Access, Needed, Route};
+use posthaste_core::group::{GroupBy, GroupId};
 use posthaste_core::role::Role;
 use serde_json::{Value, json};
 
@@ -62,10 +63,42 @@ fn may(role: Option<Role>, route: &str) -> bool {
     match route {
         "send" | "sendBatch" => sends,
         "getNotification" => sends || reads,
-        "listNotifications" | "listFailed" | "listRetryQueue" | "listDeadLetters" | "getDeadLetter"
-        | "stats" | "listAudit" | "listPolicies" | "getPolicy" | "previewPolicy" | "listNodes"
-        | "listTenants" => reads,
-        "retry" | "retryNow" | "cancel" | "requeue" | "discard" | "restore" => acts,
+        "listNotifications"
+        | "listFailed"
+        | "listRetryQueue"
+        | "listDeadLetters"
+        | "getDeadLetter"
+        | "stats"
+        | "statsSeries"
+        | "retryLoad"
+        | "stream"
+        | "listAudit"
+        | "listPolicies"
+        | "getPolicy"
+        | "previewPolicy"
+        | "listNodes"
+        | "listTenants"
+        | "listJobs"
+        | "listJobRuns"
+        | "listFailureGroups"
+        | "getFailureGroup"
+        | "listRetryOperations"
+        | "getRetryOperation" => reads,
+        "retry"
+        | "retryNow"
+        | "cancel"
+        | "requeue"
+        | "discard"
+        | "editAndRetry"
+        | "restore"
+        | "runJob"
+        | "pauseJob"
+        | "resumeJob"
+        | "putFailureGroupNote"
+        | "startRetryOperation"
+        | "pauseRetryOperation"
+        | "resumeRetryOperation"
+        | "cancelRetryOperation" => acts,
         "putPolicy" | "deletePolicy" | "listKeys" => role.is_none(),
         "createKey" | "revokeKey" | "rotateKey" => false,
         new => panic!("the new route {new} needs its case"),
@@ -73,14 +106,18 @@ fn may(role: Option<Role>, route: &str) -> bool {
 }
 
 /// Routes that only keys for all tenants may call.
-const FOR_ALL: [&str; 2] = ["listNodes", "listTenants"];
+const FOR_ALL: [&str; 7] =
+    ["listNodes", "listTenants", "listJobs", "listJobRuns", "runJob", "pauseJob", "resumeJob"];
 
 /// Something of the tenant `a`.
 struct Scene {
     running: Running,
     notifications: Ids,
     dead_letters: Ids,
+    operation: String,
     key: String,
+    /// Its failure group by tenant.
+    group: String,
 }
 
 impl Scene {
@@ -91,7 +128,12 @@ impl Scene {
         let (notifications, dead_letters) = populate(&running, &a).await;
         let policy = json!({"maxAttempts": 7}).to_string();
         running.admin.ask(Method::PUT, "/v1/policies/tenant:a", &[], policy).await.is(200);
-        Self { running, notifications, dead_letters, key: made["id"].as_str().unwrap().to_owned() }
+        let group = GroupId::of(GroupBy::Tenant, b"a").to_string();
+        let started = a.post("/v1/retry-operations", &json!({"filter": {"q": "nothing"}})).await.is(202);
+        let operation = started["id"].as_str().unwrap().to_owned();
+        super::retry_operations::finished(&a, &operation).await;
+        let key = made["id"].as_str().unwrap().to_owned();
+        Self { running, notifications, dead_letters, operation, key, group }
     }
 
     /// What there is, but for figures that change by themselves.
@@ -116,10 +158,14 @@ impl Scene {
     /// A request that would change something of `a` if it were allowed: path and body.
     fn request(&self, route: &Route) -> (String, String) {
         let id = match route.name.as_str() {
-            "requeue" | "discard" | "getDeadLetter" => &self.dead_letters["pending"],
+            "requeue" | "discard" | "editAndRetry" | "getDeadLetter" => &self.dead_letters["pending"],
             "restore" => &self.dead_letters["cancelled"],
             "retry" => &self.notifications["failed"],
             "retryNow" => &self.notifications["retryScheduled"],
+            "getFailureGroup" | "putFailureGroupNote" => &self.group,
+            "getRetryOperation" | "pauseRetryOperation" | "resumeRetryOperation" | "cancelRetryOperation" => {
+                &self.operation
+            }
             "revokeKey" | "rotateKey" => &self.key,
             _ => &self.notifications["pending"],
         };
@@ -129,7 +175,9 @@ impl Scene {
             "send" => sent,
             "sendBatch" => json!({"notifications": [sent]}),
             "createKey" => json!({"name": "x", "tenant": "a"}),
+            "startRetryOperation" => json!({"ids": [self.dead_letters["pending"]]}),
             "putPolicy" => json!({"maxAttempts": 2}),
+            "putFailureGroupNote" => json!({"text": "x"}),
             _ => json!({}),
         };
         let body = if route.method == Method::GET { String::new() } else { body.to_string() };
@@ -141,6 +189,8 @@ impl Scene {
 fn harmless(route: &Route) -> (String, String) {
     let id = match route.path.as_str() {
         path if path.starts_with("/v1/dead-letters") => "dl_00000000000000000000000000",
+        path if path.starts_with("/v1/failure-groups") => "grp_00000000000000000000000000",
+        path if path.starts_with("/v1/retry-operations") => "op_00000000000000000000000000",
         path if path.starts_with("/v1/keys") => "key_00000000000000000000000000",
         _ => "ntf_00000000000000000000000000",
     };
@@ -203,6 +253,7 @@ async fn no_role_reaches_what_is_another_tenants(on: StoreKind) {
             let told = holder.caller.ask(route.method.clone(), &path, &[], body).await;
             let about = format!("{} for {}: {}", route.name, holder.about(), told.json);
             let wanted: &[u16] = match may(holder.role, &route.name) {
+                true if FOR_ALL.contains(&route.name.as_str()) => &[403],
                 true if route.path.contains('{') => &[404],
                 _ => &[403],
             };

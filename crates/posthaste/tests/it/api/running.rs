@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use posthaste::client::{Client, ClientResponse};
+use posthaste::client::{Client, ClientResponse, EventStream, Opened};
 use posthaste::clock::SystemClock;
 use posthaste::config::{Config, Secret, StoreUrl};
 use posthaste::http::openapi;
@@ -233,8 +233,24 @@ impl Caller {
     ) -> Told {
         let headers: Vec<(HeaderName, HeaderValue)> =
             headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
-        let answer = self.client.send(method.clone(), path, &headers, body.into()).await.unwrap();
+        let answer = if method == Method::GET && path.starts_with("/v1/stream") {
+            match self.client.open(path, &headers).await.unwrap() {
+                Opened::Events(events) => begun(*events).await,
+                Opened::Answer(answer) => answer,
+            }
+        } else {
+            self.client.send(method.clone(), path, &headers, body.into()).await.unwrap()
+        };
         checked(&method, path, answer)
+    }
+
+    /// A stream of events, which is opened.
+    pub(super) async fn stream(&self, path: &str, last_id: Option<&str>) -> EventStream<'_> {
+        let headers = last_id.map(|id| (HeaderName::from_static("last-event-id"), id.parse().unwrap()));
+        match self.client.open(path, headers.as_slice()).await.unwrap() {
+            Opened::Events(events) => *events,
+            Opened::Answer(answer) => panic!("{path}: {answer:?}"),
+        }
     }
 
     /// Asks for a path, and gets it.
@@ -298,18 +314,29 @@ impl Caller {
     }
 }
 
+/// What a stream without an end begins with: everything up to its first counters or comment.
+async fn begun(mut events: EventStream<'_>) -> ClientResponse {
+    let (headers, mut text) = (events.headers().clone(), String::new());
+    // The first block has the id to come back with, and no name.
+    for _ in 0..2 {
+        let event = events.next().await.unwrap().expect("a stream goes on");
+        text += &format!("event: {}\ndata: {}\n\n", event.name, event.data);
+    }
+    ClientResponse { status: StatusCode::OK, headers, body: Bytes::from(text) }
+}
+
 /// Holds an answer against the description of its route.
 pub(super) fn checked(method: &Method, path: &str, answer: ClientResponse) -> Told {
     let asked = format!("{method} {path}");
     let kind = answer.headers.get(CONTENT_TYPE).map_or("", |kind| kind.to_str().unwrap());
     let json = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
-    let wanted = described(method, path, answer.status);
+    let wanted = described(method, path, answer.status, kind);
     if *method != Method::HEAD {
         match wanted {
             None => assert!(answer.body.is_empty(), "{asked}: a body where none is described"),
             Some((described, schema)) => {
                 assert_eq!(kind.split(';').next().unwrap(), described, "{asked}");
-                let value = if described == "text/plain" {
+                let value = if described.starts_with("text/") {
                     json!(String::from_utf8_lossy(&answer.body))
                 } else {
                     json.clone()
@@ -353,7 +380,12 @@ fn route(method: &Method, path: &str) -> Option<&'static Route> {
 }
 
 /// The type and schema of an answer; none where the body is empty.
-fn described(method: &Method, path: &str, status: StatusCode) -> Option<(&'static str, &'static Value)> {
+fn described(
+    method: &Method,
+    path: &str,
+    status: StatusCode,
+    kind: &str,
+) -> Option<(&'static str, &'static Value)> {
     let Some(route) = route(method, path.split('?').next().unwrap()) else {
         assert!(status == 404 || status == 405, "{method} {path} has no route, but {status}");
         return Some(("application/problem+json", &document()["components"]["schemas"]["Problem"]));
@@ -362,7 +394,10 @@ fn described(method: &Method, path: &str, status: StatusCode) -> Option<(&'stati
     let answers = &document()["paths"][template][method.as_str()]["responses"];
     let answer = &answers[status.as_str()];
     assert!(answer.is_object(), "openapi.json does not say that {method} {template} may answer {status}");
-    let (kind, content) = answer.get("content")?.as_object().unwrap().iter().next().unwrap();
+    // Where an answer has several kinds, it is the one that came; the first, if it is none of them.
+    let kinds = answer.get("content")?.as_object().unwrap();
+    let came = kinds.iter().find(|(name, _)| kind.split(';').next() == Some(name));
+    let (kind, content) = came.or_else(|| kinds.iter().next()).unwrap();
     Some((kind.as_str(), &content["schema"]))
 }
 

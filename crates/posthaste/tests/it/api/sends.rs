@@ -270,6 +270,12 @@ async fn a_time_may_be_a_duration_from_acceptance(on: StoreKind) {
     sent["notBefore"] = json!("0s");
     sent["expiresAt"] = json!("1h");
     running.admin.send_until(&sent, "succeeded").await;
+    // A number is seconds, as in every duration.
+    (sent["notBefore"], sent["expiresAt"]) = (json!(90), json!(120.5));
+    let id = running.admin.send(&sent).await;
+    let shown = running.admin.get(&format!("/v1/notifications/{id}")).await;
+    let time = |name: &str| shown[name].as_str().unwrap().parse::<Timestamp>().unwrap();
+    assert_eq!(time("expiresAt").since(time("notBefore")).as_millis(), 30_500, "{shown}");
     for (start, end, pointer) in [
         (json!("2h"), json!("1h"), "/notBefore"),
         (Value::Null, json!("0s"), "/expiresAt"),

@@ -7,14 +7,16 @@ use posthaste::http::route::Route;
 use serde_json::{Value, json};
 
 use super::running::{Caller, Running, StoreKind, routes, slow};
+use super::wrong_input::counters;
 
 /// The lists of the API, each with everything that it can show.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     "/v1/notifications?limit=500",
     "/v1/notifications/failed?limit=500",
     "/v1/retry-queue?limit=500",
     "/v1/dead-letters?status=all&limit=500",
     "/v1/audit?limit=500",
+    "/v1/failure-groups?limit=500",
     "/v1/policies",
 ];
 
@@ -27,6 +29,8 @@ struct Two {
     notifications: BTreeMap<&'static str, String>,
     /// The dead letters of `b` by status.
     dead_letters: BTreeMap<&'static str, String>,
+    /// An operation of `b`.
+    operation: String,
     /// The key of `b`.
     key: String,
 }
@@ -44,7 +48,12 @@ impl Two {
             let path = format!("/v1/policies/tenant:{tenant}");
             running.admin.ask(Method::PUT, &path, &[], policy(attempts)).await.is(200);
         }
-        Self { running, a, b, notifications, dead_letters, key: made["id"].as_str().unwrap().to_owned() }
+        let nothing = json!({"filter": {"q": "nothing"}});
+        let started = b.post("/v1/retry-operations", &nothing).await.is(202);
+        let operation = started["id"].as_str().unwrap().to_owned();
+        super::retry_operations::finished(&b, &operation).await;
+        let key = made["id"].as_str().unwrap().to_owned();
+        Self { running, a, b, notifications, dead_letters, operation, key }
     }
 
     /// Everything of `b`, as `b` and the admin see it.
@@ -53,7 +62,7 @@ impl Two {
         for list in LISTS.iter().chain(&["/v1/keys", "/v1/stats"]) {
             seen.push(settled(self.b.get(list).await));
         }
-        for list in &LISTS[..5] {
+        for list in &LISTS[..6] {
             seen.push(settled(self.running.admin.get(&format!("{list}&tenant=b")).await));
         }
         for id in self.notifications.values() {
@@ -67,12 +76,13 @@ impl Two {
 }
 
 /// Without what differs from one look to the next: cursors are sealed anew each time.
-fn settled(mut shown: Value) -> Value {
+fn settled(shown: Value) -> Value {
+    let mut shown = counters(shown);
     if let Some(object) = shown.as_object_mut() {
         object.remove("nextCursor");
         object.remove("oldestDueSeconds");
         for row in object.get_mut("data").and_then(Value::as_array_mut).into_iter().flatten() {
-            row.as_object_mut().map(|row| row.remove("lastUsedAt"));
+            row.as_object_mut().map(|row| (row.remove("lastUsedAt"), row.remove("hours")));
         }
     }
     shown
@@ -148,11 +158,57 @@ async fn trespass_list(two: &Two, path: &str) {
     for other in ["b", "default", "c"] {
         ask(format!("tenant={other}")).await.problem(403, "FORBIDDEN");
     }
-    if path != "/v1/stats" {
+    if !["/v1/stats", "/v1/failure-groups"].contains(&path) {
         let cursor = two.b.get(&format!("{path}?limit=1")).await["nextCursor"].clone();
         let cursor = cursor.as_str().unwrap_or_else(|| panic!("{path} has one page only"));
         ask(format!("cursor={cursor}")).await.problem(422, "BAD_CURSOR");
     }
+}
+
+/// A key of `a` hears nothing of what happens to others, whatever it asks for.
+async fn trespass_stream(two: &Two, path: &str) {
+    let ask = async |query: &str| two.a.ask(Method::GET, &format!("{path}{query}"), &[], "").await;
+    for other in ["b", "default", "c"] {
+        ask(&format!("?tenant={other}")).await.problem(403, "FORBIDDEN");
+        ask(&format!("?tenant={other}&events=stats")).await.problem(403, "FORBIDDEN");
+    }
+    let counted = two.a.get("/v1/stats").await;
+    let mut all = two.running.admin.stream(&format!("{path}?events=notification"), None).await;
+    let mut own = two.a.stream(path, None).await;
+    // Of the tenant `default`: nothing of `b` may change in this walk.
+    let ids = [
+        two.running.admin.send(&two.running.webhook("/ok")).await,
+        two.a.send(&two.running.webhook("/ok")).await,
+    ];
+    for id in &ids {
+        two.running.admin.wait(id, "succeeded").await;
+    }
+    for (events, wanted) in [(&mut all, &ids[..]), (&mut own, &ids[1..])] {
+        let mut ended = vec![];
+        while ended.len() < wanted.len() {
+            let event = events.next().await.unwrap().unwrap();
+            let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
+            if event.name == "stats" {
+                assert_eq!(data["inDeadLetter"], counted["inDeadLetter"], "the counters are those of `a`");
+            } else if data["state"] == "succeeded" {
+                ended.push(data["notificationId"].as_str().unwrap().to_owned());
+            }
+            let is_wanted = |id: &str| wanted.iter().any(|wanted| wanted == id);
+            assert!(data["notificationId"].as_str().is_none_or(is_wanted), "{data}");
+        }
+    }
+}
+
+/// A group has the same id for each tenant: `a` sees its own part, and its note is not that of `b`.
+async fn trespass_group(two: &Two, route: &Route) {
+    let group = two.b.get("/v1/failure-groups?by=tenant").await["data"][0]["id"].as_str().unwrap().to_owned();
+    let told =
+        two.a.ask(route.method.clone(), &route.path.replace("{id}", &group), &[], r#"{"text": "x"}"#).await;
+    told.problem(404, "not-found");
+    let shared = two.b.get("/v1/failure-groups").await["data"][0]["id"].as_str().unwrap().to_owned();
+    let path = route.path.replace("{id}", &shared);
+    let own = two.a.ask(route.method.clone(), &path, &[], r#"{"text": "of a"}"#).await.is(200);
+    assert!(!speaks_of_b(two, &own), "{own}");
 }
 
 /// What is open to all speaks of nobody.
@@ -177,6 +233,53 @@ async fn trespass_send(two: &Two) {
     }
 }
 
+/// Neither ids nor a filter nor everything reaches what is another tenant's.
+async fn trespass_operation(two: &Two) {
+    let path = "/v1/retry-operations";
+    for id in two.dead_letters.values().chain(two.notifications.values()) {
+        let told = two.a.post(path, &json!({"ids": [id]})).await;
+        assert_eq!(told.problem(422, "VALIDATION_FAILED")["pointer"], "/ids/0");
+    }
+    let named = json!({"filter": {"tenant": "b"}});
+    two.a.post(path, &named).await.problem(403, "FORBIDDEN");
+    let preview = two.a.post(path, &json!({"all": true, "dryRun": true})).await.is(200);
+    assert!(!speaks_of_b(two, &preview), "{preview}");
+}
+
+/// Figures are those of the own tenant.
+async fn trespass_figures(two: &Two, path: &str) {
+    let own = two.a.get(path).await;
+    assert!(!speaks_of_b(two, &own), "{path}: {own}");
+    two.a.get(&format!("{path}?tenant=a")).await;
+    for other in ["b", "default", "c"] {
+        let told = two.a.ask(Method::GET, &format!("{path}?tenant={other}"), &[], "").await;
+        told.problem(403, "FORBIDDEN");
+    }
+}
+
+async fn trespass_operations(two: &Two, Route { method, path, name, .. }: &Route) {
+    let told = two.a.ask(method.clone(), &path.replace("{id}", &two.operation), &[], "").await;
+    if name == "listRetryOperations" {
+        let own = told.is(200);
+        assert!(!own.to_string().contains(&two.operation), "{own}");
+    } else {
+        told.problem(404, "not-found");
+    }
+}
+
+async fn trespass_policy(two: &Two, Route { method, path, .. }: &Route) {
+    let body = if method == Method::GET { "" } else { "{}" };
+    let ask = async |scope: &str| two.a.ask(method.clone(), &path.replace("{scope}", scope), &[], body).await;
+    for scope in ["tenant:b", "template:b%2Fwelcome", "template:*%2Fwelcome"] {
+        ask(scope).await.problem(404, "not-found");
+    }
+    if method != Method::GET {
+        for scope in ["global", "channel:webhook", "template:welcome"] {
+            ask(scope).await.problem(403, "FORBIDDEN");
+        }
+    }
+}
+
 /// What a key of `a` is answered on a route with the ids of `b`. A new route needs its case.
 async fn trespass(two: &Two, route: &Route) {
     let Route { method, path, .. } = route;
@@ -188,7 +291,7 @@ async fn trespass(two: &Two, route: &Route) {
                 ask(with(id), "").await.problem(404, "not-found");
             }
         }
-        "getDeadLetter" | "requeue" | "discard" | "restore" => {
+        "getDeadLetter" | "requeue" | "discard" | "editAndRetry" | "restore" => {
             for id in two.dead_letters.values() {
                 ask(with(id), "").await.problem(404, "not-found");
             }
@@ -196,26 +299,29 @@ async fn trespass(two: &Two, route: &Route) {
         "listNotifications" | "listFailed" | "listRetryQueue" | "listDeadLetters" | "listAudit" | "stats" => {
             trespass_list(two, path).await;
         }
+        "startRetryOperation" => trespass_operation(two).await,
+        "listRetryOperations"
+        | "getRetryOperation"
+        | "pauseRetryOperation"
+        | "resumeRetryOperation"
+        | "cancelRetryOperation" => trespass_operations(two, route).await,
+        "stream" => trespass_stream(two, path).await,
+        "statsSeries" | "retryLoad" => trespass_figures(two, path).await,
+        "listFailureGroups" => trespass_list(two, path).await,
+        "getFailureGroup" | "putFailureGroupNote" => trespass_group(two, route).await,
         "listPolicies" | "listKeys" => {
             let own = ask(path.to_owned(), "").await.is(200);
             assert!(!speaks_of_b(two, &own) && own.to_string().contains('a'), "{path}: {own}");
         }
-        "getPolicy" => {
-            for scope in ["tenant:b", "template:b%2Fwelcome", "template:*%2Fwelcome"] {
-                ask(with(scope), "").await.problem(404, "not-found");
-            }
-        }
-        "putPolicy" | "deletePolicy" => {
-            for scope in ["tenant:b", "template:b%2Fwelcome", "template:*%2Fwelcome"] {
-                ask(with(scope), "{}").await.problem(404, "not-found");
-            }
-            for scope in ["global", "channel:webhook", "template:welcome"] {
-                ask(with(scope), "{}").await.problem(403, "FORBIDDEN");
-            }
-        }
+        "getPolicy" | "putPolicy" | "deletePolicy" => trespass_policy(two, route).await,
         // The keys of these tenants have no role, which these routes need: `roles` walks them with one.
         "revokeKey" | "rotateKey" => drop(ask(with(&two.key), "").await.problem(403, "FORBIDDEN")),
-        "listNodes" | "listTenants" => drop(ask(path.to_owned(), "").await.problem(403, "FORBIDDEN")),
+        "listNodes" | "listTenants" | "listJobs" => {
+            drop(ask(path.to_owned(), "").await.problem(403, "FORBIDDEN"))
+        }
+        "listJobRuns" | "runJob" | "pauseJob" | "resumeJob" => {
+            ask(with("retry-expire"), "").await.problem(403, "FORBIDDEN");
+        }
         "createKey" => {
             for body in
                 [r#"{"name": "x", "tenant": "b"}"#, r#"{"name": "x", "tenant": "a"}"#, r#"{"name": "x"}"#]
@@ -236,9 +342,10 @@ async fn trespass(two: &Two, route: &Route) {
             let told = ask(format!("{path}?channel=webhook"), "{}").await.is(200);
             assert_eq!(told["attempts"].as_array().unwrap().len(), 7);
         }
-        "health" | "ready" | "metrics" | "openapi" => {
+        "health" | "ready" | "metrics" | "openapi" | "docs" => {
             trespass_open(two, path).await;
         }
+        "docsFile" => trespass_open(two, &path.replace("{file}", "explorer.js")).await,
         new => panic!("the new route {new} needs its case"),
     }
 }

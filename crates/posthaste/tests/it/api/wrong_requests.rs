@@ -37,11 +37,21 @@ const BAD_QUERIES: &[(&str, &str, &str)] = &[
     ("/v1/retry-queue", "channel=fax", "channel"),
     ("/v1/stats", "channel=webhook", "channel"),
     ("/v1/stats", "limit=5", "limit"),
+    ("/v1/stats/series", "step=7m", "step"),
+    ("/v1/stats/series", "limit=5", "limit"),
+    ("/v1/retry-queue/load", "until=never", "until"),
+    ("/v1/retry-queue/load", "limit=5", "limit"),
     ("/v1/policies", "limit=5", "limit"),
     ("/v1/policies/global", "channel=fax", "channel"),
     ("/v1/policies/global", "x=1", "x"),
     ("/v1/keys", "tenant=a", "tenant"),
     ("/v1/audit", "state=pending", "state"),
+    ("/v1/stream", "events=stats,operations", "events"),
+    ("/v1/stream", "events=missed", "events"),
+    ("/v1/stream", "events=,", "events"),
+    ("/v1/stream", "state=none", "state"),
+    ("/v1/stream", "limit=5", "limit"),
+    ("/v1/stream", "tenant=a%20b", "tenant"),
 ];
 
 /// The path of a route with something in place of its braces.
@@ -269,14 +279,13 @@ async fn a_cursor_goes_on_only_in_its_own_list(on: StoreKind) {
 async fn an_address_that_is_not_there_is_not_found_and_a_wrong_method_is_told_the_right_ones(on: StoreKind) {
     let trial = Trial::start(on).await;
     for path in [
-        "/",
         "/v1",
         "/v1/",
         "/v2/notifications",
         "/v1/notifications/",
         "/v1/notifications/x/y",
         "/v1/notifications/x/retry/",
-        "/docs",
+        "/docs/x/y",
         "/admin",
         "/.env",
     ] {

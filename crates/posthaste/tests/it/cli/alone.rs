@@ -95,6 +95,29 @@ async fn wrong_use_ends_with_2_and_says_what_is_right() {
     }
 }
 
+#[tokio::test]
+async fn doctor_looks_at_the_proxy_and_the_providers_and_shows_no_password() {
+    let set = |pair: &'static str| ["--set", pair];
+    let args = [
+        &["doctor"][..],
+        &set("webhooks.proxy=http://me:hunter2@127.0.0.1:1"),
+        &set("providers.texts.channel=sms"),
+        &set("providers.texts.kind=log"),
+        &set("providers.mail.channel=email"),
+        &set("providers.mail.kind=smtp"),
+    ];
+    let ended = run(&args.concat()).await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    for said in [
+        "cannot connect to http://127.0.0.1:1: ",
+        "texts carries sms (kind log)",
+        "mail carries email (kind smtp): this kind is not built yet",
+    ] {
+        assert!(ended.out.contains(said), "{}", ended.out);
+    }
+    assert!(!ended.out.contains("hunter2") && !ended.err.contains("hunter2"), "{ended:?}");
+}
+
 /// Each filter of a list in the API is a flag of the command for that list.
 #[test]
 fn every_filter_of_a_list_is_a_flag() {

@@ -41,6 +41,21 @@ impl Greeting {
         String::from_utf8(ran.stdout).unwrap()
     }
 
+    /// The command that sends a text message.
+    fn text_message(&self) -> String {
+        let line = self.text.lines().find(|line| line.contains(r#""channel":"sms""#)).unwrap();
+        self.text.split("\n\n").find(|block| block.contains(line)).unwrap().to_owned()
+    }
+
+    /// The status of the page that logs in by itself.
+    fn log_in(&self) -> String {
+        let line = self.text.lines().find(|line| line.starts_with("  pages ")).unwrap();
+        let address = line.split_whitespace().nth(1).unwrap();
+        let ran =
+            Command::new("curl").args(["-s", "-o", "/dev/null", "-w", "%{http_code}", address]).output();
+        String::from_utf8(ran.unwrap().stdout).unwrap()
+    }
+
     fn shown(&self, id: &str) -> Value {
         let curl = "curl -s ";
         let look = self.text.lines().find(|line| line.starts_with(curl) && line.contains("/ID ")).unwrap();
@@ -75,6 +90,14 @@ fn what_dev_prints_can_be_pasted_and_what_was_sent_is_kept() {
         shown = greeting.shown(&id);
     }
     assert_eq!(codes(&shown), [503, 503, 200], "{shown}");
+    greeting.paste(&greeting.text_message(), "");
+    let mut printed = talk.line();
+    while printed.is_empty() {
+        printed = talk.line();
+    }
+    assert!(printed.starts_with("[log] sms to +15550100 (ntf_"), "{printed}");
+    assert_eq!(talk.line(), "  hello");
+    assert_eq!((greeting.log_in(), greeting.log_in()), ("303".to_owned(), "403".to_owned()));
     let watched = greeting.paste("export ", "");
     assert_eq!(watched.lines().last(), Some("Delivered"), "{watched}");
     assert_eq!(watched.matches("HTTP 503").count(), 2, "{watched}");

@@ -97,6 +97,42 @@ async fn a_file_that_is_newer_or_foreign_is_refused_with_what_helps() {
 }
 
 #[tokio::test]
+async fn a_file_that_nobody_uses_is_rewritten_without_its_free_space() {
+    let home = Home::new(&[]);
+    let missing = migrate(&home, "vacuum", &[]).await;
+    assert!(missing.code == Some(1) && missing.err.contains("does not exist"), "{missing:?}");
+    assert!(!home.file().exists());
+    // A file of a version that gave no space back.
+    let conn = Connection::open(home.file()).unwrap();
+    conn.execute_batch("pragma auto_vacuum = none; vacuum; pragma application_id = 1886352244").unwrap();
+    drop(conn);
+    assert_eq!(migrate(&home, "up", &[]).await.code, Some(0));
+    let conn = Connection::open(home.file()).unwrap();
+    let fill = "with recursive number (n) as (select 1 union all select n + 1 from number where n < 200)
+        insert into setting (name, value) select 'x' || n, hex(zeroblob(5000)) from number";
+    conn.execute_batch(&format!("{fill}; delete from setting")).unwrap();
+    let kept = |conn: &Connection| -> (i64, i64) {
+        let pragma = |name: &str| conn.pragma_query_value(None, name, |row| row.get(0)).unwrap();
+        (pragma("freelist_count"), pragma("auto_vacuum"))
+    };
+    assert!(kept(&conn).0 > 100 && kept(&conn).1 == 0, "{:?}", kept(&conn));
+    drop(conn);
+    let size = home.file().metadata().unwrap().len();
+    let program = home.start().await;
+    let in_use = migrate(&home, "vacuum", &[]).await;
+    assert!(in_use.code == Some(1) && in_use.err.contains("in use by another process"), "{in_use:?}");
+    program.stop().await;
+    let done = migrate(&home, "vacuum", &["--output", "json"]).await;
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let about: serde_json::Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(about["bytesBefore"], size);
+    assert_eq!(about["bytesAfter"], home.file().metadata().unwrap().len());
+    assert!(about["bytesAfter"].as_u64() < Some(size / 2), "{about}");
+    assert_eq!(kept(&Connection::open(home.file()).unwrap()), (0, 2));
+    home.start().await.stop().await;
+}
+
+#[tokio::test]
 async fn a_server_that_may_not_migrate_makes_no_file() {
     let home = Home::new(&["store.migrate=false"]);
     let mut program = home.spawn();

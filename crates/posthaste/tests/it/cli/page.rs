@@ -7,7 +7,7 @@ use posthaste::cli;
 /// The call of `posthaste` in a line of an example, as its words; none if there is none in it.
 ///
 /// It reads what examples hold: quotes, pipes before it, `$(..)` around it, redirections and a remark after it.
-pub(super) fn call(line: &str) -> Option<Vec<String>> {
+pub(crate) fn call(line: &str) -> Option<Vec<String>> {
     let line = line.trim();
     let start = ["posthaste ", "| posthaste ", "$(posthaste "].into_iter().find_map(|form| {
         let at = if form.starts_with("posthaste") {

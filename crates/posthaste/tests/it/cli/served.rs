@@ -23,6 +23,7 @@ const POLICY: &str = r#"{"strategy": "fixed", "initialDelay": "50ms", "maxAttemp
 pub(super) struct Scene {
     pub(super) server: Server,
     pub(super) sink: Sink,
+    config: Config,
     _directory: TempDir,
 }
 
@@ -37,11 +38,18 @@ impl Scene {
         ];
         let flags = flags.map(|(key, value)| (key.to_owned(), value)).to_vec();
         let sources = Sources { directory: directory.path().to_owned(), flags, ..Sources::default() };
-        let config = Config::load(sources).unwrap();
+        let mut config = Config::load(sources).unwrap();
         let server = Server::start(&config, Some(KEY)).await.unwrap();
         let options = SinkOptions::new(Arc::new(SystemClock));
         let sink = Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
-        Self { server, sink, _directory: directory }
+        config.server.listen = server.address.into();
+        Self { server, sink, config, _directory: directory }
+    }
+
+    /// Stops the server and starts it again at the same address.
+    pub(super) async fn restart(self) -> Self {
+        self.server.stop().await.unwrap();
+        Self { server: Server::start(&self.config, Some(KEY)).await.unwrap(), ..self }
     }
 
     pub(super) fn command(&self, args: &[&str]) -> tokio::process::Command {
@@ -252,6 +260,9 @@ async fn every_field_of_a_send_can_be_given() {
     }
     assert_eq!((&one["body"], &one["metadata"]["shop"]), (&"Hello".into(), &4.into()), "{one}");
     assert_eq!(one["maxAttempts"], 3, "{one}");
+    let unknown = scene.run(&["send", "--to", &to, "--body", "x", "--provider", "nobody"]).await;
+    assert_eq!(unknown.code, Some(1), "{unknown:?}");
+    assert!(unknown.err.contains("webhook has no providers"), "{}", unknown.err);
     let twice = scene.run(&["send", "--to", &to, "--body", "-", "--metadata", "-"]).await;
     assert_eq!(twice.code, Some(2), "{twice:?}");
     assert!(twice.err.contains("stdin is read once"), "{}", twice.err);

@@ -1,6 +1,7 @@
 //! What is said about settings that cannot be used.
 
 use posthaste::config::{StoreUrl, Synchronous};
+use posthaste_wire::http::Proxy;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -95,6 +96,10 @@ const FILES: &[(&str, &str)] = &[
         "[jobs]\nretry_expire = {cron = \"hourly\"}",
         "FILE: jobs.retry_expire.cron must be `never` or a cron expression of five fields such as `0 2 * * *`, not `hourly`",
     ),
+    (
+        "[jobs]\nretry_expire = {cron = \"0 0 30 2 *\"}",
+        "FILE: jobs.retry_expire.cron `0 0 30 2 *` never fires: there is no such day",
+    ),
     ("[policies.webook]\npreset = \"zgw\"", "FILE: policies.webook is unknown; did you mean `webhook`?"),
     (
         "[policies.webhook]\nmax_atempts = 5",
@@ -126,11 +131,55 @@ const FILES: &[(&str, &str)] = &[
     ("[providers.mail]\nchannel = \"email\"", "FILE: providers.mail.kind is missing"),
     (
         "[providers.mail]\nchannel = \"fax\"\nkind = \"x\"",
-        "FILE: providers.mail.channel must be one of webhook, email",
+        "FILE: providers.mail.channel must be one of email, sms",
     ),
     (
         "[providers.mail]\nchannel = \"email\"\nkind = \"smtp\"\nurll = \"x\"",
         "FILE: providers.mail.urll is unknown; did you mean `url`?",
+    ),
+    (
+        "[providers.x]\nchannel = \"webhook\"\nkind = \"log\"",
+        "FILE: providers.x.channel must be one of email, sms",
+    ),
+    (
+        "[providers.\"a,b\"]\nchannel = \"sms\"\nkind = \"log\"",
+        "FILE: providers.\"a,b\" is no name for a provider",
+    ),
+    (
+        "[providers.x]\nchannel = \"sms\"\nkind = \"log\"\nfail = \"bussy\"",
+        "FILE: providers.x.fail must be one of bad-credentials, blocked, busy",
+    ),
+    (
+        "[providers.x]\nchannel = \"sms\"\nkind = \"twilio\"\nfail = \"busy\"",
+        "FILE: providers.x.fail is for the kind `log` alone",
+    ),
+    (
+        "[webhooks]\nroot_certificates = [\"/nowhere/ca.pem\"]",
+        "FILE: webhooks.root_certificates names /nowhere/ca.pem, which cannot be read: ",
+    ),
+    (
+        "[webhooks]\nroot_certificates = [\"/dev/null\"]",
+        "FILE: webhooks.root_certificates names /dev/null, which holds no certificate in PEM form",
+    ),
+    (
+        "[webhooks]\nproxy = \"https://proxy:3128\"",
+        "FILE: webhooks.proxy must start with http://: the proxy itself is spoken to in plain",
+    ),
+    (
+        "[webhooks]\nproxy_password = \"hunter2\"",
+        "FILE: webhooks.proxy_password is set, and webhooks.proxy is not",
+    ),
+    (
+        "[webhooks]\nproxy = \"http://proxy:3128\"\nproxy_password = \"hunter2\"",
+        "FILE: webhooks.proxy must name a user",
+    ),
+    (
+        "[webhooks]\nproxy = \"env:POSTHASTE_TEST_NOT_SET\"",
+        "FILE: webhooks.proxy names the variable POSTHASTE_TEST_NOT_SET, which is not set",
+    ),
+    (
+        "[webhooks]\nproxy = \"file:/nowhere/secret\"",
+        "FILE: webhooks.proxy names the file /nowhere/secret, which cannot be read: ",
     ),
     ("a = 1\n[server\nlisten = 1", "FILE: line 2 is not TOML: "),
     ("[log]\nlevel = \"info\"\nlevel = \"warn\"", "FILE: line 3 is not TOML: "),
@@ -247,13 +296,30 @@ fn a_store_is_an_sqlite_file_or_a_postgresql_database_shown_without_its_password
 }
 
 #[test]
+fn a_secret_may_stand_in_a_file_or_in_a_variable() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("password");
+    std::fs::write(&file, "hunter2\n").unwrap();
+    let text =
+        format!("[webhooks]\nproxy = \"http://me@proxy:3128\"\nproxy_password = \"file:{}\"", file.display());
+    let expected = Proxy::parse("http://me:hunter2@proxy:3128").unwrap();
+    assert_eq!(load(&text, &[], &[]).unwrap().webhooks.proxy, Some(expected));
+    // A variable that every test run has.
+    let home = std::env::var("PATH").unwrap();
+    let text = "[webhooks]\nproxy = \"http://me@proxy:3128\"\nproxy_password = \"env:PATH\"";
+    let expected = Proxy::with_password("http://me@proxy:3128", &home).unwrap();
+    assert_eq!(load(text, &[], &[]).unwrap().webhooks.proxy, Some(expected));
+}
+
+#[test]
 fn secrets_are_shown_neither_in_complaints_nor_when_settings_are_printed() {
     let provider = "[providers.mail]\nchannel = \"email\"\nkind = \"smtp\"\nurl = \"smtp://me:hunter2@mail\"\n\
                     auth_token = \"hunter2\"\ntoken = \"hunter2\"\n";
     let alerts =
         "[alerts]\nslack_url = \"hunter2\"\npagerduty_key = \"hunter2\"\nwebhook_url = \"hunter2\"\n";
     let store = "[store]\nurl = \"postgres://me:hunter2@db/x\"\n";
-    let config = load(&format!("{provider}{alerts}{store}"), &[], &[]).unwrap();
+    let webhooks = "[webhooks]\nproxy = \"http://me:hunter2@proxy:3128\"\n";
+    let config = load(&format!("{provider}{alerts}{store}{webhooks}"), &[], &[]).unwrap();
     assert!(!format!("{config:?}").contains("hunter2"));
     let mistakes = [
         "[store]\nurl = \"hunter2\"",
@@ -262,6 +328,8 @@ fn secrets_are_shown_neither_in_complaints_nor_when_settings_are_printed() {
         "[providers.mail]\nauth_token = [\"hunter2\"]",
         "[providers.mail]\nauth_token = \"hunter2",
         "[providers.mail]\npassword = \"hunter2\"",
+        "[webhooks]\nproxy = \"https://me:hunter2@proxy\"",
+        "[webhooks]\nproxy = \"http://me:hunter2@proxy\"\nproxy_password = \"hunter2\"",
     ];
     for file in mistakes {
         let error = load(file, &[], &[]).expect_err(file);

@@ -1,4 +1,4 @@
-//! As many connections as there may be: those with a valid key are served on, those without one keep nobody out.
+//! As many connections as there may be: idle ones keep nobody out, and a request under way is never cut off.
 
 use std::time::Duration;
 
@@ -35,28 +35,69 @@ async fn is_open(line: &mut Line) -> bool {
     timeout(Duration::from_millis(1), line.hear()).await.is_err()
 }
 
-#[tokio::test]
-async fn connections_with_a_key_are_served_on_and_more_wait_until_one_of_them_closes() {
-    let (_home, program) = start(2).await;
-    let mut first = asked(&program, &get("/v1/stats"), 200).await;
-    let mut second = asked(&program, &get("/v1/stats"), 200).await;
-    let mut third = Line::open(&program).await;
-    third.say(&get("/v1/stats")).await;
-    assert!(timeout(Duration::from_millis(300), third.hear()).await.is_err(), "a third connection is served");
-    for line in [&mut first, &mut second] {
-        line.say(&get("/v1/stats")).await;
-        assert_eq!(line.answer().await.status, 200, "the others are not disturbed");
+/// A send of which only the head has come, so it is being answered.
+async fn busy(program: &Program) -> Line {
+    let mut line = Line::open(program).await;
+    line.say(
+        &get("/v1/notifications")
+            .replacen("GET", "POST", 1)
+            .replace("\r\n\r\n", "\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n"),
+    )
+    .await;
+    // The server asks for the body, so it has read the head.
+    while !line.rest.ends_with(b"\r\n\r\n") {
+        assert!(line.hear().await > 0);
     }
-    drop(first);
-    assert_eq!(third.answer().await.status, 200);
-    second.say(&get("/v1/stats")).await;
-    assert_eq!(second.answer().await.status, 200, "the others are not disturbed");
-    // A key that is not valid any more does not keep the place.
-    second.say(&get("/v1/stats").replace("Bearer ", "Bearer not-")).await;
-    assert_eq!(second.answer().await.status, 401);
-    asked(&program, &get("/v1/stats"), 200).await;
+    line.rest.clear();
+    line
+}
+
+#[tokio::test]
+async fn while_all_connections_have_a_request_under_way_more_wait_until_one_is_answered() {
+    let (_home, program) = start(2).await;
+    let (mut first, mut second) = (busy(&program).await, busy(&program).await);
+    let mut third = Line::open(&program).await;
+    third.say(&keyless("/healthz")).await;
+    assert!(timeout(Duration::from_millis(300), third.hear()).await.is_err(), "a third connection is served");
+    second.say("{}").await;
+    assert_eq!(second.answer().await.status, 422);
+    // The one that was answered is idle now, and makes room.
+    assert_eq!(timeout(PATIENCE, third.answer()).await.expect("it is let in").status, 200);
     second.end().await;
-    drop(third);
+    first.say("{}").await;
+    assert_eq!(first.answer().await.status, 422, "the other is not disturbed");
+    program.stop().await;
+}
+
+#[tokio::test]
+async fn idle_connections_with_a_key_cannot_close_the_door_to_probes_and_others() {
+    let (_home, program) = start(16).await;
+    let mut working = busy(&program).await;
+    let mut idle = vec![];
+    for _ in 0..15 {
+        idle.push(asked(&program, &get("/v1/stats"), 200).await);
+    }
+    // The first of them is used again, so the second has been idle for longest.
+    idle[0].say(&get("/v1/stats")).await;
+    assert_eq!(idle[0].answer().await.status, 200);
+    let mut probes = vec![];
+    for path in ["/healthz", "/readyz"] {
+        let answered = timeout(PATIENCE, asked(&program, &keyless(path), 200)).await;
+        probes.push(answered.expect("a probe is answered"));
+    }
+    for _ in 0..2 {
+        let answered = timeout(PATIENCE, asked(&program, &get("/v1/stats"), 200)).await;
+        idle.push(answered.expect("another caller is answered"));
+    }
+    assert!(program.log().contains("is closed for another"), "{}", program.log());
+    for (number, line) in idle.iter_mut().enumerate() {
+        assert_eq!(is_open(line).await, !(1..=4).contains(&number), "{number}");
+    }
+    for line in &mut probes {
+        assert!(is_open(line).await, "an eighth is for those without a key");
+    }
+    working.say("{}").await;
+    assert_eq!(working.answer().await.status, 422, "what is under way is not disturbed");
     program.stop().await;
 }
 
@@ -81,7 +122,11 @@ async fn connections_without_a_key_cannot_close_the_door_to_probes() {
         let answered = timeout(PATIENCE, asked(&program, &keyless(path), 200)).await;
         probes.push(answered.expect("a probe is answered"));
     }
-    assert!(program.log().contains("one without a valid key is closed for another"), "{}", program.log());
+    assert!(
+        program.log().contains("one that waits for a request is closed for another"),
+        "{}",
+        program.log()
+    );
     for line in [&mut silent, &mut trickling, &mut uploading].into_iter().chain(&mut idle) {
         line.end().await;
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use posthaste_core::channel::Channel;
-use posthaste_core::classify::{Overrides, Verdict, classify};
+use posthaste_core::classify::{LOG_CODES, Overrides, Verdict, classify};
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::duration::words;
 use posthaste_core::failure::FailureType;
 use posthaste_core::policy::{Policy, Preset};
+use posthaste_core::provider::Route;
 use posthaste_core::reason::Reason;
 use posthaste_core::reply::Reply;
 use posthaste_core::state::{Event, State};
@@ -101,7 +102,7 @@ fn the_failure_types_and_reason_codes_are_as_the_page_says() {
 
 /// What core makes of a reply, as the page calls it.
 fn verdict(channel: Channel, reply: &Reply) -> &'static str {
-    match classify(channel, reply, &Overrides::default()) {
+    match classify(channel, &Route::Direct, reply, &Overrides::default()) {
         Verdict::Delivered => "delivered",
         Verdict::Failed(failure) => failure.failure_type.name(),
     }
@@ -124,11 +125,19 @@ fn every_status_code_means_what_the_page_says() {
                 Channel::Email | Channel::Sms => &told[2],
                 _ => &told[3],
             };
-            let reply = Reply::Http { status, retry_after: None, text: String::new() };
+            let reply = Reply::http(status);
             let first = cell.split(';').next().unwrap_or_default();
             assert_eq!(first, verdict(channel, &reply), "{channel} {status}");
         }
     }
+}
+
+#[test]
+fn every_code_of_the_kind_log_means_what_the_page_says() {
+    let told = table("docs/failures.md", "### `log`");
+    let told: Vec<(&str, &str)> = told[1..].iter().map(|row| (row[0].as_str(), row[1].as_str())).collect();
+    let real: Vec<(&str, &str)> = LOG_CODES.iter().map(|(code, failure)| (*code, failure.name())).collect();
+    assert_eq!(told, real);
 }
 
 #[test]
@@ -142,7 +151,7 @@ fn every_reply_of_smtp_means_what_the_page_says() {
             [class, subject, detail] => Some((u8::try_from(*class).unwrap(), *subject, *detail)),
             _ => None,
         };
-        let reply = Reply::Smtp { code: u16::try_from(code).unwrap(), enhanced, text: String::new() };
+        let reply = Reply::smtp(u16::try_from(code).unwrap(), enhanced, "");
         assert_eq!(row[2], verdict(Channel::Email, &reply), "{row:?}");
     }
 }

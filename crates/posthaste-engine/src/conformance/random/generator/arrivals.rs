@@ -17,13 +17,7 @@ impl Generator {
     }
 
     fn request(&mut self, lease: Lease) -> Request {
-        let keyed = self.rng.u32(0..3) == 0;
-        let idempotency = keyed.then(|| Idempotency {
-            tenant: self.flows[self.rng.usize(..self.flows.len())].0.tenant.clone(),
-            key: format!("key {}", self.rng.u32(0..6)),
-            hash: [self.rng.u8(0..2); 32],
-            answer: self.rng.u64(..).to_be_bytes().to_vec(),
-        });
+        let idempotency = self.idempotency();
         let mut arrivals: Vec<Arrival> = (0..self.rng.usize(0..4)).map(|_| self.arrival(lease)).collect();
         if self.rng.u32(0..60) == 0
             && let Some(known) = self.some_notification()
@@ -34,7 +28,18 @@ impl Generator {
         Request { idempotency, arrivals }
     }
 
-    fn arrival(&mut self, lease: Lease) -> Arrival {
+    /// A key now and then. There are few, so that they meet.
+    pub(super) fn idempotency(&mut self) -> Option<Idempotency> {
+        let keyed = self.rng.u32(0..3) == 0;
+        keyed.then(|| Idempotency {
+            tenant: self.flows[self.rng.usize(..self.flows.len())].0.tenant.clone(),
+            key: format!("key {}", self.rng.u32(0..6)),
+            hash: [self.rng.u8(0..2); 32],
+            answer: self.rng.u64(..).to_be_bytes().to_vec(),
+        })
+    }
+
+    pub(super) fn arrival(&mut self, lease: Lease) -> Arrival {
         let (key, flow) = self.flows[self.rng.usize(..self.flows.len())].clone();
         let number = self.notifications.len();
         let later = |generator: &mut Self, most: u64| {

@@ -13,7 +13,8 @@ use posthaste_core::time::Timestamp;
 use super::{Generator, Grant, TENANTS, tenant};
 use crate::store::slice::Call;
 use crate::store::{
-    Act, Audit, Change, Ending, Facts, KeyUse, Next, Seen, Settlement, Store, acts, key_uses, settings,
+    Act, Audit, Change, Ending, Facts, KeyUse, Next, Replacement, Seen, Settlement, Store, acts, key_uses,
+    settings,
 };
 
 impl Generator {
@@ -79,7 +80,7 @@ impl Generator {
 
     fn response(&mut self) -> Response {
         let content_type = self.rng.bool().then(|| "text/plain".to_owned());
-        Response::new(content_type, &format!("answer {}", self.rng.u32(..)))
+        Response::new(content_type.as_deref(), &format!("answer {}", self.rng.u32(..)))
     }
 
     pub(super) async fn transition(&mut self, store: &dyn Store) -> acts::Call {
@@ -90,6 +91,21 @@ impl Generator {
         let actor = self.rng.bool().then(|| "random".to_owned());
         let audit = self.rng.bool().then(|| self.audit("act"));
         acts::Call::Transition { changes, actor, audit, now: self.now }
+    }
+
+    /// An edited copy in place of something, mostly of a dead letter.
+    pub(super) async fn replace(&mut self, store: &dyn Store) -> Call {
+        let facts = store.facts(self.some_ids(12)).await.unwrap_or_default();
+        let dead = facts.iter().find(|facts| facts.standing.state == State::DeadLetter);
+        let Some(facts) = dead.or(facts.first()) else { return self.transition(store).await.into() };
+        let Change { id, seen, .. } = self.change(facts);
+        let lease = self.new_lease();
+        let copy = self.arrival(lease);
+        let idempotency = self.idempotency();
+        let actor = self.rng.bool().then(|| "random".to_owned());
+        let audit = self.rng.bool().then(|| self.audit("act"));
+        let replacement = Replacement { id, seen, copy, idempotency };
+        acts::Call::Replace { replacement, actor, audit, now: self.now }.into()
     }
 
     fn change(&mut self, facts: &Facts) -> Change {
@@ -110,14 +126,17 @@ impl Generator {
             State::Pending => [Act::Cancel, Act::Expire, self.bury()][turn].clone(),
             State::RetryScheduled => [Act::RetryNow, Act::Cancel, self.bury()][turn].clone(),
             State::Processing | State::Retrying => Act::RequestCancel,
-            State::DeadLetter => [Act::Requeue, Act::Retry, Act::Discard][turn].clone(),
+            State::DeadLetter => match self.rng.bool() {
+                true => [Act::Requeue, Act::Retry, Act::Discard][turn].clone(),
+                false => Act::Delete,
+            },
             State::Failed => [Act::Retry, Act::Restore, Act::Restore][turn].clone(),
             State::Succeeded | State::Cancelled | State::Expired => self.any_act(),
         }
     }
 
     fn any_act(&mut self) -> Act {
-        match self.rng.u32(0..9) {
+        match self.rng.u32(0..10) {
             0 => Act::Cancel,
             1 => Act::RequestCancel,
             2 => Act::RetryNow,
@@ -126,6 +145,7 @@ impl Generator {
             5 => Act::Requeue,
             6 => Act::Retry,
             7 => Act::Discard,
+            8 => Act::Delete,
             _ => Act::Restore,
         }
     }

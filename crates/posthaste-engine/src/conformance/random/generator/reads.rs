@@ -18,7 +18,8 @@ use crate::store::{DueCursor, acts, key_uses, queue, reads, settings, waking};
 impl Generator {
     pub(super) fn read(&mut self) -> Call {
         let limit = self.rng.usize(1..20);
-        match self.rng.u32(0..20) {
+        match self.rng.u32(0..22) {
+            20 | 21 => self.group_call(limit).into(),
             0 => self.wakes(limit).into(),
             17 => self.read_records(limit).into(),
             16 => {
@@ -73,7 +74,8 @@ impl Generator {
             12 => reads::Call::RetryQueue { filter: self.filter(), after: self.some_place(), limit },
             13 => {
                 let before = self.rng.bool().then(|| self.some_grave_or_none());
-                reads::Call::DeadLetters { filter: self.filter(), before, limit }
+                let group = (self.rng.u32(0..3) == 0).then(|| self.some_group());
+                reads::Call::DeadLetters { filter: Filter { group, ..self.filter() }, before, limit }
             }
             14 => {
                 let before = self.rng.bool().then(|| self.rng.i64(0..200));

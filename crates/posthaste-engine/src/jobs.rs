@@ -1,0 +1,278 @@
+//! Jobs: each node watches their times, and the first node to start a run runs it. Other nodes see the run and wait for the next
+//! time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use posthaste_core::job::{self, Job, RunOutcome, Schedule};
+use posthaste_core::time::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::acts::Actor;
+use crate::catch_panic::CatchPanic;
+use crate::engine::{Engine, Shared};
+use crate::store::{Act, Audit, Begun, JobPlan, JobStart, JobView, Result, StoreError, Why};
+use crate::{expire, groups, reclaim, retention};
+
+/// The longest pause between two looks at the times. Another node may have paused a job or run it.
+const LOOK: Duration = Duration::from_secs(30);
+/// The pause after a store error.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// When each job runs, by the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobSettings {
+    /// Each job with its schedule; without one it runs only when it is asked for.
+    pub schedules: Vec<(Job, Option<Schedule>)>,
+    /// How old a pending dead letter gets before `expire-failed` discards it.
+    pub expire_failed_after: Duration,
+}
+
+/// Why a job was not run, paused or resumed.
+#[derive(Debug, thiserror::Error)]
+pub enum JobError {
+    /// There is no such job.
+    #[error("there is no job {0}")]
+    Unknown(String),
+    /// It is under way.
+    #[error("{0} is running already")]
+    Running(Job),
+    /// The store could not do it, or did not say whether it did.
+    #[error("the change could not be stored")]
+    Store(#[from] StoreError),
+}
+
+/// A run that has started and is to be worked on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Started {
+    job: Job,
+    run: i64,
+}
+
+/// The loop. Runs are its tasks: they end with it.
+pub(crate) async fn run(shared: Arc<Shared>, mut asked: mpsc::UnboundedReceiver<Started>) {
+    while let Err(error) = plan(&shared).await {
+        shared.store_failed("plan jobs", &error);
+        tokio::time::sleep(PAUSE).await;
+    }
+    let mut running = JoinSet::new();
+    loop {
+        let wait = match start_due(&shared).await {
+            Ok(begun) => {
+                for started in begun.started {
+                    running.spawn(work(shared.clone(), started));
+                }
+                begun.next.map_or(LOOK, |next| next.since(shared.node.now()).min(LOOK))
+            }
+            Err(error) => {
+                shared.store_failed("start jobs", &error);
+                PAUSE
+            }
+        };
+        let sleep = tokio::time::sleep(wait);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut sleep => break,
+                Some(_) = running.join_next(), if !running.is_empty() => {}
+                started = asked.recv() => match started {
+                    Some(started) => drop(running.spawn(work(shared.clone(), started))),
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+/// Makes the jobs of the configuration known.
+async fn plan(shared: &Shared) -> Result<()> {
+    let now = shared.node.now();
+    let plan = |(job, schedule): &(Job, Option<Schedule>)| JobPlan {
+        name: job.name().to_owned(),
+        cron: schedule.as_ref().map(|schedule| schedule.as_str().to_owned()),
+        next_run: schedule.as_ref().and_then(|schedule| schedule.next_after(now)),
+    };
+    let plans = shared.settings.jobs.schedules.iter().map(plan).collect();
+    shared.store.plan_jobs(plans).await
+}
+
+/// What one look at the times has led to.
+#[derive(Default)]
+struct Look {
+    started: Vec<Started>,
+    /// The earliest time of a job that was not due.
+    next: Option<Timestamp>,
+}
+
+async fn start_due(shared: &Shared) -> Result<Look> {
+    let mut look = Look::default();
+    if !shared.may_take_work() {
+        return Ok(look);
+    }
+    let now = shared.node.now();
+    for view in shared.store.jobs(now).await? {
+        // A job of a newer version is left to nodes that know it.
+        let Some(job) = Job::from_name(&view.name) else { continue };
+        match job::due(&view.standing()) {
+            Some(due) if due <= now => look.started.extend(start(shared, job, &view, now).await?),
+            Some(due) => look.next = Some(look.next.map_or(due, |next| next.min(due))),
+            None => {}
+        }
+    }
+    Ok(look)
+}
+
+async fn start(shared: &Shared, job: Job, view: &JobView, now: Timestamp) -> Result<Option<Started>> {
+    let why = Why::Time { seen: view.next_run, next_run: next_run(view, now) };
+    match shared.store.begin_job(shared.job_start(job, why), None, now).await? {
+        Begun::Started { run } => Ok(Some(Started { job, run })),
+        Begun::Running | Begun::NotDue | Begun::Unknown => Ok(None),
+    }
+}
+
+/// The next time by the schedule that is stored. It may be another than that of this node's configuration: the node that
+/// started last decides.
+fn next_run(view: &JobView, now: Timestamp) -> Option<Timestamp> {
+    let schedule = Schedule::parse(view.cron.as_deref()?).ok()?;
+    schedule.next_after(now)
+}
+
+impl Shared {
+    fn job_start(&self, job: Job, why: Why) -> JobStart {
+        let node_name = self.settings.name.clone();
+        JobStart { name: job.name().to_owned(), node: self.node.id(), node_name, why }
+    }
+}
+
+/// Works on a run and records its end. While the store does not serve, the record is asked for again.
+async fn work(shared: Arc<Shared>, Started { job, run }: Started) {
+    tracing::info!(%job, run, "job started");
+    let mut count = 0;
+    let outcome = match CatchPanic(Box::pin(make(&shared, job, &mut count))).await {
+        Ok(Ok(())) => RunOutcome::Done { count },
+        Ok(Err(error)) => RunOutcome::failed(count, &error.causes()),
+        Err(_) => RunOutcome::failed(count, "the job broke down: this is a bug"),
+    };
+    match &outcome {
+        RunOutcome::Done { .. } | RunOutcome::Interrupted => tracing::info!(%job, run, count, "job done"),
+        RunOutcome::Failed { error, .. } => tracing::error!(%job, run, count, %error, "job failed"),
+    }
+    shared.counts.job_ended(job, &outcome);
+    while let Err(error) = shared.store.finish_job(run, outcome.clone(), shared.node.now()).await {
+        shared.store_failed("record the end of a job", &error);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Does what the job is for; `count` grows with each thing done, so that a run that fails says how far it came.
+async fn make(shared: &Shared, job: Job, count: &mut u64) -> Result<()> {
+    match job {
+        Job::RetryProcessor => {
+            shared.sweep.ask();
+            Ok(())
+        }
+        Job::RetryExpire => {
+            expire::expire(shared, count).await?;
+            take_back(shared, count).await
+        }
+        Job::FailureGroups => groups::tidy(shared, count).await,
+        Job::ExpireFailed => discard_old(shared, count).await,
+        Job::DeadLetterCleanup => retention::clean_dead_letters(shared, count).await,
+        Job::Retention => retention::remove_rows(shared, count).await,
+    }
+}
+
+/// Takes back the leases of dead nodes.
+async fn take_back(shared: &Shared, count: &mut u64) -> Result<()> {
+    let dead = shared.store.nodes(shared.node.now()).await?.into_iter().filter(|node| !node.alive);
+    for node in dead {
+        *count += reclaim::take_back(shared, node.id).await?;
+    }
+    Ok(())
+}
+
+/// Discards pending dead letters that are older than the configured age.
+async fn discard_old(shared: &Shared, count: &mut u64) -> Result<()> {
+    let died_before = shared.node.now().earlier(shared.settings.jobs.expire_failed_after);
+    retention::act_on_pending(shared, died_before, &Act::Discard, Job::ExpireFailed.name(), count).await
+}
+
+/// An audit row for what a job does by itself.
+pub(crate) fn itself(action: &str, target: &str, at: Timestamp) -> Audit {
+    Audit {
+        tenant: None,
+        actor: Audit::ITSELF.to_owned(),
+        action: action.to_owned(),
+        target: target.to_owned(),
+        at,
+        key_id: None,
+        address: None,
+    }
+}
+
+impl Engine {
+    /// Every known job, by name.
+    pub async fn jobs(&self) -> Result<Vec<JobView>> {
+        self.shared.store.jobs(self.now()).await
+    }
+
+    /// Starts a run on this node, also of a paused job. Returns its number.
+    pub async fn run_job(&self, job: Job, actor: &Actor) -> std::result::Result<i64, JobError> {
+        let why = Why::Asked { by: actor.name.clone() };
+        let (shared, audit) = (self.shared.clone(), self.job_audit("run-job", job, actor));
+        let begin = async move {
+            let begun =
+                shared.store.begin_job(shared.job_start(job, why), Some(audit), shared.node.now()).await?;
+            if let Begun::Started { run } = begun {
+                // A loop that has ended ends the process, and then the run is interrupted.
+                let _ = shared.jobs.send(Started { job, run });
+            }
+            Ok(begun)
+        };
+        match self.to_its_end(begin).await? {
+            Begun::Started { run } => Ok(run),
+            Begun::Running => Err(JobError::Running(job)),
+            Begun::NotDue | Begun::Unknown => Err(JobError::Unknown(job.name().to_owned())),
+        }
+    }
+
+    /// Keeps a job from running by itself. A run that is under way goes on.
+    pub async fn pause_job(&self, job: Job, actor: &Actor) -> std::result::Result<JobView, JobError> {
+        self.set_paused(job, true, actor).await
+    }
+
+    /// Lets a job run by itself again, from its next time on. Times that passed meanwhile are not made up for.
+    pub async fn resume_job(&self, job: Job, actor: &Actor) -> std::result::Result<JobView, JobError> {
+        self.set_paused(job, false, actor).await
+    }
+
+    async fn set_paused(
+        &self,
+        job: Job,
+        paused: bool,
+        actor: &Actor,
+    ) -> std::result::Result<JobView, JobError> {
+        let view = self.job(job).await?;
+        let next = if paused { view.next_run } else { next_run(&view, self.now()) };
+        let audit = self.job_audit(if paused { "pause-job" } else { "resume-job" }, job, actor);
+        self.shared.store.pause_job(view.name, paused, next, audit).await?;
+        self.job(job).await
+    }
+
+    /// The job as it stands.
+    pub async fn job(&self, job: Job) -> std::result::Result<JobView, JobError> {
+        let mut all = self.jobs().await?.into_iter();
+        all.find(|view| view.name == job.name()).ok_or_else(|| JobError::Unknown(job.name().to_owned()))
+    }
+
+    fn job_audit(&self, action: &str, job: Job, actor: &Actor) -> Audit {
+        Audit {
+            actor: actor.name.clone(),
+            key_id: actor.key_id.clone(),
+            address: actor.address.clone(),
+            ..itself(action, job.name(), self.now())
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! Changes as they happen, for whoever listens.
+//!
+//! Every state change that this node makes passes `journal`, which tells it here. While nobody listens that costs one load of
+//! an atomic. Else the change goes into the ring of its tenant and into the ring of all tenants, where somebody listens to
+//! these. A listener reads the ring at its own pace. One that is slower than the ring is told that it missed something.
+//!
+//! Invariant: telling a change never waits for a listener.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
+use std::time::Duration;
+
+use posthaste_core::act::{Effect, Standing};
+use posthaste_core::filter::LastFailure;
+use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::lease::NodeId;
+use posthaste_core::live::{NotInRing, Ring, RingLimits};
+use posthaste_core::notification::{Body, Content, Notification, Tenant};
+use posthaste_core::reason::Reason;
+use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
+use tokio::time::Instant;
+
+mod listener;
+
+pub use self::listener::{EventId, Heard, Listener, Start};
+use crate::engine::Shared;
+use crate::signal::Signal;
+use crate::store::Facts;
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A notification is in another state.
+    Notification(Change),
+}
+
+impl Event {
+    /// When it happened.
+    pub const fn at(&self) -> Timestamp {
+        match self {
+            Self::Notification(change) => change.at,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let more = match self {
+            Self::Notification(change) => change.notification.bytes(),
+        };
+        size_of::<Self>() + more
+    }
+}
+
+/// A notification is in another state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    pub at: Timestamp,
+    /// Without its content, if that is large.
+    pub notification: Arc<Notification>,
+    pub state: State,
+    /// The running or next attempt; at the end the last one made.
+    pub attempt: u32,
+    /// How the attempt failed that led to the change; none if there was none or it delivered.
+    pub failure: LastFailure,
+    /// Why it ended.
+    pub reason: Option<Reason>,
+    pub dead_letter: Option<DeadLetterId>,
+}
+
+/// The largest notification that is kept with its content.
+const MOST_BYTES: usize = 2 * 1024;
+
+impl Change {
+    pub(crate) fn new(at: Timestamp, notification: &Arc<Notification>, state: State, attempt: u32) -> Self {
+        Self {
+            at,
+            notification: slim(notification),
+            state,
+            attempt,
+            failure: None,
+            reason: None,
+            dead_letter: None,
+        }
+    }
+
+    /// What an act changed; none if the state is as it was.
+    pub(crate) fn by_act(
+        at: Timestamp,
+        notification: &Arc<Notification>,
+        standing: &Standing,
+        effect: &Effect,
+    ) -> Option<Self> {
+        let state = effect.state(standing.state);
+        let change = |attempt| Self::new(at, notification, state, attempt);
+        match effect {
+            Effect::MarkCancel | Effect::MakeDue(_) => None,
+            Effect::Reopen { progress, .. } => Some(change(progress.attempt)),
+            Effect::End { ending, progress } => {
+                let (reason, _, dead_letter) = ending.parts();
+                Some(Self { reason, dead_letter, ..change(progress.attempt) })
+            }
+            Effect::Amend { reason, letter, .. } => Some(Self {
+                reason: *reason,
+                dead_letter: letter.map(|letter| letter.id),
+                ..change(standing.progress.attempt)
+            }),
+        }
+    }
+}
+
+/// The notification, without its content if that is large: a ring holds thousands.
+fn slim(notification: &Arc<Notification>) -> Arc<Notification> {
+    if notification.bytes() <= MOST_BYTES {
+        return notification.clone();
+    }
+    let Notification { id, tenant, channel, destination, to, priority, .. } = &**notification;
+    Arc::new(Notification {
+        id: *id,
+        tenant: tenant.clone(),
+        channel: *channel,
+        destination: destination.clone(),
+        to: to.clone(),
+        priority: *priority,
+        template: notification.template.clone(),
+        subject: notification.subject.clone(),
+        event_key: notification.event_key.clone(),
+        correlation_id: notification.correlation_id.clone(),
+        not_before: notification.not_before,
+        expires_at: notification.expires_at,
+        content: Content::of(Body::Text(String::new())),
+    })
+}
+
+/// The rings, and whether anybody listens.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    is_heard: AtomicBool,
+    audiences: RwLock<Audiences>,
+    /// How many changes nobody heard although somebody listens to others.
+    unheard: AtomicUsize,
+}
+
+/// Those who listen to one tenant, or to all of them.
+#[derive(Debug, Default)]
+struct Audiences {
+    of_all: Option<Arc<Audience>>,
+    of_tenants: HashMap<Tenant, Arc<Audience>>,
+}
+
+/// Those who listen to the same changes, and the last of these.
+#[derive(Debug)]
+struct Audience {
+    /// Part of the ids of its entries.
+    node: NodeId,
+    ring: Mutex<Ring<Entry>>,
+    /// The number of the next entry.
+    next: Signal<u64>,
+    listeners: AtomicUsize,
+    /// When the last listener left.
+    left: Mutex<Instant>,
+}
+
+#[derive(Debug, Clone)]
+enum Entry {
+    Event(Arc<Event>),
+    /// From this time on this node made changes that it cannot name.
+    Gap(Timestamp),
+}
+
+/// How long changes are kept for listeners that left: one that comes back misses nothing.
+const KEPT: Duration = Duration::from_secs(60);
+/// The most entries of a ring.
+const MOST_ENTRIES: usize = 4_096;
+/// What all rings hold together, unless there are so many that each has its least.
+const ALL_BYTES: usize = 8 * 1024 * 1024;
+/// What every ring may hold.
+const LEAST_BYTES: usize = 64 * 1024;
+/// The most rings. Where there are as many, one that nobody listens to makes room for another.
+const MOST_RINGS: usize = 1_024;
+/// Every so many changes that nobody heard, the rings are looked at.
+const LOOK_EVERY: usize = 256;
+
+impl Live {
+    /// Whether any change is kept. One load, for the hot path.
+    pub(crate) fn is_heard(&self) -> bool {
+        self.is_heard.load(Ordering::Relaxed)
+    }
+
+    /// Whether changes of this tenant are kept.
+    pub(crate) fn hears(&self, tenant: &Tenant) -> bool {
+        self.is_heard() && self.read().of(tenant).next().is_some()
+    }
+
+    /// A notification of this tenant changed.
+    pub(crate) fn tell(&self, tenant: &Tenant, change: impl FnOnce() -> Change) {
+        if !self.is_heard() {
+            return;
+        }
+        let audiences = self.read();
+        let mut hearing = audiences.of(tenant).peekable();
+        if hearing.peek().is_none() {
+            drop(hearing);
+            drop(audiences);
+            return self.unheard();
+        }
+        let event = Arc::new(Event::Notification(change()));
+        let (bytes, limits) = (event.bytes(), audiences.limits());
+        for audience in hearing {
+            audience.push(Entry::Event(event.clone()), bytes, limits);
+        }
+    }
+
+    /// This node changed notifications that it cannot name.
+    pub(crate) fn gap(&self, at: Timestamp) {
+        if self.is_heard() {
+            let audiences = self.read();
+            let limits = audiences.limits();
+            audiences.all().for_each(|audience| audience.push(Entry::Gap(at), size_of::<Entry>(), limits));
+        }
+    }
+
+    /// Those who listen to this tenant, or to all; the new ones begin with this number. The caller is one of them from here on.
+    fn join(&self, tenant: Option<&Tenant>, node: NodeId, first: u64) -> Arc<Audience> {
+        let mut audiences = self.audiences.write().expect("no code panics while it changes the audiences");
+        audiences.forget_left();
+        let new = || Arc::new(Audience::new(node, first));
+        let audience = match tenant {
+            None => audiences.of_all.get_or_insert_with(new),
+            Some(tenant) => {
+                if !audiences.of_tenants.contains_key(tenant) {
+                    audiences.make_room();
+                }
+                audiences.of_tenants.entry(tenant.clone()).or_insert_with(new)
+            }
+        };
+        audience.listeners.fetch_add(1, Ordering::SeqCst);
+        let audience = audience.clone();
+        self.is_heard.store(true, Ordering::Relaxed);
+        audience
+    }
+
+    /// Nobody heard a change. Now and then that is a reason to drop the rings whose listeners have left for good.
+    fn unheard(&self) {
+        if self.unheard.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
+            let mut audiences =
+                self.audiences.write().expect("no code panics while it changes the audiences");
+            audiences.forget_left();
+            self.is_heard.store(audiences.all().next().is_some(), Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Audiences> {
+        self.audiences.read().expect("no code panics while it changes the audiences")
+    }
+}
+
+impl Audiences {
+    fn all(&self) -> impl Iterator<Item = &Arc<Audience>> {
+        self.of_all.iter().chain(self.of_tenants.values())
+    }
+
+    /// Those who hear of this tenant.
+    fn of(&self, tenant: &Tenant) -> impl Iterator<Item = &Arc<Audience>> {
+        self.of_all.iter().chain(self.of_tenants.get(tenant)).filter(|audience| !audience.is_over())
+    }
+
+    fn limits(&self) -> RingLimits {
+        let rings = self.of_tenants.len() + 1;
+        RingLimits { entries: MOST_ENTRIES, bytes: (ALL_BYTES / rings).max(LEAST_BYTES) }
+    }
+
+    fn forget_left(&mut self) {
+        self.of_all.take_if(|audience| audience.is_over());
+        self.of_tenants.retain(|_, audience| !audience.is_over());
+    }
+
+    fn make_room(&mut self) {
+        if self.of_tenants.len() < MOST_RINGS {
+            return;
+        }
+        let left = self.of_tenants.iter().filter_map(|(tenant, audience)| Some((audience.left()?, tenant)));
+        if let Some((_, tenant)) = left.min() {
+            let tenant = tenant.clone();
+            self.of_tenants.remove(&tenant);
+        }
+    }
+}
+
+impl Audience {
+    fn new(node: NodeId, first: u64) -> Self {
+        Self {
+            node,
+            ring: Mutex::new(Ring::new(first)),
+            next: Signal::new(first),
+            listeners: AtomicUsize::new(0),
+            left: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn push(&self, entry: Entry, bytes: usize, limits: RingLimits) {
+        let next = {
+            let mut ring = self.lock();
+            ring.push(entry, bytes, limits);
+            ring.next()
+        };
+        // Another one may have pushed meanwhile.
+        self.next.change(|before| before.max(next));
+    }
+
+    /// Some of the entries from this number on.
+    fn read(&self, from: u64, most: usize) -> Result<Vec<Entry>, NotInRing> {
+        Ok(self.lock().from(from, most)?.cloned().collect())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ring<Entry>> {
+        self.ring.lock().expect("no code panics while it changes a ring")
+    }
+
+    /// A listener goes.
+    fn leave(&self) {
+        *self.left.lock().expect("no code panics while it notes a time") = Instant::now();
+        self.listeners.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Since when nobody listens.
+    fn left(&self) -> Option<Instant> {
+        let is_empty = self.listeners.load(Ordering::SeqCst) == 0;
+        is_empty.then(|| *self.left.lock().expect("no code panics while it notes a time"))
+    }
+
+    fn is_over(&self) -> bool {
+        self.left().is_some_and(|left| left.elapsed() > KEPT)
+    }
+}
+
+/// Notifications by their ids.
+pub(crate) type Named = HashMap<NotificationId, Arc<Notification>>;
+
+/// The most notifications that one batch of changes looks up.
+const MOST_LOOKUPS: usize = 100;
+
+impl Shared {
+    /// The notification that somebody is about to act on, for whoever listens to its tenant.
+    pub(crate) async fn acted_on(&self, facts: &Facts) -> Named {
+        let is_heard = self.live.hears(&facts.tenant);
+        self.named(is_heard.then_some(facts.id).into_iter()).await
+    }
+
+    /// The notifications that are about to change, for whoever listens; none if nobody does. It is bounded, and what the
+    /// store does not return is told as a gap.
+    pub(crate) async fn named(&self, ids: impl Iterator<Item = NotificationId>) -> Named {
+        let mut named = Named::new();
+        if self.live.is_heard() {
+            for id in ids.take(MOST_LOOKUPS) {
+                match self.store.get(id).await {
+                    Ok(Some(view)) => drop(named.insert(id, view.notification)),
+                    Ok(None) => {}
+                    Err(_) => break,
+                }
+            }
+        }
+        named
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_core::channel::Channel;
+    use posthaste_core::flow::FlowKey;
+
+    use super::*;
+
+    fn notification(tenant: &str, body: String) -> Arc<Notification> {
+        let flow = FlowKey {
+            tenant: tenant.parse().unwrap(),
+            channel: Channel::Webhook,
+            destination: "https://a".into(),
+        };
+        let content = Content::of(Body::Text(body));
+        Arc::new(Notification::new(NotificationId::FIRST, flow, "https://a/b".to_owned(), content))
+    }
+
+    fn tell(live: &Live, tenant: &str) -> bool {
+        let (mut was_made, notification) = (false, notification(tenant, String::new()));
+        live.tell(&notification.tenant, || {
+            was_made = true;
+            Change::new(Timestamp::MIN, &notification, State::Pending, 1)
+        });
+        was_made
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_made_only_for_those_who_listen_and_for_a_minute_after_they_left() {
+        let live = Live::default();
+        assert!(!tell(&live, "a") && !live.is_heard());
+        let tenant = "a".parse().unwrap();
+        let audience = live.join(Some(&tenant), NodeId(1), 1);
+        assert!(tell(&live, "a") && !tell(&live, "b"));
+        assert!(live.hears(&tenant) && !live.hears(&"b".parse().unwrap()));
+        audience.leave();
+        tokio::time::advance(KEPT).await;
+        assert!(tell(&live, "a"));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(!tell(&live, "a"));
+        for _ in 0..LOOK_EVERY {
+            assert!(!tell(&live, "a"));
+        }
+        assert!(!live.is_heard(), "and then a change costs one load again");
+        let all = live.join(None, NodeId(1), 1);
+        assert!(tell(&live, "a") && tell(&live, "b"));
+        assert_eq!(all.lock().next(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rings_are_bounded_and_one_with_listeners_is_kept() {
+        let live = Live::default();
+        let tenant = |number: usize| format!("t{number}").parse::<Tenant>().unwrap();
+        let stays = live.join(Some(&tenant(0)), NodeId(1), 1);
+        for number in 1..MOST_RINGS + 50 {
+            live.join(Some(&tenant(number)), NodeId(1), 1).leave();
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(live.read().of_tenants.len(), MOST_RINGS);
+        assert_eq!(live.read().limits().bytes, LEAST_BYTES);
+        assert!(live.hears(&tenant(0)) && !live.hears(&tenant(1)) && live.hears(&tenant(MOST_RINGS)));
+        drop(stays);
+    }
+
+    #[test]
+    fn a_large_content_is_not_kept_and_all_that_filters_ask_is() {
+        let small = notification("a", "hello".to_owned());
+        assert!(Arc::ptr_eq(&slim(&small), &small));
+        let large = Arc::new(Notification {
+            subject: Some("subject".to_owned()),
+            template: Some("template".to_owned()),
+            event_key: Some("event".to_owned()),
+            correlation_id: Some("correlation".to_owned()),
+            ..(*notification("a", "x".repeat(100_000))).clone()
+        });
+        let kept = slim(&large);
+        assert!(kept.bytes() < MOST_BYTES);
+        assert_eq!(*kept, Notification { content: kept.content.clone(), ..(*large).clone() });
+    }
+}

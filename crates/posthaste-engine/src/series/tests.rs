@@ -1,0 +1,112 @@
+//! What is gathered, written and forgotten.
+
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_millis(second * 1_000)
+}
+
+fn tenant(name: &str) -> Tenant {
+    name.parse().unwrap()
+}
+
+fn accepted(rollups: &Rollups, now: Timestamp, whose: &Tenant) {
+    rollups.add(now, [(whose, Channel::Webhook, Happened::Accepted)]);
+}
+
+fn counts(rows: &[SeriesRow]) -> Vec<(Span, i64, Option<&str>, u64)> {
+    let shown = |row: &SeriesRow| row.at.as_millis() / 1_000;
+    rows.iter()
+        .map(|row| (row.span, shown(row), row.tenant.as_ref().map(Tenant::as_str), row.figures.accepted))
+        .collect()
+}
+
+#[test]
+fn what_happens_is_in_the_minute_and_the_hour_of_its_tenant_and_of_all() {
+    let rollups = Rollups::new(NodeId(3));
+    let (a, b) = (tenant("a"), tenant("b"));
+    accepted(&rollups, at(3_600), &a);
+    accepted(&rollups, at(3_661), &a);
+    accepted(&rollups, at(3_661), &b);
+    let rows = rollups.unwritten();
+    let wanted = [
+        (Span::Minute, 3_600, None, 1),
+        (Span::Minute, 3_600, Some("a"), 1),
+        (Span::Minute, 3_660, None, 2),
+        (Span::Minute, 3_660, Some("a"), 1),
+        (Span::Minute, 3_660, Some("b"), 1),
+        (Span::Hour, 3_600, None, 3),
+        (Span::Hour, 3_600, Some("a"), 2),
+        (Span::Hour, 3_600, Some("b"), 1),
+    ];
+    assert_eq!(counts(&rows), wanted);
+    assert!(rows.iter().all(|row| row.node == NodeId(3)));
+}
+
+#[test]
+fn only_what_changed_is_written_again_and_whole() {
+    let rollups = Rollups::new(NodeId(3));
+    let a = tenant("a");
+    accepted(&rollups, at(0), &a);
+    let first = rollups.unwritten();
+    // It happened while the rows were being written.
+    accepted(&rollups, at(1), &a);
+    rollups.written(&first, at(1));
+    let again = rollups.unwritten();
+    assert_eq!(counts(&again).iter().map(|row| row.3).collect::<Vec<_>>(), [2, 2, 2, 2]);
+    rollups.written(&again, at(2));
+    assert_eq!(rollups.unwritten(), []);
+    // A minute that is over leaves the memory, and the hour stays until it is over too.
+    accepted(&rollups, at(200), &a);
+    rollups.written(&rollups.unwritten(), at(200));
+    assert_eq!(rollups.lock().rows.len(), 4, "two minutes and two hours");
+    rollups.written(&[], at(3_600 + 61));
+    assert_eq!(rollups.lock().rows.len(), 0);
+}
+
+#[test]
+fn reads_use_what_is_in_memory_in_place_of_what_this_node_wrote() {
+    let rollups = Rollups::new(NodeId(3));
+    let a = tenant("a");
+    accepted(&rollups, at(0), &a);
+    let written = rollups.unwritten();
+    rollups.written(&written, at(0));
+    accepted(&rollups, at(1), &a);
+    let of_a = |rows: &[SeriesRow]| -> Vec<SeriesRow> {
+        let theirs = rows.iter().filter(|row| row.tenant == Some(a.clone()) && row.span == Span::Minute);
+        theirs.cloned().collect()
+    };
+    let mut kept = of_a(&written);
+    let other = SeriesRow { node: NodeId(4), ..kept[0].clone() };
+    kept.push(other.clone());
+    rollups.renew(&mut kept, Some(&a), Span::Minute, (at(0), at(60)));
+    let total: u64 = kept.iter().map(|row| row.figures.accepted).sum();
+    assert_eq!((kept.len(), total), (2, 3), "two of this node and one of the other");
+    let mut later = vec![other];
+    rollups.renew(&mut later, Some(&a), Span::Minute, (at(60), at(120)));
+    assert_eq!(later.len(), 1);
+    let mut nobody = vec![];
+    rollups.renew(&mut nobody, Some(&tenant("b")), Span::Minute, (at(0), at(60)));
+    assert_eq!(nobody, []);
+}
+
+#[test]
+fn memory_is_bounded_by_tenants_and_by_periods() {
+    let rollups = Rollups::new(NodeId(3));
+    for number in 0..MOST_KEYS + 50 {
+        accepted(&rollups, at(0), &tenant(&format!("t{number}")));
+    }
+    let rows = rollups.unwritten();
+    let sum = rows.iter().find(|row| row.tenant.is_none()).unwrap();
+    assert_eq!(sum.figures.accepted, u64::try_from(MOST_KEYS + 50).unwrap(), "the sum has everything");
+    assert!(rows.len() <= MOST_ROWS);
+    // The store is away: the earliest periods are given up.
+    for minute in 0..100 {
+        for number in 0..200 {
+            accepted(&rollups, at(60 * minute), &tenant(&format!("t{number}")));
+        }
+        assert!(rollups.unwritten().len() <= MOST_ROWS);
+    }
+    let rows = rollups.unwritten();
+    assert!(rows.iter().any(|row| row.span == Span::Minute && row.at == at(60 * 99)));
+}

@@ -1,0 +1,459 @@
+//! Retry operations. The steps of the work are in `steps`.
+
+use async_trait::async_trait;
+use posthaste_core::act::Seen;
+use posthaste_core::flow::FlowId;
+use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
+use posthaste_core::lease::NodeId;
+use posthaste_core::notification::Tenant;
+use posthaste_core::operation::{Batch, BatchItem, Decision, Operation, OperationChange, Refused, Selected};
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{
+    self, Accepted, Audit, Forwarded, Idempotency, Operations, Page, Request, Rest, UnfinishedOperation, Walk,
+};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::acts::write_audit;
+use super::fault::Result;
+use super::idempotency::{self, Days};
+use super::rows::{Columns, bigint, uuid};
+use super::tx::{Mode, Then, Tx, bind, statement};
+use super::{PostgresStore, list, look, transact};
+use crate::kept::operations as kept;
+
+mod steps;
+
+#[async_trait]
+impl Operations for PostgresStore {
+    async fn start_operation(
+        &self,
+        operation: Operation,
+        idempotency: Option<Idempotency>,
+        audit: Audit,
+        now: Timestamp,
+    ) -> store::Result<Accepted> {
+        if idempotency.is_some() && !self.days.ready(now) {
+            transact!(self, tx => self.days.turn(&tx, now))?;
+        }
+        let request = Request { idempotency, arrivals: vec![] };
+        Ok(transact!(self, tx => start(&tx, &self.days, &operation, &request, &audit, now))?)
+    }
+
+    async fn operation(&self, id: OperationId) -> store::Result<Option<Operation>> {
+        Ok(look!(self, tx => find(&tx, id))?)
+    }
+
+    async fn operations(
+        &self,
+        tenant: Option<Tenant>,
+        before: Option<OperationId>,
+        limit: usize,
+    ) -> store::Result<Page<Operation, OperationId>> {
+        Ok(list!(self, tx => page(&tx, tenant.as_ref(), before, limit))?)
+    }
+
+    async fn unfinished_operations(
+        &self,
+        limit: usize,
+        now: Timestamp,
+    ) -> store::Result<Vec<UnfinishedOperation>> {
+        Ok(look!(self, tx => unfinished(&tx, limit, now))?)
+    }
+
+    async fn adopt_operation(
+        &self,
+        id: OperationId,
+        node: NodeId,
+        now: Timestamp,
+    ) -> store::Result<Option<Operation>> {
+        Ok(transact!(self, tx => adopt(&tx, id, node, now))?)
+    }
+
+    async fn mark(&self, id: OperationId, node: NodeId, walk: Walk) -> store::Result<Option<Operation>> {
+        Ok(transact!(self, tx => steps::mark(&tx, id, node, &walk))?)
+    }
+
+    async fn batch_to_stage(&self, id: OperationId) -> store::Result<Option<Batch>> {
+        Ok(look!(self, tx => batch_to_stage(&tx, id))?)
+    }
+
+    async fn stage(
+        &self,
+        id: OperationId,
+        node: NodeId,
+        batch: u32,
+        staging: u64,
+        decisions: Vec<(NotificationId, Decision)>,
+        _now: Timestamp,
+    ) -> store::Result<Option<Operation>> {
+        Ok(transact!(self, tx => steps::stage(&tx, id, node, (batch, staging), &decisions))?)
+    }
+
+    async fn staged_flows(
+        &self,
+        id: OperationId,
+        after: Option<FlowId>,
+        limit: usize,
+    ) -> store::Result<Vec<FlowId>> {
+        Ok(look!(self, tx => staged_flows(&tx, id, after, limit))?)
+    }
+
+    async fn due_rows(&self, flows: Vec<FlowId>, limit: u32, now: Timestamp) -> store::Result<Vec<u32>> {
+        Ok(look!(self, tx => due_rows(&tx, &flows, limit, now))?)
+    }
+
+    async fn forward(
+        &self,
+        id: OperationId,
+        node: NodeId,
+        quotas: Vec<(FlowId, u32)>,
+        now: Timestamp,
+    ) -> store::Result<Option<Forwarded>> {
+        Ok(transact!(self, tx => steps::forward(&tx, &self.flows, id, node, &quotas, now))?)
+    }
+
+    async fn skip_items(
+        &self,
+        id: OperationId,
+        node: NodeId,
+        which: Rest,
+        _now: Timestamp,
+    ) -> store::Result<Option<Operation>> {
+        Ok(transact!(self, tx => steps::skip(&tx, id, node, which))?)
+    }
+
+    async fn canary_items(&self, id: OperationId) -> store::Result<Vec<(NotificationId, Seen)>> {
+        Ok(look!(self, tx => canary_items(&tx, id))?)
+    }
+
+    async fn change_operation(
+        &self,
+        id: OperationId,
+        change: OperationChange,
+        audit: Option<Audit>,
+        now: Timestamp,
+    ) -> store::Result<Option<std::result::Result<Operation, Refused>>> {
+        Ok(transact!(self, tx => make_change(&tx, id, &change, audit.as_ref(), now))?)
+    }
+
+    async fn held_by(&self, ids: Vec<NotificationId>) -> store::Result<Vec<(NotificationId, OperationId)>> {
+        Ok(look!(self, tx => held_by(&tx, &ids))?)
+    }
+}
+
+const fn operation_uuid(id: OperationId) -> Uuid {
+    Uuid::from_bytes(id.to_bytes())
+}
+
+async fn start(
+    tx: &Tx,
+    days: &Days,
+    operation: &Operation,
+    request: &Request,
+    audit: &Audit,
+    now: Timestamp,
+) -> Result<Accepted> {
+    let mut begin = Some(Mode::Write);
+    if request.idempotency.is_some() {
+        let answers =
+            idempotency::answers(tx, begin.take(), days, std::slice::from_ref(request), now).await?;
+        if let Some(known) = answers.into_iter().next().filter(|answer| *answer != Accepted::New) {
+            tx.batch("commit").await?;
+            return Ok(known);
+        }
+    }
+    let sql = "
+        insert into operation (id, tenant, runner, finished, definition, standing)
+        values ($1, $2, $3, false, $4, $5)";
+    let (definition, standing) = (kept::definition(operation)?, kept::standing(operation)?);
+    let bound = bind![
+        operation_uuid(operation.id) => UUID,
+        operation.tenant.as_ref().map(Tenant::as_str) => TEXT,
+        operation.runner.map(|node| node.0) => INT8,
+        definition => TEXT,
+        standing => TEXT,
+    ];
+    write_audit(tx, begin, audit, 1, 1, vec![statement!(sql, bound)]).await?;
+    Ok(Accepted::New)
+}
+
+/// Reads definition, standing and runner.
+fn read(columns: &mut Columns<'_>) -> Result<Operation> {
+    let (definition, standing): (&str, &str) = (columns.take()?, columns.take()?);
+    Ok(kept::operation(definition, standing, columns.take()?)?)
+}
+
+async fn find(tx: &Tx, id: OperationId) -> Result<Option<Operation>> {
+    let sql = "select definition, standing, runner from operation where id = $1";
+    let rows = tx.alone(Mode::Read, sql, bind![operation_uuid(id) => UUID]).await?;
+    rows.first().map(|row| read(&mut Columns::of(row))).transpose()
+}
+
+/// Begins the transaction and locks the operation, so that its steps follow each other.
+async fn lock(tx: &Tx, id: OperationId) -> Result<Option<Operation>> {
+    let sql = "select definition, standing, runner from operation where id = $1 for update";
+    let bound = bind![operation_uuid(id) => UUID];
+    let rows = tx.send(Some(Mode::Write), &[statement!(sql, bound)], Then::Continue).await?.pop();
+    rows.unwrap_or_default().first().map(|row| read(&mut Columns::of(row))).transpose()
+}
+
+/// Writes how far the operation is, and commits.
+async fn save(tx: &Tx, operation: &Operation) -> Result<()> {
+    save_with(tx, operation, Then::Commit).await
+}
+
+async fn save_with(tx: &Tx, operation: &Operation, then: Then) -> Result<()> {
+    let sql = "
+        update operation
+        set standing = $2, runner = $3, finished = $4
+        where id = $1";
+    let bound = bind![
+        operation_uuid(operation.id) => UUID,
+        kept::standing(operation)? => TEXT,
+        operation.runner.map(|node| node.0) => INT8,
+        operation.is_finished() => BOOL,
+    ];
+    tx.send(None, &[statement!(sql, bound)], then).await?;
+    Ok(())
+}
+
+/// Ends the transaction of a step that is refused.
+async fn refused<T>(tx: &Tx) -> Result<Option<T>> {
+    tx.batch("commit").await?;
+    Ok(None)
+}
+
+async fn page(
+    tx: &Tx,
+    tenant: Option<&Tenant>,
+    before: Option<OperationId>,
+    limit: usize,
+) -> Result<Page<Operation, OperationId>> {
+    let of_tenant = "
+        select definition, standing, runner
+        from operation
+        where tenant = $3
+        and id < $1
+        order by id desc
+        limit $2";
+    let of_all = "
+        select definition, standing, runner
+        from operation
+        where $3::text is null
+        and id < $1
+        order by id desc
+        limit $2";
+    let before = operation_uuid(before.unwrap_or(OperationId::LAST));
+    let bound = bind![before => UUID, bigint(limit) => INT8, tenant.map(Tenant::as_str) => TEXT];
+    let rows = tx.alone(Mode::Read, if tenant.is_some() { of_tenant } else { of_all }, bound).await?;
+    let rows: Vec<Operation> = rows.iter().map(|row| read(&mut Columns::of(row))).collect::<Result<_>>()?;
+    let next = rows.last().filter(|_| rows.len() == limit).map(|operation| operation.id);
+    Ok(Page { rows, next })
+}
+
+/// Whether the runner of operation `o` lives at `$2`.
+macro_rules! alive {
+    () => {
+        "exists (
+            select
+            from node
+            where node.id = o.runner
+            and not node.dead
+            and node.expires > $2)"
+    };
+}
+
+async fn unfinished(tx: &Tx, limit: usize, now: Timestamp) -> Result<Vec<UnfinishedOperation>> {
+    let sql = concat!(
+        "select o.definition, o.standing, o.runner, ",
+        alive!(),
+        "
+         from operation o
+         where not o.finished
+         order by o.id
+         limit $1"
+    );
+    let rows = tx.alone(Mode::Read, sql, bind![bigint(limit) => INT8, now.as_micros() => INT8]).await?;
+    let show = |row: &Row| {
+        let mut columns = Columns::of(row);
+        Ok(UnfinishedOperation { operation: read(&mut columns)?, alive: columns.take()? })
+    };
+    rows.iter().map(show).collect()
+}
+
+async fn adopt(tx: &Tx, id: OperationId, node: NodeId, now: Timestamp) -> Result<Option<Operation>> {
+    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
+    let sql = concat!("select ", alive!(), " from operation o where o.id = $1");
+    let rows = tx.rows(sql, bind![operation_uuid(id) => UUID, now.as_micros() => INT8]).await?;
+    let alive = rows.first().map_or(Ok(false), |row| Columns::of(row).take())?;
+    if !operation.adopt(node, alive, now) {
+        return refused(tx).await;
+    }
+    save(tx, &operation).await?;
+    Ok(Some(operation))
+}
+
+async fn batch_to_stage(tx: &Tx, id: OperationId) -> Result<Option<Batch>> {
+    let sql = "
+        select b.number, i.notification, i.dead_letter, i.tries
+        from (
+            select number
+            from operation_batch
+            where operation = $1
+            and stage = 1
+            order by number
+            limit 1) as b
+        left join operation_item i on i.operation = $1 and i.batch = b.number and i.stage < 2
+        order by i.notification";
+    let rows = tx.alone(Mode::Read, sql, bind![operation_uuid(id) => UUID]).await?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    let number: u32 = Columns::of(first).small()?;
+    let mut items = vec![];
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        columns.skip(1);
+        let Some(notification) = columns.take::<Option<Uuid>>()? else { continue };
+        let letter: Option<Uuid> = columns.take()?;
+        let selected = Selected {
+            notification: NotificationId::from_bytes(notification.into_bytes()),
+            dead_letter: letter.map(|letter| DeadLetterId::from_bytes(letter.into_bytes())),
+        };
+        items.push(BatchItem { selected, tries: columns.small()? });
+    }
+    Ok(Some(Batch { number, items }))
+}
+
+/// Jumps from flow to flow, however many items a flow has.
+async fn staged_flows(tx: &Tx, id: OperationId, after: Option<FlowId>, limit: usize) -> Result<Vec<FlowId>> {
+    let sql = "
+        with recursive found (flow, number) as (
+            (select i.flow, 1
+             from operation_item i
+             where i.operation = $1
+             and i.stage = 1
+             and i.flow > $2
+             order by i.flow
+             limit 1)
+            union all
+            select (
+                select i.flow
+                from operation_item i
+                where i.operation = $1
+                and i.stage = 1
+                and i.flow > f.flow
+                order by i.flow
+                limit 1), f.number + 1
+            from found f
+            where f.flow is not null
+            and f.number < $3)
+        select flow
+        from found
+        where flow is not null
+        order by flow";
+    if limit == 0 {
+        return Ok(vec![]);
+    }
+    let after = after.map_or(i64::MIN, |flow| flow.0);
+    let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+    let rows =
+        tx.alone(Mode::Read, sql, bind![operation_uuid(id) => UUID, after => INT8, limit => INT4]).await?;
+    rows.iter().map(|row| Ok(FlowId(Columns::of(row).take()?))).collect()
+}
+
+async fn due_rows(tx: &Tx, flows: &[FlowId], limit: u32, now: Timestamp) -> Result<Vec<u32>> {
+    // One look at the index of claims for each lane and priority.
+    let sql = "
+        select least(sum(c.rows), $3)::bigint
+        from unnest($1::bigint[]) with ordinality as f (flow, place)
+        cross join unnest($4::smallint[]) as l (lane)
+        cross join unnest($5::smallint[]) as p (priority)
+        cross join lateral (
+            select count(*) as rows
+            from (
+                select
+                from queue q
+                where q.flow = f.flow
+                and q.lane = l.lane
+                and q.priority = p.priority
+                and q.due <= $2
+                and q.node is null
+                limit $3) as due) as c
+        group by f.place
+        order by f.place";
+    let asked: Vec<i64> = flows.iter().map(|flow| flow.0).collect();
+    let lanes: Vec<i16> =
+        posthaste_core::state::Lane::ALL.iter().map(|lane| i16::from(lane.code())).collect();
+    let priorities = posthaste_core::notification::Priority::ALL;
+    let priorities: Vec<i16> = priorities.iter().map(|priority| i16::from(priority.code())).collect();
+    let bound = bind![
+        asked => INT8_ARRAY,
+        now.as_micros() => INT8,
+        i64::from(limit) => INT8,
+        lanes => INT2_ARRAY,
+        priorities => INT2_ARRAY,
+    ];
+    let rows = tx.alone(Mode::Read, sql, bound).await?;
+    let count = |row: &Row| Ok(u32::try_from(Columns::of(row).take::<i64>()?).unwrap_or(limit));
+    rows.iter().map(count).collect()
+}
+
+/// Reads how an item stood.
+fn seen(columns: &mut Columns<'_>) -> Result<Seen> {
+    Ok(Seen { state: columns.state()?, generation: columns.small()?, attempt: columns.small()? })
+}
+
+async fn canary_items(tx: &Tx, id: OperationId) -> Result<Vec<(NotificationId, Seen)>> {
+    let sql = "
+        select notification, seen_state, seen_generation, seen_attempt
+        from operation_item
+        where operation = $1
+        and canary
+        order by notification";
+    let rows = tx.alone(Mode::Read, sql, bind![operation_uuid(id) => UUID]).await?;
+    let item = |row: &Row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.notification_id()?, seen(&mut columns)?))
+    };
+    rows.iter().map(item).collect()
+}
+
+async fn make_change(
+    tx: &Tx,
+    id: OperationId,
+    change: &OperationChange,
+    audit: Option<&Audit>,
+    now: Timestamp,
+) -> Result<Option<std::result::Result<Operation, Refused>>> {
+    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
+    if let Err(why) = operation.change(change, now) {
+        tx.batch("commit").await?;
+        return Ok(Some(Err(why)));
+    }
+    match audit {
+        Some(audit) => {
+            save_with(tx, &operation, Then::Continue).await?;
+            let (asked, count) = operation.audit_numbers(change);
+            let [asked, count] = [asked, count].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+            write_audit(tx, None, audit, asked, count, vec![]).await?;
+        }
+        None => save(tx, &operation).await?,
+    }
+    Ok(Some(Ok(operation)))
+}
+
+async fn held_by(tx: &Tx, ids: &[NotificationId]) -> Result<Vec<(NotificationId, OperationId)>> {
+    let sql = "
+        select i.notification, i.operation
+        from unnest($1::uuid[]) with ordinality as asked (id, place)
+        join operation_item i on i.notification = any(array[asked.id]) and i.stage < 2
+        order by asked.place";
+    let asked: Vec<Uuid> = ids.iter().copied().map(uuid).collect();
+    let rows = tx.alone(Mode::Read, sql, bind![asked => UUID_ARRAY]).await?;
+    let held = |row: &Row| {
+        let mut columns = Columns::of(row);
+        let (id, holder) = (columns.notification_id()?, columns.take::<Uuid>()?);
+        Ok((id, OperationId::from_bytes(holder.into_bytes())))
+    };
+    rows.iter().map(held).collect()
+}

@@ -1,0 +1,280 @@
+//! The steps of an operation: marking, staging, forwarding, and leaving out what is left.
+
+use std::collections::BTreeMap;
+
+use posthaste_core::flow::FlowId;
+use posthaste_core::id::{NotificationId, OperationId};
+use posthaste_core::lease::NodeId;
+use posthaste_core::operation::{Decision, Operation, Skip, Stage, StagedBatch, forwardable};
+use posthaste_core::time::Timestamp;
+use posthaste_engine::store::{Facts, Forwarded, Rest, Walk};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::{load, save, seen};
+use crate::kept::operations::{FORWARDED, MARKED, SKIPPED, StagedItem, count, decided, staging};
+use crate::sqlite::acts::Found;
+use crate::sqlite::fault::Result;
+use crate::sqlite::planted::Planted;
+use crate::sqlite::rows::notification_id;
+use crate::sqlite::writer::Tx;
+
+pub(super) fn mark(tx: &Tx<'_>, id: OperationId, node: NodeId, walk: &Walk) -> Result<Option<Operation>> {
+    let Some(mut operation) = load(tx.conn, id)? else { return Ok(None) };
+    if !operation.may_mark(node, walk.from.as_deref()) {
+        return Ok(None);
+    }
+    let batch = operation.standing.batches + u32::from(operation.standing.open == 0);
+    // Refused by the primary key if the operation has it already, by the other index if another one holds it.
+    let mut insert = tx.conn.prepare_cached(
+        "insert into operation_item (operation, notification, dead_letter, batch, stage, tries, canary, reason)
+         values (?1, ?2, ?3, ?4, ?5, 0, 0, ?6)
+         on conflict do nothing",
+    )?;
+    let (mut held, mut elsewhere) = (0, 0);
+    for selected in &walk.found {
+        let mut put = |stage: u8, reason: Option<&str>| {
+            let letter = selected.dead_letter.map(posthaste_core::id::DeadLetterId::to_bytes);
+            let notification = selected.notification.to_bytes();
+            insert.execute(params![id.to_bytes(), notification, letter, batch, stage, reason])
+        };
+        if put(MARKED, None)? == 1 {
+            held += 1;
+        } else if put(SKIPPED, Some(Skip::InAnotherOperation.code()))? == 1 {
+            elsewhere += 1;
+        }
+    }
+    if let Some(mark) = operation.marked(held, elsewhere, walk.next.clone()) {
+        let mut upsert = tx.conn.prepare_cached(
+            "insert into operation_batch (operation, number, stage, held)
+             values (?1, ?2, ?3, ?4)
+             on conflict (operation, number) do update
+             set stage = excluded.stage, held = excluded.held",
+        )?;
+        upsert.execute(params![id.to_bytes(), mark.number, mark.stage.code(), mark.held])?;
+    }
+    save(tx.conn, &operation)?;
+    Ok(Some(operation))
+}
+
+/// `batch` is its number and the new staging id.
+pub(super) fn stage(
+    tx: &Tx<'_>,
+    id: OperationId,
+    node: NodeId,
+    batch: (u32, u64),
+    decisions: &[(NotificationId, Decision)],
+) -> Result<Option<Operation>> {
+    let Some(mut operation) = load(tx.conn, id)? else { return Ok(None) };
+    let (number, staging) = (batch.0, staging(batch.1));
+    let mut select = tx.conn.prepare_cached(
+        "select stage
+         from operation_batch
+         where operation = ?1
+         and number = ?2",
+    )?;
+    let stage: Option<u8> = select.query_row(params![id.to_bytes(), number], |row| row.get(0)).optional()?;
+    if !operation.may_forward(node) || stage != Some(Stage::Staging.code()) {
+        return Ok(None);
+    }
+    let mut update = tx.conn.prepare_cached(
+        "update operation_item
+         set stage = ?3, staging = ?4, flow = ?5, seen_state = ?6, seen_generation = ?7, seen_attempt = ?8,
+             reason = ?9, tries = tries + ?10
+         where operation = ?1
+         and notification = ?2",
+    )?;
+    for (notification, decision) in decisions {
+        let (stage, flow, seen, reason) = decided(*decision);
+        update.execute(params![
+            id.to_bytes(),
+            notification.to_bytes(),
+            stage,
+            staging,
+            flow.map(|flow| flow.0),
+            seen.map(|seen| seen.state.code()),
+            seen.map(|seen| seen.generation),
+            seen.map(|seen| seen.attempt),
+            reason,
+            u8::from(*decision == Decision::TryAgain),
+        ])?;
+    }
+    let StagedBatch { stage, skipped } = operation.staged(decisions.iter().map(|(_, decision)| *decision));
+    let mut update = tx.conn.prepare_cached(
+        "update operation_batch
+         set stage = ?3, staging = ?4, held = held - ?5
+         where operation = ?1
+         and number = ?2",
+    )?;
+    update.execute(params![id.to_bytes(), number, stage.code(), staging, skipped])?;
+    save(tx.conn, &operation)?;
+    Ok(Some(operation))
+}
+
+pub(super) fn forward(
+    tx: &mut Tx<'_>,
+    id: OperationId,
+    node: NodeId,
+    quotas: &[(FlowId, u32)],
+    now: Timestamp,
+) -> Result<Option<Forwarded>> {
+    let Some(mut operation) = load(tx.conn, id)? else { return Ok(None) };
+    if !operation.may_forward(node) && !tx.bug(Planted::ForwardWithoutFence) {
+        return Ok(None);
+    }
+    let mut room = operation.room_before_verdict();
+    let (mut done, mut let_go) = (vec![], LetGo::default());
+    for (flow, limit) in quotas {
+        let items = staged_items(tx.conn, id, *flow, (*limit).min(room))?;
+        room -= u32::try_from(items.len()).unwrap_or(room);
+        for item in items {
+            let outcome = forward_one(tx, &operation, item, now)?;
+            let_go.note(item.batch, outcome.as_ref().err().copied());
+            done.extend(outcome.ok());
+        }
+    }
+    let batches_done = let_go.write(tx.conn, id)?;
+    operation.forwarded(count(&done), &let_go.skipped, batches_done);
+    save(tx.conn, &operation)?;
+    Ok(Some(Forwarded { operation, done }))
+}
+
+/// Only items of the last staging of their batch.
+fn staged_items(conn: &Connection, id: OperationId, flow: FlowId, limit: u32) -> Result<Vec<StagedItem>> {
+    let mut select = conn.prepare_cached(
+        "select i.notification, i.batch, i.seen_state, i.seen_generation, i.seen_attempt
+         from operation_item i
+         cross join operation_batch b on b.operation = i.operation and b.number = i.batch
+         where i.operation = ?1
+         and i.flow = ?2
+         and i.stage = 1
+         and b.stage = 2
+         and b.staging = i.staging
+         order by i.notification
+         limit ?3",
+    )?;
+    let mut rows = select.query(params![id.to_bytes(), flow.0, limit])?;
+    let mut found = vec![];
+    while let Some(row) = rows.next()? {
+        found.push(StagedItem {
+            notification: notification_id(row, 0)?,
+            batch: row.get(1)?,
+            seen: seen(row, 2)?,
+        });
+    }
+    Ok(found)
+}
+
+fn forward_one(
+    tx: &mut Tx<'_>,
+    operation: &Operation,
+    item: StagedItem,
+    now: Timestamp,
+) -> Result<std::result::Result<Facts, Skip>> {
+    let found = Found::look(tx.conn, item.notification)?;
+    let standing = found.as_ref().map(|found| &found.standing);
+    let outcome = match (forwardable(operation.action, item.seen, standing, now), found) {
+        (Ok(act), Some(found)) => {
+            found.perform(tx, &act, Some(&operation.started_by), now)?;
+            Ok(found.facts(tx)?)
+        }
+        (Ok(_), None) => Err(Skip::ChangedMeanwhile),
+        (Err(why), _) => Err(why),
+    };
+    let mut update = tx.conn.prepare_cached(
+        "update operation_item
+         set stage = ?3, reason = ?4, canary = ?5
+         where operation = ?1
+         and notification = ?2",
+    )?;
+    let (stage, reason) = match &outcome {
+        Ok(_) => (FORWARDED, None),
+        Err(why) => (SKIPPED, Some(why.code())),
+    };
+    let canary = outcome.is_ok() && operation.is_canary();
+    let (id, notification) = (operation.id.to_bytes(), item.notification.to_bytes());
+    update.execute(params![id, notification, stage, reason, canary])?;
+    Ok(outcome)
+}
+
+/// Items that are not held any more.
+#[derive(Default)]
+struct LetGo {
+    batches: BTreeMap<u32, u32>,
+    skipped: BTreeMap<Skip, u32>,
+}
+
+impl LetGo {
+    fn note(&mut self, batch: u32, skipped: Option<Skip>) {
+        *self.batches.entry(batch).or_default() += 1;
+        if let Some(why) = skipped {
+            *self.skipped.entry(why).or_default() += 1;
+        }
+    }
+
+    /// Returns how many batches are done by that.
+    fn write(&self, conn: &Connection, id: OperationId) -> Result<u32> {
+        let mut update = conn.prepare_cached(
+            "update operation_batch
+             set held = held - ?3,
+                 stage = case when stage = 2 and held = ?3 then 3 else stage end
+             where operation = ?1
+             and number = ?2
+             returning stage = 3",
+        )?;
+        let mut done = 0;
+        for (number, count) in &self.batches {
+            let over = update.query_row(params![id.to_bytes(), number, count], |row| row.get::<_, bool>(0));
+            done += u32::from(over.optional()? == Some(true));
+        }
+        Ok(done)
+    }
+}
+
+pub(super) fn skip(tx: &Tx<'_>, id: OperationId, node: NodeId, which: Rest) -> Result<Option<Operation>> {
+    let Some(mut operation) = load(tx.conn, id)? else { return Ok(None) };
+    if !operation.is_run_by(node) {
+        return Ok(None);
+    }
+    let (why, items) = match which {
+        Rest::Stopped(limit) => {
+            let Some(why) = operation.skips_rest() else { return Ok(None) };
+            (why, held_items(tx.conn, id, limit)?)
+        }
+        Rest::FirstOf(flow) => {
+            let first = staged_items(tx.conn, id, flow, 1)?;
+            (Skip::Ejected, first.into_iter().map(|item| (item.notification, item.batch)).collect())
+        }
+    };
+    let mut update = tx.conn.prepare_cached(
+        "update operation_item
+         set stage = 3, reason = ?3
+         where operation = ?1
+         and notification = ?2",
+    )?;
+    let mut let_go = LetGo::default();
+    for (notification, batch) in items {
+        update.execute(params![id.to_bytes(), notification.to_bytes(), why.code()])?;
+        let_go.note(batch, Some(why));
+    }
+    let batches_done = let_go.write(tx.conn, id)?;
+    operation.forwarded(0, &let_go.skipped, batches_done);
+    save(tx.conn, &operation)?;
+    Ok(Some(operation))
+}
+
+fn held_items(conn: &Connection, id: OperationId, limit: usize) -> Result<Vec<(NotificationId, u32)>> {
+    let mut select = conn.prepare_cached(
+        "select notification, batch
+         from operation_item
+         where operation = ?1
+         and stage < 2
+         order by batch, notification
+         limit ?2",
+    )?;
+    let mut rows = select.query(params![id.to_bytes(), i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut found = vec![];
+    while let Some(row) = rows.next()? {
+        found.push((notification_id(row, 0)?, row.get(1)?));
+    }
+    Ok(found)
+}

@@ -1,0 +1,150 @@
+// The dashboard's own script: local times, keys, copying. Every page works without it.
+(() => {
+  "use strict";
+  const q = (selector, from = document) => from.querySelector(selector);
+  const all = (selector, from = document) => [...from.querySelectorAll(selector)];
+  const two = (number) => String(number).padStart(2, "0");
+  const months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+
+  // The server prints UTC; here it becomes local time. The title keeps UTC.
+  const localise = (from) => {
+    const today = new Date().toDateString();
+    all("time[datetime]", from).forEach((time) => {
+      const at = new Date(time.dateTime);
+      if (Number.isNaN(at.getTime())) return;
+      const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+      time.textContent = at.toDateString() === today ? clock : `${at.getDate()} ${months[at.getMonth()]} ${clock}`;
+    });
+    all("[data-copy]", from).forEach((button) => { button.hidden = !navigator.clipboard; });
+  };
+
+  const words = (seconds) => {
+    const parts = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+    const found = parts.findIndex(([, size]) => seconds >= size);
+    const at = found < 0 ? parts.length - 1 : found;
+    return parts.slice(at, at + 2).map(([unit, size], place) => {
+      const count = Math.floor((place ? seconds % parts[at][1] : seconds) / size);
+      return `${count} ${unit}`;
+    }).filter((text, place) => !place || !text.startsWith("0 ")).join(" ");
+  };
+
+  // One attribute, the time itself, is the source of every distance.
+  const tick = () => {
+    if (document.hidden) return;
+    all("[data-distance]").forEach((span) => {
+      const seconds = Math.round((new Date(span.dataset.distance) - Date.now()) / 1000);
+      const text = seconds >= 0 ? `in ${words(seconds)}` : `${words(-seconds)} ago`;
+      if (span.textContent !== text) span.textContent = text;
+    });
+  };
+
+  const zone = () => {
+    const name = new Intl.DateTimeFormat([], { timeZoneName: "short" }).formatToParts()
+      .find((part) => part.type === "timeZoneName");
+    all("[data-zone]").forEach((span) => { span.textContent = name ? name.value : "local"; });
+  };
+
+  let current = -1;
+  const rows = () => all("[data-row]");
+  const move = (step) => {
+    const list = rows();
+    if (!list.length) return;
+    if (list[current]) list[current].classList.remove("cur");
+    current = Math.max(0, Math.min(list.length - 1, current + step));
+    list[current].classList.add("cur");
+    list[current].scrollIntoView({ block: "nearest" });
+  };
+  // The button of a key: in the row that is chosen, else on the page.
+  const press = (key) => {
+    const row = rows()[current];
+    const button = (row && q(`[data-key="${key}"]`, row)) || (!row && q(`.main [data-key="${key}"]`))
+      || (key === "u" && q(`.toast [data-key="u"]`));
+    if (button) button.click();
+  };
+  const pages = { o: "/", n: "/notifications", q: "/retry-queue", d: "/dead-letters" };
+  let going = false;
+
+  document.addEventListener("keydown", (event) => {
+    if (event.target.closest("input, textarea, select, dialog") || event.metaKey || event.ctrlKey || event.altKey) return;
+    if (going) {
+      going = false;
+      if (pages[event.key]) location.href = pages[event.key];
+      return;
+    }
+    switch (event.key) {
+      case "?": q("#keys").showModal(); break;
+      case "/": if (q("#f")) { event.preventDefault(); q("#f").focus(); } break;
+      case "j": move(1); break;
+      case "k": move(-1); break;
+      case "g": going = true; setTimeout(() => { going = false; }, 1500); break;
+      case "Enter": if (rows()[current] && event.target === document.body) q("a", rows()[current]).click(); break;
+      case "r": case "d": case "u": press(event.key); break;
+      default:
+    }
+  });
+  document.addEventListener("click", (event) => {
+    const open = event.target.closest("[data-open]");
+    if (open) { event.preventDefault(); q(`#${open.dataset.open}`).showModal(); }
+    const copy = event.target.closest("[data-copy]");
+    if (copy) {
+      const text = q("pre", copy.parentElement) || q(`#${copy.dataset.copy}`);
+      navigator.clipboard.writeText(text.textContent).then(() => { copy.textContent = "Copied"; });
+    }
+  });
+  all("[data-open]").forEach((button) => { button.hidden = false; });
+
+  // A sentence about an act goes after 10 s, unless somebody reads it.
+  const toast = q(".toast");
+  if (toast) {
+    let left = 10;
+    const timer = setInterval(() => {
+      if (toast.matches(":hover, :focus-within")) return;
+      left -= 1;
+      if (!left) { clearInterval(timer); toast.remove(); }
+    }, 1000);
+  }
+  // Counters come over the stream; lists change only when they are asked for.
+  const live = q("[data-live]");
+  const figure = new Intl.NumberFormat("en");
+  const show = (stats) => {
+    all("[data-count]").forEach((link) => {
+      const number = stats[link.dataset.count] || 0;
+      let span = q(".n", link);
+      if (!span && number) {
+        span = document.createElement("span");
+        span.className = link.dataset.count === "inDeadLetter" ? "n bad" : "n";
+        link.append(span);
+      }
+      if (span) span.textContent = number ? figure.format(number) : "";
+    });
+  };
+  if (live && window.EventSource) {
+    const stream = new EventSource("/v1/stream?events=stats");
+    const say = (state, words, title) => {
+      live.hidden = false;
+      live.dataset.live = state;
+      live.textContent = words;
+      live.title = title;
+    };
+    stream.addEventListener("stats", (event) => {
+      show(JSON.parse(event.data));
+      say("on", "Live", "Connected. Counters are at most 1 s old.");
+    });
+    stream.addEventListener("error", () => {
+      if (live.dataset.live === "off" && !live.hidden) return;
+      say("off", `Not live since ${new Date().toTimeString().slice(0, 8)}`, "The counters are as old as that.");
+    });
+    window.addEventListener("pagehide", () => stream.close());
+  }
+
+  // A row that was swapped in has its times in UTC.
+  new MutationObserver((changes) => {
+    const added = changes.flatMap((change) => [...change.addedNodes]).filter((node) => node instanceof Element);
+    added.forEach((node) => localise(node));
+    if (added.length) tick();
+  }).observe(q("#main"), { childList: true, subtree: true });
+  localise(document);
+  zone();
+  tick();
+  setInterval(tick, 1000);
+})();

@@ -1,0 +1,183 @@
+//! `/`: the overview. One sentence of health, and the figures behind it.
+
+use std::time::Duration;
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::shell::Shell;
+use super::show::{self, counted, length, percent};
+use super::visitor::Visitor;
+use crate::http::Shared;
+use crate::http::extract::{Authenticated, NoQuery};
+use crate::http::jobs::{self, JobView};
+use crate::http::nodes::{self, NodeView};
+use crate::http::problem::Result;
+use crate::http::query::Query;
+use crate::http::stats::{self, StatsView};
+
+/// Due work that waits longer than this is late.
+const LATE: f64 = 10.0;
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct OverviewPage {
+    shell: Shell,
+    stats: StatsView,
+    health: Health,
+    needs: Vec<Need>,
+    nodes: Vec<NodeView>,
+    alive: usize,
+    /// Nothing was ever sent, as far as the counters know.
+    is_new: bool,
+    base: String,
+    may_read_keys: bool,
+}
+
+/// What a person would say on the phone.
+struct Health {
+    first: String,
+    second: String,
+}
+
+/// Something that waits for a person.
+struct Need {
+    /// The state whose shape it has.
+    state: &'static str,
+    what: String,
+    href: &'static str,
+    then: String,
+}
+
+pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<Response> {
+    let caller = || Authenticated(visitor.caller.clone());
+    let query = Query::parse("/v1/stats", &visitor.query)?;
+    let stats = stats::get(State(api.clone()), caller(), query).await?.0;
+    let nodes = if visitor.may("listNodes") {
+        nodes::list(State(api.clone()), caller(), NoQuery).await?.0.data
+    } else {
+        vec![]
+    };
+    let jobs = if visitor.may("listJobs") {
+        jobs::list(State(api.clone()), caller(), NoQuery).await?.0.data
+    } else {
+        vec![]
+    };
+    let needs = needs(&stats, &nodes, &jobs);
+    let shell = Shell::of(&api, &visitor, "Overview", "/").await;
+    let page = OverviewPage {
+        shell,
+        health: health(&stats, &needs),
+        needs,
+        alive: nodes.iter().filter(|node| node.alive).count(),
+        nodes,
+        is_new: stats.channels.is_empty(),
+        base: visitor.base.clone(),
+        may_read_keys: visitor.may("listKeys"),
+        stats,
+    };
+    Ok(page.shell.answer(&page))
+}
+
+fn late(stats: &StatsView) -> Option<Duration> {
+    stats.oldest_due_seconds.filter(|seconds| *seconds >= LATE).map(Duration::from_secs_f64)
+}
+
+/// What waits for a person, worst first.
+fn needs(stats: &StatsView, nodes: &[NodeView], jobs: &[JobView]) -> Vec<Need> {
+    let mut needs = vec![];
+    let dead = stats.total.in_dead_letter;
+    if dead > 0 {
+        needs.push(Need {
+            state: "deadLetter",
+            what: counted(dead, "dead letter waits", "dead letters wait"),
+            href: "/dead-letters",
+            then: "They stay until you retry or discard them.".to_owned(),
+        });
+    }
+    if let Some(late) = late(stats) {
+        needs.push(Need {
+            state: "open",
+            what: format!("Due work waits for {}", length(&late)),
+            href: "/retry-queue",
+            then: "It is sent as soon as there is room: look at the nodes and at what is being sent."
+                .to_owned(),
+        });
+    }
+    for node in nodes.iter().filter(|node| !node.alive) {
+        needs.push(Need {
+            state: "failed",
+            what: format!("Node {} does not answer", node.name),
+            href: "/nodes",
+            then: "The other nodes take back what it held. Its notifications are sent again.".to_owned(),
+        });
+    }
+    for job in jobs {
+        let Some(error) = job.last_run.as_ref().and_then(|run| run.error.as_deref()) else { continue };
+        needs.push(Need {
+            state: "failed",
+            what: format!("The last run of {} failed", job.id),
+            href: "/jobs",
+            then: format!("{error}. It runs again by itself at its next time."),
+        });
+    }
+    needs
+}
+
+fn health(stats: &StatsView, needs: &[Need]) -> Health {
+    let total = &stats.total;
+    let on_time =
+        if late(stats).is_some() { "Due work is late." } else { "Everything that is due is on time." };
+    let first = match (needs.first(), total.in_retry) {
+        (Some(worst), _) => format!("{}.", worst.what),
+        (None, 0) => "All is well.".to_owned(),
+        (None, retries) => format!(
+            "All is well; {}.",
+            counted(retries, "notification is in retry", "notifications are in retry")
+        ),
+    };
+    let moving = total.queued + total.sending;
+    let moving = match moving {
+        0 => "Nothing is being sent right now.".to_owned(),
+        some => {
+            format!("{} being sent or about to be.", counted(some, "notification is", "notifications are"))
+        }
+    };
+    let rate = total
+        .success_rate_24h
+        .map(|rate| format!(" {} of what ended in the last 24 hours was delivered.", percent(&rate)));
+    Health { first, second: format!("{on_time} {moving}{}", rate.unwrap_or_default()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::http::stats::ChannelStats;
+
+    fn stats(in_dead_letter: u64, in_retry: u64, oldest: Option<f64>) -> StatsView {
+        let total = ChannelStats {
+            queued: 0,
+            sending: 0,
+            in_retry,
+            in_dead_letter,
+            success_rate_24h: None,
+            first_try_rate_24h: None,
+            time_to_deliver_ms: None,
+            top_reasons: vec![],
+        };
+        StatsView { total, oldest_due_seconds: oldest, channels: BTreeMap::new() }
+    }
+
+    #[test]
+    fn the_sentence_names_the_worst_first() {
+        let said = |stats: &StatsView| health(stats, &needs(stats, &[], &[])).first;
+        assert_eq!(said(&stats(0, 0, None)), "All is well.");
+        assert_eq!(said(&stats(0, 2, Some(0.5))), "All is well; 2 notifications are in retry.");
+        assert_eq!(said(&stats(0, 2, Some(90.0))), "Due work waits for 1m 30s.");
+        assert_eq!(said(&stats(1, 2, Some(90.0))), "1 dead letter waits.");
+        assert_eq!(said(&stats(200_012, 0, None)), "200,012 dead letters wait.");
+    }
+}

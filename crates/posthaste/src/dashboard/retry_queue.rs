@@ -1,0 +1,56 @@
+//! `/retry-queue`: what waits for a retry, soonest first.
+
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use posthaste_core::filter::List;
+
+use super::filter_bar::FilterBar;
+use super::login::see;
+use super::notifications::at_its_place;
+use super::shell::Shell;
+use super::show;
+use super::visitor::Visitor;
+use crate::http::Shared;
+use crate::http::extract::Authenticated;
+use crate::http::notifications;
+use crate::http::problem::Result;
+use crate::http::query::Query;
+use crate::http::views::NotificationView;
+
+#[derive(Template)]
+#[template(path = "retry-queue.html")]
+struct RetryQueuePage {
+    shell: Shell,
+    bar: FilterBar,
+    rows: Vec<NotificationView>,
+    next: Option<String>,
+    all_tenants: bool,
+    may_retry: bool,
+    may_cancel: bool,
+}
+
+pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<Response> {
+    let mut bar = FilterBar::of(&visitor, "retry-queue", List::RetryQueue.parameters());
+    if let Some(address) = bar.typed() {
+        return Ok(see(&address));
+    }
+    let listed = match Query::parse("/v1/retry-queue", &visitor.query) {
+        Ok(query) => {
+            notifications::retry_queue(State(api.clone()), Authenticated(visitor.caller.clone()), query).await
+        }
+        Err(problem) => Err(problem),
+    };
+    let (status, listed) = at_its_place(listed, &mut bar)?;
+    let shell = Shell::of(&api, &visitor, "Retry queue", "/retry-queue").await;
+    let page = RetryQueuePage {
+        next: bar.next(listed.next_cursor.as_ref()),
+        bar,
+        rows: listed.data,
+        all_tenants: visitor.caller.tenant.is_none(),
+        may_retry: visitor.may("retryNow"),
+        may_cancel: visitor.may("cancel"),
+        shell,
+    };
+    Ok(page.shell.answer_with(status, &page))
+}
