@@ -250,6 +250,7 @@ impl Engine {
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             settings,
         });
+        jobs::plan(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
         start_loops(&shared, &loops, arrivals, to_send, to_settle, to_run);
         Ok(Self { shared, loops, changes: Mutex::default() })

@@ -52,10 +52,6 @@ pub(crate) struct Started {
 
 /// The loop. Runs are its tasks: they end with it.
 pub(crate) async fn run(shared: Arc<Shared>, mut asked: mpsc::UnboundedReceiver<Started>) {
-    while let Err(error) = plan(&shared).await {
-        shared.store_failed("plan jobs", &error);
-        tokio::time::sleep(PAUSE).await;
-    }
     let mut running = JoinSet::new();
     loop {
         let wait = match start_due(&shared).await {
@@ -86,8 +82,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut asked: mpsc::UnboundedReceiver<
     }
 }
 
-/// Makes the jobs of the configuration known.
-async fn plan(shared: &Shared) -> Result<()> {
+/// Makes the jobs of the configuration known. The engine does it before its start is over: a caller who is answered sees them all.
+pub(crate) async fn plan(shared: &Shared) -> Result<()> {
     let now = shared.node.now();
     let plan = |(job, schedule): &(Job, Option<Schedule>)| JobPlan {
         name: job.name().to_owned(),

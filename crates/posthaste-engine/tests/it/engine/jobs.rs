@@ -53,6 +53,14 @@ async fn a_job_runs_at_its_times_once_in_the_whole_cluster() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn every_job_is_known_as_soon_as_the_engine_has_started() {
+    let rig = rig(Job::RetryExpire);
+    let node = rig.start().await;
+    let names: Vec<String> = node.jobs().await.unwrap().into_iter().map(|job| job.name).collect();
+    assert_eq!(names, [Job::RetryExpire.name()]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn times_that_passed_while_no_node_ran_are_made_up_for_once() {
     let rig = rig(Job::RetryExpire);
     let node = rig.start().await;
