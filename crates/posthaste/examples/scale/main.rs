@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 
+mod compare;
 mod costs;
 mod destinations;
 mod endure;
@@ -82,6 +83,8 @@ enum Scenario {
     Lists,
     /// What one notification costs: processor time, bytes written, bytes kept; and how late retries are
     Costs,
+    /// An older build (`--binary`) and the present one in turn: rates and processor time of the present one as shares of the older
+    Compare,
     /// Two nodes on one PostgreSQL, compared with one
     Nodes,
     /// Half load for some minutes: the tables of PostgreSQL must level off
@@ -145,6 +148,7 @@ async fn measure(args: Args) -> anyhow::Result<Verdict> {
             Scenario::Keys => keys::run(&setting).await,
             Scenario::Lists => lists::run(&setting).await,
             Scenario::Costs => costs::run(&setting).await,
+            Scenario::Compare => compare::run(&setting).await,
             Scenario::Nodes => nodes::run(&setting).await,
             Scenario::Endure => endure::run(&setting).await,
             Scenario::Retention => retention::run(&setting).await,
