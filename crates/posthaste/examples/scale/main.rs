@@ -19,6 +19,7 @@ mod load;
 mod neighbour;
 mod nodes;
 mod operation;
+mod pages;
 mod place;
 mod retention;
 mod server;
@@ -93,6 +94,8 @@ enum Scenario {
     Retention,
     /// A retry operation of 100,000 dead letters beside single sends to the same destination
     Operation,
+    /// Each page of the dashboard, with a million dead letters and a million notifications that wait
+    Pages,
     /// 500 streams of the counters, or of a quiet tenant, beside single sends and batches
     Streams,
 }
@@ -153,6 +156,7 @@ async fn measure(args: Args) -> anyhow::Result<Verdict> {
             Scenario::Endure => endure::run(&setting).await,
             Scenario::Retention => retention::run(&setting).await,
             Scenario::Operation => operation::run(&setting).await,
+            Scenario::Pages => pages::run(&setting).await,
             Scenario::Streams => streams::run(&setting).await,
         }
     };

@@ -27,7 +27,7 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
     let (place, receiver) = (setting.place().await?, sink(0).await?);
     let server = setting.serve(&place).await?;
     let client = server.admin()?;
-    fill(&client, &receiver.url("/sequence/400,200"), items).await?;
+    make_dead_letters(&client, &receiver.url("/sequence/400,200"), items).await?;
     let alone = sends(&client, &receiver.url("/ok"), sleep(ALONE)).await?;
     let begun = Instant::now();
     let started: Value = client.post("/v1/retry-operations", &json!({"all": true})).await?.json()?;
@@ -55,8 +55,8 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
     Ok(verdict)
 }
 
-/// Makes dead letters whose next attempt arrives.
-async fn fill(client: &Client, to: &str, items: u64) -> anyhow::Result<()> {
+/// Makes dead letters: the first attempt at `to` has to fail for good.
+pub(crate) async fn make_dead_letters(client: &Client, to: &str, items: u64) -> anyhow::Result<()> {
     let one = json!({"channel": "webhook", "to": to, "body": "x", "policy": {"maxAttempts": 1, "quick": {"tries": 0}}});
     let mut left = items;
     while left > 0 {
