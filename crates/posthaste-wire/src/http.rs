@@ -111,11 +111,13 @@ impl HttpClient {
         }
     }
 
-    /// Waits until the lookup that an exchange would need has started. Its slot is shared with other tries.
+    /// Whether an idle connection to the destination exists. It may turn out closed.
+    pub fn has_idle(&self, destination: &str) -> bool {
+        self.pool.has(destination)
+    }
+
+    /// Waits until the lookup that a new connection needs has started. Its slot is shared with other tries.
     pub async fn prepare(&self, tenant: &Tenant, target: &Target) -> Result<(), ExchangeError> {
-        if self.pool.has(&target.destination) {
-            return Ok(());
-        }
         self.dialer.prepare(tenant, target).await
     }
 
@@ -166,10 +168,8 @@ impl HttpClient {
                 Err(Unanswered::Unsent(unsent)) => request = *unsent,
             }
         }
-        let stream = self.dialer.dial(tenant, target, stage).await?;
-        *stage = Stage::Answer;
-        let mut connection =
-            HttpConnection::open(stream, self.dialer.protocol).await.map_err(|error| broken(&error))?;
+        // Boxed: the state of a handshake is large, and most exchanges need none.
+        let mut connection = Box::pin(self.connect(tenant, target, stage)).await?;
         match connection.send(request).await {
             Ok(response) => Ok((connection, response)),
             Err(Unanswered::Broken(error)) => Err(broken(&error)),
@@ -177,6 +177,18 @@ impl HttpClient {
                 Err(ExchangeError::new(Fault::Reset, "the connection was closed before the request went out"))
             }
         }
+    }
+
+    /// Opens a connection.
+    async fn connect(
+        &self,
+        tenant: &Tenant,
+        target: &Target,
+        stage: &mut Stage,
+    ) -> Result<HttpConnection, ExchangeError> {
+        let stream = self.dialer.dial(tenant, target, stage).await?;
+        *stage = Stage::Answer;
+        HttpConnection::open(stream, self.dialer.protocol).await.map_err(|error| broken(&error))
     }
 
     /// Sets the URI: the path, or for HTTP/2, and for a proxy of a plain target, the whole URL.

@@ -91,6 +91,9 @@ impl WebhookChannel {
 impl Channel for WebhookChannel {
     /// A try that needs a new connection waits here until the DNS lookup has started.
     async fn ready(&self, notification: &Notification) -> Result<(), Reply> {
+        if self.client.has_idle(&notification.destination) {
+            return Ok(());
+        }
         // A bad URL is reported by the try.
         let Ok(target) = self.client.target(&notification.to) else { return Ok(()) };
         Ok(self.client.prepare(&notification.tenant, &target).await?)
