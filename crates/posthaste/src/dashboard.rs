@@ -26,6 +26,7 @@ mod flash;
 mod jobs;
 mod keys;
 mod login;
+mod news;
 mod nodes;
 mod notification;
 mod notifications;

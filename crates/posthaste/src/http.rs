@@ -68,7 +68,7 @@ mod sends;
 mod series;
 pub mod server;
 pub(crate) mod stats;
-mod stream;
+pub(crate) mod stream;
 pub(crate) mod tenants;
 mod unique;
 pub(crate) mod views;

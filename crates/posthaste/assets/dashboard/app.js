@@ -78,6 +78,7 @@
       case "k": move(-1); break;
       case "g": going = true; setTimeout(() => { going = false; }, 1500); break;
       case "Enter": if (rows()[current] && event.target === document.body) q("a", rows()[current]).click(); break;
+      case ".": if (news) news.click(); break;
       case "r": case "d": case "u": press(event.key); break;
       default:
     }
@@ -118,23 +119,75 @@
       if (span) span.textContent = number ? figure.format(number) : "";
     });
   };
+  // Rows that the list would show and does not. They are fetched when somebody asks.
+  const news = q("[data-news]");
+  const shown = new Set(rows().map((row) => row.dataset.row));
+  const fresh = new Set();
+  let inPart = !!news && "part" in news.dataset;
+  const most = 1000;
+  const heard = (change) => {
+    const id = change[news.dataset.news];
+    if (id && !shown.has(id) && !(id < news.dataset.last) && fresh.size < most) fresh.add(id);
+  };
+  const tell = () => {
+    const at = inPart || fresh.size === most ? "at least " : "";
+    const text = fresh.size ? `${at}${figure.format(fresh.size)} new, show` : inPart ? "there may be news, show" : "up to date";
+    if (news.firstChild.data === text) return;
+    news.classList.toggle("idle", !fresh.size);
+    const key = document.createElement("kbd");
+    key.textContent = ".";
+    news.replaceChildren(text, ...(fresh.size ? [key] : []));
+  };
   if (live && window.EventSource) {
-    const stream = new EventSource("/v1/stream?events=stats");
+    // One stream for all that a page shows, and none while nobody looks at it: a browser has few connections for a server.
+    const wanted = q("[data-stream]");
+    const address = new URL(wanted ? wanted.dataset.stream : "/v1/stream?events=stats", location);
+    let stream, last, at;
     const say = (state, words, title) => {
       live.hidden = false;
       live.dataset.live = state;
       live.textContent = words;
       live.title = title;
     };
-    stream.addEventListener("stats", (event) => {
-      show(JSON.parse(event.data));
-      say("on", "Live", "Connected. Counters are at most 1 s old.");
-    });
-    stream.addEventListener("error", () => {
+    const broken = () => {
       if (live.dataset.live === "off" && !live.hidden) return;
-      say("off", `Not live since ${new Date().toTimeString().slice(0, 8)}`, "The counters are as old as that.");
-    });
-    window.addEventListener("pagehide", () => stream.close());
+      const since = new Date(at || Date.now()).toTimeString().slice(0, 8);
+      say("off", `Not live since ${since}`, "What the page shows is as old as that.");
+    };
+    const pass = (name) => (event) => {
+      last = event.lastEventId;
+      const data = JSON.parse(event.data);
+      if (news && name === "missed") inPart = true;
+      if (news && name === "change") heard(data);
+      document.dispatchEvent(new CustomEvent(`live:${name}`, { detail: data }));
+    };
+    const open = () => {
+      if (document.hidden || (stream && stream.readyState !== 2)) return;
+      if (last) address.searchParams.set("lastEventId", last);
+      at = Date.now();
+      stream = new EventSource(address);
+      stream.addEventListener("stats", (event) => {
+        at = Date.now();
+        last = event.lastEventId || last;
+        // With a filter the figures are those of its tenant.
+        if (!address.searchParams.has("tenant")) show(JSON.parse(event.data));
+        say("on", "Live", "Connected. Counters are at most 1 s old.");
+        if (news) tell();
+      });
+      stream.addEventListener("notification", pass("change"));
+      stream.addEventListener("missed", pass("missed"));
+      stream.addEventListener("error", broken);
+    };
+    const close = () => { if (stream) stream.close(); };
+    // A stream that was refused is not opened again by the browser, and one whose server is gone says nothing.
+    setInterval(() => {
+      open();
+      if (!document.hidden && Date.now() - at > 5000) broken();
+    }, 5000);
+    document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+    window.addEventListener("pagehide", close);
+    window.addEventListener("pageshow", open);
+    open();
   }
 
   // A row that was swapped in has its times in UTC.

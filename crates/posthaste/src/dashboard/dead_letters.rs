@@ -13,6 +13,7 @@ use super::drawing::trace;
 use super::filter_bar::{FilterBar, Tab};
 use super::flash::Flash;
 use super::login::see;
+use super::news::News;
 use super::notifications::at_its_place;
 use super::shell::{self, Shell, figures};
 use super::show::{self, Markup, count};
@@ -36,6 +37,7 @@ struct DeadLettersPage {
     tabs: Vec<Tab>,
     rows: Vec<Row>,
     next: Option<String>,
+    news: Option<News>,
 }
 
 /// A dead letter, and what the visitor may do with it.
@@ -126,6 +128,7 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     if let Some(address) = bar.typed() {
         return Ok(see(&address));
     }
+    let news = News::from_now(&api, &visitor, List::DeadLetters).await;
     let listed = match Query::parse("/v1/dead-letters", &visitor.query) {
         Ok(query) => {
             dead_letters::list(State(api.clone()), Authenticated(visitor.caller.clone()), query).await
@@ -144,8 +147,10 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     ];
     let shell = Shell::of(&api, &visitor, "Dead letter queue", "/dead-letters").await;
     let next = bar.next(listed.next_cursor.as_ref());
+    let last = listed.data.last().filter(|_| next.is_some()).map(|one| one.id.to_string());
+    let news = news.map(|news| news.up_to(last));
     let rows = listed.data.into_iter().map(|one| Row::of(&visitor, shell.now, one)).collect();
-    let page = DeadLettersPage { shell, bar, tabs, rows, next };
+    let page = DeadLettersPage { shell, bar, tabs, rows, next, news };
     Ok(page.shell.answer_with(status, &page))
 }
 

@@ -10,6 +10,7 @@ use posthaste_core::filter::List;
 use super::drawing::cells;
 use super::filter_bar::{FilterBar, Tab};
 use super::login::see;
+use super::news::News;
 use super::shell::{Shell, figures};
 use super::show::{self, Markup, count};
 use super::visitor::Visitor;
@@ -31,6 +32,7 @@ struct NotificationsPage {
     rows: Vec<NotificationView>,
     next: Option<String>,
     all_tenants: bool,
+    news: Option<News>,
 }
 
 /// What a list says of one notification.
@@ -50,6 +52,7 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     if let Some(address) = bar.typed() {
         return Ok(see(&address));
     }
+    let news = News::from_now(&api, &visitor, List::Notifications).await;
     let listed = match Query::parse("/v1/notifications", &visitor.query) {
         Ok(query) => {
             notifications::list(State(api.clone()), Authenticated(visitor.caller.clone()), query).await
@@ -76,7 +79,9 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let shell = Shell::of(&api, &visitor, "Notifications", "/notifications").await;
     let next = bar.next(listed.next_cursor.as_ref());
     let all_tenants = visitor.caller.tenant.is_none();
-    let page = NotificationsPage { shell, bar, tabs, rows: listed.data, next, all_tenants };
+    let last = listed.data.last().filter(|_| next.is_some()).map(|row| row.notification_id.to_string());
+    let news = news.map(|news| news.up_to(last));
+    let page = NotificationsPage { shell, bar, tabs, rows: listed.data, next, all_tenants, news };
     Ok(page.shell.answer_with(status, &page))
 }
 

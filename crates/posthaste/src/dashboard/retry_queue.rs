@@ -7,6 +7,7 @@ use posthaste_core::filter::List;
 
 use super::filter_bar::FilterBar;
 use super::login::see;
+use super::news::News;
 use super::notifications::at_its_place;
 use super::shell::Shell;
 use super::show;
@@ -25,6 +26,7 @@ struct RetryQueuePage {
     bar: FilterBar,
     rows: Vec<NotificationView>,
     next: Option<String>,
+    news: Option<News>,
     all_tenants: bool,
     may_retry: bool,
     may_cancel: bool,
@@ -35,6 +37,7 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     if let Some(address) = bar.typed() {
         return Ok(see(&address));
     }
+    let news = News::from_now(&api, &visitor, List::RetryQueue).await;
     let listed = match Query::parse("/v1/retry-queue", &visitor.query) {
         Ok(query) => {
             notifications::retry_queue(State(api.clone()), Authenticated(visitor.caller.clone()), query).await
@@ -46,6 +49,7 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let page = RetryQueuePage {
         next: bar.next(listed.next_cursor.as_ref()),
         bar,
+        news,
         rows: listed.data,
         all_tenants: visitor.caller.tenant.is_none(),
         may_retry: visitor.may("retryNow"),

@@ -20,13 +20,14 @@ use http::header::{AUTHORIZATION, COOKIE, HeaderValue};
 use http::request::Parts;
 use posthaste_core::channel::Channel;
 use posthaste_core::failure::FailureType;
-use posthaste_core::filter::List;
+use posthaste_core::filter::{Filter, List};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State as NotificationState;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::live::{self, Change, EventId, Heard, Listener, Start};
+use posthaste_engine::reads::ReadError;
 use serde::Serialize;
 use tokio::time::{Interval, MissedTickBehavior};
 use utoipa::IntoParams;
@@ -90,23 +91,50 @@ struct StreamQuery;
 
 impl IntoParams for StreamQuery {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let about = "Which events: stats, notification; several with commas. All, if it is not given";
-        [parameter("events", about, text())].into_iter().chain(filters(List::Notifications)).collect()
+        let events = "Which events: stats, notification; several with commas. All, if it is not given";
+        let last =
+            "As the header Last-Event-ID, which counts before it: an EventSource cannot send one at first";
+        let own = [parameter("events", events, text()), parameter(LAST_ID, last, text())];
+        own.into_iter().chain(filters(List::Notifications)).collect()
     }
 }
 
-/// The header `Last-Event-ID`. What cannot be read is an event that nobody knows.
-struct After(Start);
+/// The parameter that stands for `Last-Event-ID`.
+const LAST_ID: &str = "lastEventId";
 
-impl FromRequestParts<Shared> for After {
+/// The header `Last-Event-ID`.
+struct LastEventId(Option<Start>);
+
+impl FromRequestParts<Shared> for LastEventId {
     type Rejection = Infallible;
 
     async fn from_request_parts(head: &mut Parts, _: &Shared) -> std::result::Result<Self, Infallible> {
         let given = head.headers.get("last-event-id").filter(|id| !id.is_empty());
-        let Some(given) = given else { return Ok(Self(Start::Now)) };
-        let id = given.to_str().ok().and_then(|id| id.trim().parse().ok());
-        Ok(Self(id.map_or(Start::Unknown, Start::After)))
+        Ok(Self(given.map(|given| start_after(given.to_str().unwrap_or_default()))))
     }
+}
+
+/// After an event. What cannot be read is an event that nobody knows.
+fn start_after(id: &str) -> Start {
+    id.trim().parse().map_or(Start::Unknown, Start::After)
+}
+
+/// What has happened so far, for a stream that begins later and misses nothing in between.
+pub(crate) struct Place {
+    /// What such a stream is asked for with.
+    pub(crate) query: String,
+    /// Whether other nodes are alive, whose changes this one does not send.
+    pub(crate) is_one_of_several: bool,
+}
+
+/// The place of now among the changes that match. They are kept for a minute, until the stream begins.
+pub(crate) async fn place(api: &Api, caller: &Caller, filter: Filter) -> Result<Place> {
+    let query = filter.query_string(List::Notifications);
+    let mark = if query.is_empty() { "" } else { "&" };
+    let listener = api.reads(caller).listen(filter, Start::Now)?;
+    let query = format!("{LAST_ID}={}{mark}{query}", listener.place());
+    let (_, nodes) = api.engine.nodes().await.map_err(ReadError::from)?;
+    Ok(Place { query, is_one_of_several: nodes.iter().filter(|node| node.alive).count() > 1 })
 }
 
 /// The counters each second and single changes as they happen, as server-sent events.
@@ -117,11 +145,13 @@ impl FromRequestParts<Shared> for After {
 async fn get(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
-    Ok(After(start)): std::result::Result<After, Infallible>,
+    Ok(LastEventId(start)): std::result::Result<LastEventId, Infallible>,
     headers: HeaderMap,
     mut query: Query,
 ) -> Result<Response> {
     let kinds = Kind::chosen(&mut query)?;
+    let named = query.take(LAST_ID).map(|id| start_after(&id));
+    let start = start.or(named).unwrap_or(Start::Now);
     let filter = query.filter(List::Notifications, api.engine.now())?;
     query.finish()?;
     let reads = api.reads(&caller);

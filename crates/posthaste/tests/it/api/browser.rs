@@ -1,6 +1,7 @@
 //! The dashboard in a real browser: Debian's chromium, driven over WebDriver by our own HTTP client.
 
 mod driver;
+mod live;
 
 use serde_json::json;
 

@@ -2,6 +2,7 @@
 
 mod acts;
 mod content;
+mod live;
 mod roles;
 mod session;
 
