@@ -18,7 +18,7 @@ use posthaste_core::reply::{Answer, Fault, Reply};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::{Channel, Delivery};
 use posthaste_engine::clock::Clock;
-use posthaste_wire::guard::Guard;
+use posthaste_wire::guard::{Guard, Target};
 use posthaste_wire::http::{HttpOptions, Resolve};
 use posthaste_wire::sink::{Sink, SinkOptions};
 use posthaste_wire::webhook::WebhookChannel;
@@ -63,7 +63,9 @@ pub(crate) fn channel(options: HttpOptions) -> WebhookChannel {
 pub(crate) fn notification(to: &str) -> Notification {
     let id = NotificationId::new(Timestamp::from_millis(1_700_000_000_000), 7);
     let tenant = "default".parse().unwrap();
-    let flow = FlowKey { tenant, channel: ChannelName::Webhook, destination: "somewhere".into() };
+    // As the door computes it. A bad URL has none.
+    let destination = Target::parse(to).map_or_else(|_| "nowhere".to_owned(), |target| target.destination);
+    let flow = FlowKey { tenant, channel: ChannelName::Webhook, destination: destination.into() };
     Notification::new(id, flow, to.to_owned(), Content::of(Body::Json("{\"a\": 1.0}".to_owned())))
 }
 
