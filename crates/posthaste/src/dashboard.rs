@@ -39,6 +39,7 @@ mod sessions;
 mod shell;
 mod show;
 mod story;
+mod stream;
 mod tenants;
 mod timeline;
 mod visitor;
@@ -87,6 +88,7 @@ pub static PAGES: &[PageRoute] = &[
     PageRoute { method: Method::POST, path: "/theme", needs: Needs::Session },
     page("/", "stats"),
     PageRoute { method: Method::GET, path: "/session", needs: Needs::Session },
+    page("/stream", "stream"),
     page("/notifications", "listNotifications"),
     page("/notifications/{id}", "getNotification"),
     act("/notifications/{id}/retry", "retry"),
@@ -127,6 +129,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/theme", post(login::choose_theme))
         .route("/", get(overview::page))
         .route("/session", get(session::page))
+        .route("/stream", get(stream::page))
         .route("/notifications", get(notifications::page))
         .route("/notifications/{id}", get(notification::page))
         .route("/notifications/{id}/retry", post(acts::retry))

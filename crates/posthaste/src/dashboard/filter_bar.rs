@@ -142,8 +142,10 @@ impl FilterBar {
     }
 
     pub(super) fn api(&self) -> String {
+        // A stream is shown as it comes.
+        let flags = if self.path == "/stream" { "-sSN" } else { "-sS" };
         format!(
-            "curl -sS '{}/v1{}' -H \"Authorization: Bearer $POSTHASTE_KEY\"",
+            "curl {flags} '{}/v1{}' -H \"Authorization: Bearer $POSTHASTE_KEY\"",
             self.base,
             self.url().replace('\'', "%27")
         )

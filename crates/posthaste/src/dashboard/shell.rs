@@ -57,7 +57,7 @@ type Entry = (&'static str, &'static str, &'static str);
 
 /// The navigation. What a role may not see is left out.
 const NAV: [(&str, &[Entry]); 4] = [
-    ("", &[("Overview", "/", "stats")]),
+    ("", &[("Overview", "/", "stats"), ("Live tail", "/stream", "stream")]),
     (
         "Deliver",
         &[

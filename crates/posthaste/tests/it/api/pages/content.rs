@@ -45,7 +45,7 @@ async fn what_senders_and_receivers_say_is_escaped_everywhere() {
     pages.push(format!("/notifications/{}", text(&waits["notificationId"])));
     pages.push(format!("/dead-letters/{}", text(&dead["deadLetterId"])));
     let evil: String = url::form_urlencoded::byte_serialize(EVIL.as_bytes()).collect();
-    for list in ["notifications", "dead-letters", "retry-queue", "audit"] {
+    for list in ["notifications", "dead-letters", "retry-queue", "audit", "stream"] {
         pages.push(format!("/{list}?q={evil}"));
         pages.push(format!("/{list}?{evil}={evil}"));
         pages.push(format!("/{list}?since={evil}&cursor={evil}"));
@@ -213,7 +213,7 @@ async fn style_sheets_and_scripts_keep_to_their_budget_and_are_asked_for_once() 
     };
     let css = size(&["tokens.css", "app.css"]);
     assert!(css.0 <= 25_000 && css.1 <= 7_500, "{css:?}");
-    assert!(size(&["app.js"]).1 <= 8_000 && size(&["htmx.min.js"]).1 <= 16_000);
+    assert!(size(&["app.js", "tail.js"]).1 <= 8_000 && size(&["htmx.min.js"]).1 <= 16_000);
     browser.get("/assets/nothing.css").await.is(404);
     running.stop().await;
 }

@@ -86,3 +86,26 @@ async fn a_page_says_nothing_of_news_that_changes_do_not_tell() {
     assert!(whole.contains(">Load again</a>"), "without script the list is loaded again by a link: {whole}");
     running.stop().await;
 }
+
+#[tokio::test]
+async fn the_live_tail_has_the_stream_of_its_filter_and_says_what_to_do_without_script() {
+    let running = Running::start(StoreKind::Sqlite).await;
+    let mut browser = Browser::with(&running, ADMIN).await;
+    let shown = browser.get("/stream?state=deadLetter&statusCode=410").await.page();
+    for words in ["<noscript>", "posthaste tail --state deadLetter --status-code 410", "curl -sSN"] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    running.admin.send_until(&running.webhook("/status/400"), "deadLetter").await;
+    let dead = running.admin.send_until(&running.webhook("/status/410"), "deadLetter").await;
+    let mut events = running.admin.stream(&stream_of(&shown), None).await;
+    assert_eq!(change(&mut events).await["notificationId"], dead["notificationId"]);
+    let typed = browser.get("/stream?state=deadLetter&f=channel%3Dwebhook").await;
+    assert_eq!((typed.status.as_u16(), typed.to()), (303, "/stream?state=deadLetter&channel=webhook"));
+    for wrong in ["/stream?state=nothing", "/stream?limit=5"] {
+        let shown = browser.get(wrong).await;
+        shown.is(422);
+        assert!(shown.text.contains("The filter is not right"), "{wrong}: {}", shown.text);
+        assert_eq!(attribute(&shown.text, "data-stream"), None);
+    }
+    running.stop().await;
+}
