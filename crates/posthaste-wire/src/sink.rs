@@ -5,6 +5,8 @@
 //! which the library returns and `GET /arrivals` shows. `/ok` does as little as possible, for the bench.
 
 mod arrivals;
+mod dial;
+mod inbox;
 mod script;
 
 use std::convert::Infallible;
@@ -30,6 +32,9 @@ use tokio::task::JoinSet;
 
 use self::arrivals::Arrivals;
 pub use self::arrivals::ReceivedRequest;
+use self::dial::Dials;
+pub use self::dial::{BadDial, Dial};
+pub use self::inbox::Inbox;
 pub use self::script::PATHS;
 use self::script::{Action, Script, Sequences};
 use crate::listener;
@@ -49,6 +54,8 @@ pub struct SinkOptions {
     pub keep: usize,
     /// Bytes of each body that are remembered.
     pub excerpt: usize,
+    /// Bytes of the headers of each request that are remembered; a header that does not fit is left out.
+    pub headers: usize,
     /// Limit on open connections. Further ones wait to be accepted.
     pub connections: usize,
     /// Limit on the time that a connection is idle or sends the head of a request.
@@ -58,10 +65,10 @@ pub struct SinkOptions {
 }
 
 impl SinkOptions {
-    /// Keeps 1,000 requests with 1 KiB of body each, and allows 1,024 connections.
+    /// Keeps 1,000 requests with 1 KiB of body each and without headers, and allows 1,024 connections.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let idle = Duration::from_secs(60);
-        Self { clock, keep: 1_000, excerpt: 1_024, connections: 1_024, idle, seed: 0 }
+        Self { clock, keep: 1_000, excerpt: 1_024, headers: 0, connections: 1_024, idle, seed: 0 }
     }
 }
 
@@ -75,8 +82,10 @@ pub struct Sink {
 
 struct SinkState {
     options: SinkOptions,
+    address: SocketAddr,
     arrivals: Arrivals,
     sequences: Sequences,
+    dials: Dials,
     accepted: AtomicU64,
 }
 
@@ -90,6 +99,8 @@ impl Sink {
         let state = Arc::new(SinkState {
             arrivals: Arrivals::new(options.keep),
             sequences: Sequences::new(options.seed),
+            address,
+            dials: Dials::default(),
             accepted: AtomicU64::new(0),
             options,
         });
@@ -104,6 +115,11 @@ impl Sink {
 
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// What a page shows of it, and its dial.
+    pub fn inbox(&self) -> Inbox {
+        Inbox::new(self.state.clone())
     }
 
     /// The remembered requests, oldest first.
@@ -212,27 +228,45 @@ async fn answer(state: &SinkState, request: Request<Incoming>) -> Result<Respons
         Ok(Err(refused)) => return Ok(refused),
         Err(_) => return Ok(text(StatusCode::REQUEST_TIMEOUT, "the body took too long\n")),
     };
-    let action = script.action(&state.sequences, head.uri.path(), id(&head.headers));
+    let dial = state.dials.take();
+    let by_path = || script.action(&state.sequences, head.uri.path(), id(&head.headers));
+    let dialled = dial.and_then(|dial| dial.action());
+    let action = dialled.unwrap_or_else(by_path);
     state.arrivals.record(|| ReceivedRequest {
         id: id(&head.headers).map(str::to_owned),
         attempt: header(&head.headers, "posthaste-attempt").and_then(|attempt| attempt.parse().ok()),
         timestamp: header(&head.headers, "webhook-timestamp").and_then(|seconds| seconds.parse().ok()),
+        method: head.method.to_string(),
         path: head.uri.path().to_owned(),
+        headers: first_headers(&head.headers, state.options.headers),
         status: action.status(),
         at: state.options.clock.now(),
         body: String::from_utf8_lossy(&excerpt).into_owned(),
     });
-    if let Some(delay) = script.delay {
+    if let Some(delay) = dial.and_then(|dial| dial.delay()).or(script.delay) {
         tokio::time::sleep(delay).await;
     }
     match action {
-        Action::Status(status) => Ok(scripted(status, script.retry_after)),
+        Action::Status(status) => Ok(scripted(status, script.retry_after.filter(|_| dialled.is_none()))),
         Action::Reset => Err(Cut),
         Action::Hang => {
             let never: Infallible = std::future::pending().await;
             match never {}
         }
     }
+}
+
+/// The headers that fit into so many bytes.
+fn first_headers(headers: &HeaderMap, most: usize) -> Vec<(String, String)> {
+    let (mut kept, mut bytes) = (vec![], 0);
+    for (name, value) in headers.iter().filter(|_| most > 0) {
+        bytes += name.as_str().len() + value.len();
+        if bytes > most {
+            break;
+        }
+        kept.push((name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()));
+    }
+    kept
 }
 
 /// Returns the start of a body. The rest is read and dropped.

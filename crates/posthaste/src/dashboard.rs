@@ -38,6 +38,7 @@ mod session;
 mod sessions;
 mod shell;
 mod show;
+mod sink;
 mod story;
 mod stream;
 mod tenants;
@@ -66,6 +67,8 @@ pub enum Needs {
     Nothing,
     /// Whoever is logged in.
     Session,
+    /// Whoever is logged in with an admin's key for all tenants.
+    Admin,
     /// Whoever is logged in with a key that may call this operation of the API.
     Operation(&'static str),
 }
@@ -118,6 +121,10 @@ pub static PAGES: &[PageRoute] = &[
     act("/keys", "createKey"),
     act("/keys/{id}/rotate", "rotateKey"),
     act("/keys/{id}/revoke", "revokeKey"),
+    PageRoute { method: Method::GET, path: "/sink", needs: Needs::Admin },
+    PageRoute { method: Method::POST, path: "/sink/dial", needs: Needs::Admin },
+    PageRoute { method: Method::POST, path: "/sink/reset", needs: Needs::Admin },
+    PageRoute { method: Method::POST, path: "/sink/clear", needs: Needs::Admin },
 ];
 
 pub(crate) fn router() -> Router<Shared> {
@@ -156,6 +163,10 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/keys", get(keys::page).post(keys::create))
         .route("/keys/{id}/rotate", post(keys::rotate))
         .route("/keys/{id}/revoke", post(keys::revoke))
+        .route("/sink", get(sink::page))
+        .route("/sink/dial", post(sink::turn))
+        .route("/sink/reset", post(sink::reset))
+        .route("/sink/clear", post(sink::clear))
 }
 
 fn by_path() -> &'static matchit::Router<Vec<&'static PageRoute>> {

@@ -158,6 +158,11 @@ impl Server {
         self.api.dashboard.login_once(key)
     }
 
+    /// Shows a test receiver at the dashboard, with a dial.
+    pub fn show_sink(&self, inbox: Inbox) {
+        self.api.dashboard.show_sink(inbox);
+    }
+
     /// Waits until a part fails that should run as long as the process, and returns its name. The node has
     /// given up its leases by then. The process must end, so that other nodes take over and a supervisor
     /// restarts it.

@@ -18,7 +18,11 @@ pub struct ReceivedRequest {
     pub attempt: Option<u32>,
     /// Its `webhook-timestamp`: when it was sent, in seconds since 1970.
     pub timestamp: Option<i64>,
+    pub method: String,
     pub path: String,
+    /// Names and values of its headers, as far as they are remembered.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub headers: Vec<(String, String)>,
     /// The status of the response; `None` if there is no response.
     pub status: Option<u16>,
     /// When the whole request had arrived.
@@ -70,6 +74,12 @@ impl Arrivals {
 
     pub(super) fn list(&self) -> Vec<ReceivedRequest> {
         self.lock().latest.iter().cloned().collect()
+    }
+
+    /// The remembered requests, oldest first, and the number of all.
+    pub(super) fn list_and_total(&self) -> (Vec<ReceivedRequest>, u64) {
+        let log = self.lock();
+        (log.latest.iter().cloned().collect(), log.total)
     }
 
     pub(super) fn json(&self) -> String {

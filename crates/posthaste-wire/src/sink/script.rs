@@ -41,7 +41,7 @@ pub(super) enum Action {
 impl Action {
     const OK: Self = Self::Status(StatusCode::OK);
 
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
         match text {
             "hang" => Some(Self::Hang),
             "reset" => Some(Self::Reset),
@@ -134,7 +134,7 @@ fn pair(text: &str) -> (&str, &str) {
     text.split_once('=').unwrap_or((text, ""))
 }
 
-fn read_delay(text: &str) -> Option<Duration> {
+pub(super) fn read_delay(text: &str) -> Option<Duration> {
     duration::parse(text).ok().filter(|delay| *delay <= MAX_DELAY)
 }
 

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use posthaste_core::reply::Fault;
 use posthaste_engine::channel::Channel;
+use posthaste_wire::sink::Dial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -60,7 +61,7 @@ async fn what_arrived_is_told_by_the_library_and_as_json() {
     let shown = ask(&sink, "GET /arrivals").await;
     let json = shown.split_once("\r\n\r\n").unwrap().1;
     let expected = format!(
-        "{{\"total\":1,\"arrivals\":[{{\"id\":\"{id}\",\"attempt\":3,\"timestamp\":1700000000,\"path\":\"/status/503\",\"status\":503,\
+        "{{\"total\":1,\"arrivals\":[{{\"id\":\"{id}\",\"attempt\":3,\"timestamp\":1700000000,\"method\":\"POST\",\"path\":\"/status/503\",\"status\":503,\
          \"at\":\"2023-11-14T22:13:20.999Z\",\"body\":\"{{\\\"a\\\": 1.0}}\"}}]}}"
     );
     assert_eq!(json, expected);
@@ -82,6 +83,34 @@ async fn the_list_of_arrivals_is_bounded_and_the_latest_stay() {
     assert_eq!(kept.iter().map(|arrival| arrival.status).collect::<Vec<_>>(), [Some(201), Some(202)]);
     assert_eq!(kept[0].body, "{\"a\"");
     assert_eq!((few.received(), none.received(), none.arrivals().len()), (3, 3, 0));
+}
+
+#[tokio::test]
+async fn a_dial_counts_before_the_path_for_as_long_as_it_is_set() {
+    let sink = sink_with(|options| (options.keep, options.headers) = (3, 64)).await;
+    let channel = channel(options());
+    let (inbox, path) = (sink.inbox(), sink.url("/sequence/429,200"));
+    inbox.turn(Some(Dial::read("503", None, Some("2")).unwrap()));
+    let mut codes = vec![];
+    for _ in 0..4 {
+        codes.push(status(&send(&channel, &path).await));
+    }
+    // The path goes on where it was.
+    assert_eq!((codes, inbox.dial()), (vec![503, 503, 429, 200], None));
+    inbox.turn(Some(Dial::read("reset", None, None).unwrap()));
+    assert_eq!(fault(&send(&channel, &path).await).0, Fault::Reset);
+    inbox.turn(Some(Dial::read("path", Some("50ms"), None).unwrap()));
+    let began = Instant::now();
+    assert_eq!(status(&send(&channel, &path).await), 200);
+    assert!(began.elapsed() >= Duration::from_millis(50));
+    let (total, kept) = inbox.numbered();
+    let kept: Vec<_> = kept.iter().map(|(number, one)| (*number, one.status)).collect();
+    assert_eq!((total, kept), (6, vec![(4, Some(200)), (5, None), (6, Some(200))]));
+    let headers = &inbox.numbered().1[0].1.headers;
+    let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+    assert!(!headers.is_empty() && bytes <= 64, "{headers:?}");
+    inbox.clear();
+    assert_eq!(inbox.numbered(), (0, vec![]));
 }
 
 #[tokio::test]

@@ -171,6 +171,8 @@
         last = event.lastEventId || last;
         // With a filter the figures are those of its tenant.
         if (!address.searchParams.has("tenant")) show(JSON.parse(event.data));
+        // The first steps are over.
+        if (q("[data-first]") && Object.keys(JSON.parse(event.data).channels).length) location.reload();
         say("on", "Live", "Connected. Counters are at most 1 s old.");
         if (news) tell();
       });

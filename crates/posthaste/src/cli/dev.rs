@@ -79,13 +79,20 @@ pub(crate) fn run(args: DevArgs) -> anyhow::Result<Exit> {
     let key = serve::admin_key()?.unwrap_or_else(keys::fresh);
     serve::block_on(async {
         let mut signals = Signals::listen()?;
-        let options = SinkOptions::new(Arc::new(SystemClock));
+        // What its page shows is bounded: 500 requests with 2 KiB of headers and 2 KiB of body each.
+        let options = SinkOptions {
+            keep: 500,
+            excerpt: 2_048,
+            headers: 2_048,
+            ..SinkOptions::new(Arc::new(SystemClock))
+        };
         let sink =
             args.sink.resolve().await.with_context(|| format!("the sink cannot listen on {}", args.sink))?;
         let sink = Sink::start(sink, options).await.with_context(|| {
             format!("the sink cannot listen on {}: is another Posthaste running? `--sink` and `--listen` name other addresses", args.sink)
         })?;
         let server = Server::start(&config, Some(&key)).await?;
+        server.show_sink(sink.inbox());
         serve::log_start(&server, &config);
         greet(&server, &sink, &key, &config.store.url)?;
         let outcome = serve::serve(server, &mut signals).await;
@@ -109,9 +116,8 @@ fn greet(server: &Server, sink: &Sink, key: &str, store: &StoreUrl) -> std::io::
     writeln!(out, "  API    {api}   (described by {api}/openapi.json)")?;
     writeln!(
         out,
-        "  sink   {}   (a test receiver; received requests: {})",
-        sink.url(""),
-        sink.url("/arrivals")
+        "  sink   {}   (a test receiver; what arrived, and how to make it fail: {api}/sink)",
+        sink.url("")
     )?;
     writeln!(out, "  store  {store}")?;
     writeln!(out, "  node   {}", server.node)?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use askama::Template;
@@ -13,6 +13,7 @@ use http::header::{LOCATION, REFERER, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use posthaste_core::role::Role;
 use posthaste_engine::acts::Actor;
+use posthaste_wire::sink::Inbox;
 use tokio::time::Instant;
 use url::form_urlencoded;
 
@@ -44,6 +45,8 @@ pub(crate) struct Dashboard {
     /// The hash of a token that logs in once, and the key that it stands for.
     once: Mutex<Option<(Hash, Hash)>>,
     failures: Mutex<HashMap<IpAddr, Failures>>,
+    /// The test receiver of `posthaste dev`.
+    sink: OnceLock<Inbox>,
 }
 
 /// Wrong keys from one address.
@@ -58,6 +61,16 @@ impl Dashboard {
         let token = hex(&keys::random::<16>());
         *self.once() = Some((keys::hash(&token), keys::hash(key)));
         format!("/login?once={token}")
+    }
+
+    /// Gives the sink a page.
+    pub(crate) fn show_sink(&self, inbox: Inbox) {
+        // A second one would be another process.
+        let _ = self.sink.set(inbox);
+    }
+
+    pub(super) fn inbox(&self) -> Option<&Inbox> {
+        self.sink.get()
     }
 
     fn once(&self) -> MutexGuard<'_, Option<(Hash, Hash)>> {

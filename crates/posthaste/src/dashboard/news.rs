@@ -39,6 +39,18 @@ impl News {
         })
     }
 
+    /// The attempts over the channels of a destination from now on. Its receiver may get more than that: quick tries, and what others send.
+    pub(super) async fn of_attempts(api: &Shared, visitor: &Visitor, destination: &str) -> Option<Self> {
+        let filter = Filter {
+            states: vec![NotificationState::Processing, NotificationState::Retrying],
+            destinations: vec![destination.to_owned()],
+            ..Filter::default()
+        };
+        let place = stream::place(api, &visitor.caller, filter).await.ok()?;
+        let stream = format!("/v1/stream?{}", place.query);
+        Some(Self { stream, names: "at", last: None, in_part: true })
+    }
+
     /// The same, of a page whose last row is this one, and after which there are more. Rows come in the order of their ids.
     pub(super) fn up_to(self, last: Option<String>) -> Self {
         Self { last, ..self }

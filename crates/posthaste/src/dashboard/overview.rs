@@ -6,7 +6,7 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::shell::Shell;
+use super::shell::{Shell, sink_of};
 use super::show::{self, counted, length, percent};
 use super::visitor::Visitor;
 use crate::http::Shared;
@@ -32,6 +32,8 @@ struct OverviewPage {
     /// Nothing was ever sent, as far as the counters know.
     is_new: bool,
     base: String,
+    /// The test receiver of `posthaste dev`.
+    sink: Option<String>,
     may_read_keys: bool,
 }
 
@@ -74,6 +76,7 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
         nodes,
         is_new: stats.channels.is_empty(),
         base: visitor.base.clone(),
+        sink: sink_of(&api, &visitor).map(|inbox| inbox.url("")),
         may_read_keys: visitor.may("listKeys"),
         stats,
     };

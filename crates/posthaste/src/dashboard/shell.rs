@@ -9,6 +9,7 @@ use http::header::{
 use http::{HeaderName, StatusCode};
 use posthaste_core::role::Role;
 use posthaste_core::time::Timestamp;
+use posthaste_wire::sink::Inbox;
 
 use super::assets;
 use super::flash::Flash;
@@ -101,15 +102,21 @@ impl Shell {
                 live,
             }
         };
-        let groups = NAV.iter().map(|(heading, links)| NavGroup {
-            heading,
-            links: links.iter().filter(|(_, _, operation)| visitor.may(operation)).map(link).collect(),
-        });
+        let mut groups: Vec<NavGroup> = NAV
+            .iter()
+            .map(|(heading, links)| NavGroup {
+                heading,
+                links: links.iter().filter(|(_, _, operation)| visitor.may(operation)).map(link).collect(),
+            })
+            .collect();
+        if sink_of(api, visitor).is_some() {
+            groups.push(NavGroup { heading: "Try out", links: vec![link(&("Sink", "/sink", ""))] });
+        }
         let caller = &visitor.caller;
         let role = if caller.role == Role::Tenant { "sender and operator" } else { caller.role.name() };
         Self {
             title: title.to_owned(),
-            nav: groups.filter(|group| !group.links.is_empty()).collect(),
+            nav: groups.into_iter().filter(|group| !group.links.is_empty()).collect(),
             who: format!("{}, {role}", short_name(&caller.name)),
             tenant: caller.tenant.as_ref().map_or_else(|| "All tenants".to_owned(), ToString::to_string),
             token: visitor.token.clone(),
@@ -140,6 +147,11 @@ impl Shell {
 /// `dana (key_01..)` is shown as `dana`.
 fn short_name(name: &str) -> &str {
     name.rsplit_once(" (key_").map_or(name, |(name, _)| name)
+}
+
+/// The test receiver, if there is one and the visitor may see its page.
+pub(super) fn sink_of<'a>(api: &'a Shared, visitor: &Visitor) -> Option<&'a Inbox> {
+    api.dashboard.inbox().filter(|_| visitor.is_admin())
 }
 
 /// The kept counters, if the visitor may see them and the store answers.

@@ -8,6 +8,7 @@ use http::header::{AUTHORIZATION, HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, Method};
 use http_body_util::{BodyExt, Limited};
+use posthaste_core::role::Role;
 use posthaste_engine::acts::Actor;
 use url::{Url, form_urlencoded};
 
@@ -67,6 +68,13 @@ impl FromRequestParts<Shared> for Visitor {
         match page.needs {
             Needs::Nothing | Needs::Session => {}
             Needs::Operation(name) => visitor.check(name)?,
+            Needs::Admin if visitor.is_admin() => {}
+            Needs::Admin => {
+                return Err(Problem::new(
+                    Kind::Forbidden,
+                    "this needs a key for all tenants with the role admin",
+                ));
+            }
         }
         Ok(visitor)
     }
@@ -92,6 +100,11 @@ impl Visitor {
     /// Whether the visitor may call an operation of the API: what it may not do is not shown.
     pub(super) fn may(&self, operation: &str) -> bool {
         self.check(operation).is_ok()
+    }
+
+    /// Whether the visitor may do anything, for all tenants.
+    pub(super) fn is_admin(&self) -> bool {
+        self.caller.role == Role::Admin && self.caller.tenant.is_none()
     }
 
     fn check(&self, operation: &str) -> Result<()> {

@@ -5,6 +5,7 @@ mod content;
 mod live;
 mod roles;
 mod session;
+mod sink;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -70,8 +70,8 @@ impl Running {
         config.security.allow_subnets = vec!["127.0.0.0/8".parse().unwrap()];
         change(&mut config);
         let server = Server::start(&config, Some(ADMIN)).await.unwrap();
-        let options =
-            SinkOptions { excerpt: 1024 * 1024, keep: 10_000, ..SinkOptions::new(Arc::new(SystemClock)) };
+        let own = SinkOptions::new(Arc::new(SystemClock));
+        let options = SinkOptions { excerpt: 1024 * 1024, keep: 10_000, headers: 4_096, ..own };
         let sink = Sink::start("127.0.0.1:0".parse().unwrap(), options).await.unwrap();
         let admin = Caller::new(server.address, Some(ADMIN));
         Self { server, sink, admin, place, config }
@@ -83,6 +83,11 @@ impl Running {
         let server = Server::start(&self.config, Some(ADMIN)).await.unwrap();
         let admin = Caller::new(server.address, Some(ADMIN));
         Self { server, admin, ..self }
+    }
+
+    /// Gives the receiver a page, as `posthaste dev` does.
+    pub(super) fn show_sink(&self) {
+        self.server.show_sink(self.sink.inbox());
     }
 
     /// Where the API listens.

@@ -97,6 +97,7 @@ fn what_dev_prints_can_be_pasted_and_what_was_sent_is_kept() {
     }
     assert!(printed.starts_with("[log] sms to +15550100 (ntf_"), "{printed}");
     assert_eq!(talk.line(), "  hello");
+    assert!(greeting.text.contains("/sink)"), "{}", greeting.text);
     assert_eq!((greeting.log_in(), greeting.log_in()), ("303".to_owned(), "403".to_owned()));
     let watched = greeting.paste("export ", "");
     assert_eq!(watched.lines().last(), Some("Delivered"), "{watched}");
