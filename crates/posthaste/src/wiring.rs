@@ -29,6 +29,7 @@ use posthaste_wire::http::{BadRoot, HttpOptions};
 use posthaste_wire::listener;
 use posthaste_wire::log_provider::{LogProvider, Printer};
 use posthaste_wire::provider_pool::ProviderPool;
+use posthaste_wire::sink::Inbox;
 use posthaste_wire::webhook::WebhookChannel;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
