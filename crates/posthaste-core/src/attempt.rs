@@ -47,6 +47,8 @@ pub struct Attempt {
     pub error: Option<String>,
     /// The tries before the last one.
     pub quick_tries: Vec<QuickTry>,
+    /// When the last try began, if there were others before it. Attempts of older versions do not have it.
+    pub last_try_at: Option<Timestamp>,
     /// The provider that took it, where the channel has providers.
     pub provider: Option<String>,
     /// The provider's own id of the message.
@@ -63,6 +65,11 @@ impl Attempt {
     #[must_use]
     pub fn without_response(self) -> Self {
         Self { response: None, ..self }
+    }
+
+    /// When its last try began; `None` if that is not known.
+    pub fn last_try_began_at(&self) -> Option<Timestamp> {
+        if self.quick_tries.is_empty() { Some(self.started_at) } else { self.last_try_at }
     }
 
     /// When its last try ended.
@@ -153,8 +160,7 @@ pub struct QuickTry {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status_code: Option<u16>,
     /// The error in words.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub error: Option<String>,
+    pub error: String,
 }
 
 #[cfg(test)]

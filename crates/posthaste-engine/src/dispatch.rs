@@ -326,6 +326,7 @@ fn record(
         outcome: outcome(last.verdict),
         status_code: last.reply.status_code(),
         error,
+        last_try_at: (!quick_tries.is_empty()).then_some(last.started_at),
         quick_tries,
         provider: provider.map(|provider| provider.name.to_string()),
         message_id: last.reply.message_id.as_deref().map(Attempt::message_id),
@@ -347,6 +348,6 @@ fn quick_try(made: &Try) -> Option<QuickTry> {
         duration_ms: u64::try_from(made.ended_at.since(made.started_at).as_millis()).unwrap_or(u64::MAX),
         failure_type: failure.failure_type,
         status_code: made.reply.status_code(),
-        error: Some(Attempt::excerpt(&made.reply.words())),
+        error: Attempt::excerpt(&made.reply.words()),
     })
 }

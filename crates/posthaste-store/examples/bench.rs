@@ -366,6 +366,7 @@ fn outcome(id: NotificationId, lease: Lease) -> Settlement {
         outcome: Outcome::Delivered,
         status_code: Some(200),
         error: None,
+        last_try_at: None,
         quick_tries: vec![],
         provider: None,
         message_id: None,

@@ -178,6 +178,7 @@ fn settlement(id: NotificationId, lease: Lease) -> Settlement {
         status_code: Some(503),
         error: Some(text.clone()),
         quick_tries: vec![],
+        last_try_at: None,
         provider: None,
         message_id: None,
         response: None,

@@ -60,8 +60,9 @@ pub(super) fn failed_attempt(generation: u32, number: u32) -> Attempt {
             duration_ms: 250,
             failure_type: FailureType::Timeout,
             status_code: None,
-            error: Some("no answer".to_owned()),
+            error: "no answer".to_owned(),
         }],
+        last_try_at: Some(at(5).later(Duration::from_micros(1_000_003))),
         provider: Some("smtp-a".to_owned()),
         message_id: Some("<1@smtp-a>".to_owned()),
         response: Some(Response::new(Some("text/plain"), "später: \"5 Minuten\"")),
@@ -75,6 +76,7 @@ pub(super) fn good_attempt(generation: u32, number: u32) -> Attempt {
         status_code: Some(200),
         error: None,
         quick_tries: vec![],
+        last_try_at: None,
         response: None,
         ..failed_attempt(generation, number)
     }

@@ -20,7 +20,7 @@ use tokio_postgres::types::FromSql;
 use uuid::Uuid;
 
 use super::fault::{Fault, Result};
-use crate::kept::attempts::quick_from;
+use crate::kept::attempts::tries_from;
 use crate::kept::places::Queued;
 use crate::kept::{replies, values};
 
@@ -239,7 +239,7 @@ pub(super) fn reply_text(attempt: &Attempt) -> Result<Option<String>> {
 /// Reads generation, number, start, duration, failure, status code, error, quick tries, provider, message id,
 /// content type and excerpt.
 pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
-    Ok(Attempt {
+    let made = Attempt {
         generation: columns.small()?,
         number: columns.small()?,
         started_at: columns.time()?,
@@ -247,12 +247,15 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt> {
         outcome: values::outcome(columns.maybe_code()?)?,
         status_code: columns.maybe_status_code()?,
         error: columns.take()?,
-        quick_tries: quick_from(columns.take()?)?,
-        provider: columns.take()?,
-        message_id: columns.take()?,
-        response: {
-            let (content_type, excerpt): (_, Option<String>) = (columns.take()?, columns.take()?);
-            excerpt.map(|excerpt| Response { content_type, excerpt })
-        },
-    })
+        quick_tries: vec![],
+        last_try_at: None,
+        provider: None,
+        message_id: None,
+        response: None,
+    };
+    let (quick_tries, last_try_at) = tries_from(columns.take()?)?;
+    let (provider, message_id) = (columns.take()?, columns.take()?);
+    let (content_type, excerpt): (_, Option<String>) = (columns.take()?, columns.take()?);
+    let response = excerpt.map(|excerpt| Response { content_type, excerpt });
+    Ok(Attempt { quick_tries, last_try_at, provider, message_id, response, ..made })
 }

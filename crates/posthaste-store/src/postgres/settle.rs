@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
-use posthaste_core::attempt::Attempt;
 use posthaste_core::id::NotificationId;
 use posthaste_core::reason::Reason;
 use posthaste_core::time::{Timestamp, micros};
@@ -15,7 +14,7 @@ use super::fault::Result;
 use super::planted::{Planted, spoiled};
 use super::rows::{Columns, letter_uuid, number, reply_text, uuid, without_nul};
 use super::tx::{Bound, Mode, Then, Tx, bind, statement};
-use crate::kept::attempts::quick_text;
+use crate::kept::attempts::tries_text;
 
 /// One statement, and one more if there are dead letters. Each statement costs a round trip, which matters
 /// with small batches.
@@ -183,7 +182,7 @@ impl Outcomes {
         self.status_codes.push(attempt.and_then(|made| made.status_code).map(i32::from));
         let error = attempt.and_then(|made| made.error.as_ref());
         self.errors.push(error.map(|text| without_nul(text).into_owned()));
-        self.quick_tries.push(attempt.map_or(Ok(None), |made: &Attempt| quick_text(&made.quick_tries))?);
+        self.quick_tries.push(attempt.map_or(Ok(None), tries_text)?);
         self.replies.push(attempt.map_or(Ok(None), reply_text)?);
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::fault::Result;
 use super::planted::Planted;
 use super::rows::{bucket, maybe_text, time};
 use super::writer::Tx;
-use crate::kept::attempts::{quick_from, quick_text};
+use crate::kept::attempts::{tries_from, tries_text};
 use crate::kept::places::Ended;
 use crate::kept::values;
 
@@ -114,7 +114,7 @@ impl<'c> Statements<'c> {
             attempt.outcome.code(),
             attempt.status_code,
             attempt.error,
-            quick_text(&attempt.quick_tries)?,
+            tries_text(attempt)?,
             attempt.provider,
             attempt.message_id,
             response.and_then(|response| response.content_type.as_ref()),
@@ -175,6 +175,7 @@ pub(super) fn attempts(
 }
 
 fn read_attempt(row: &rusqlite::Row<'_>) -> Result<Attempt> {
+    let (quick_tries, last_try_at) = tries_from(maybe_text(row, 7)?)?;
     Ok(Attempt {
         generation: row.get(0)?,
         number: row.get(1)?,
@@ -183,7 +184,8 @@ fn read_attempt(row: &rusqlite::Row<'_>) -> Result<Attempt> {
         outcome: values::outcome(row.get(4)?)?,
         status_code: row.get(5)?,
         error: row.get(6)?,
-        quick_tries: quick_from(maybe_text(row, 7)?)?,
+        quick_tries,
+        last_try_at,
         provider: row.get(8)?,
         message_id: row.get(9)?,
         response: {

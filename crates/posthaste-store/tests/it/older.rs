@@ -1,5 +1,8 @@
 //! What the version before wrote is read as what this one writes, and the other way round.
 
+use std::time::Duration;
+
+use posthaste_core::attempt::QuickTry;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
@@ -87,6 +90,14 @@ pub(crate) async fn dies(store: &dyn Store) -> DeadLetterView {
         attempt.error = Some("no".to_owned());
         attempt.provider = Some("a".to_owned());
         attempt.message_id = Some("nul \0".to_owned());
+        attempt.quick_tries = vec![QuickTry {
+            started_at: attempt.started_at,
+            duration_ms: 20,
+            failure_type: FailureType::Timeout,
+            status_code: None,
+            error: String::new(),
+        }];
+        attempt.last_try_at = Some(at(1).later(Duration::from_millis(50)));
     }
     store.settle(vec![settlement], at(2)).await.unwrap();
     store.dead_letter(LETTER).await.unwrap().unwrap()
@@ -98,6 +109,12 @@ pub(crate) fn is_read_before(kept: &str, dead: &DeadLetterView) {
     assert_eq!(attempts.len(), 1);
     assert_eq!((attempts[0].4, attempts[0].5, attempts[0].6.as_deref()), (Some(2), Some(200), Some("no")));
     assert_eq!(dead.attempts[0].provider.as_deref(), Some("a"));
+    // It shows the last try as a quick try more.
+    let tries: Vec<_> = attempts[0].7.iter().map(|(_, took, code, status, _)| (*took, *code, *status)).collect();
+    assert_eq!(tries, [(20, 3, None), (70, 2, Some(200))]);
+    let shown = &dead.attempts[0];
+    assert_eq!((shown.quick_tries.len(), &*shown.quick_tries[0].error), (1, ""));
+    assert_eq!(shown.last_try_at, Some(at(1).later(Duration::from_millis(50))));
 }
 
 #[tokio::test]

@@ -167,6 +167,7 @@ pub(crate) fn settlement(claimed: &Claimed, outcome: Outcome, next: Next) -> Set
         status_code: Some(200),
         error: None,
         quick_tries: vec![],
+        last_try_at: None,
         provider: None,
         message_id: None,
         response: None,

@@ -150,8 +150,8 @@ fn status_line(notification: &Value) -> String {
     harmless(&format!("{}{more}", words(notification))).into_owned()
 }
 
-/// An attempt in one line, then its tries where there were several, each with its time. Of the last one only the end is
-/// known; its result is that of the attempt.
+/// An attempt in one line, then its tries where there were several, each with its time. The result of the last one is
+/// that of the attempt.
 pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
     let started = field(attempt, "startedAt");
     let first = format!("attempt {} at {started}: {}", field(attempt, "number"), result(attempt));
@@ -160,9 +160,11 @@ pub(crate) fn attempt(attempt: &Value) -> Vec<String> {
     for (quick, number) in tries.iter().zip(1..) {
         lines.push(format!("  its try {number} at {}: {}", field(quick, "startedAt"), result(quick)));
     }
-    let ended = field(attempt, "endedAt");
-    if !tries.is_empty() && !ended.is_empty() {
-        lines.push(format!("  its try {}, the last, ended at {ended}", tries.len() + 1));
+    let (began, ended) = (field(attempt, "lastTryAt"), field(attempt, "endedAt"));
+    if !tries.is_empty() {
+        // It is not known of attempts that an older version made.
+        let at = if began.is_empty() { String::new() } else { format!(" at {began}") };
+        lines.push(format!("  its try {}, the last{at}, ended at {ended}", tries.len() + 1));
     }
     lines.iter().map(|text| harmless(text).into_owned()).collect()
 }
@@ -208,7 +210,7 @@ mod tests {
         let quick = json!([{"startedAt": "2026-04-15T10:45:30.100Z", "failureType": "temporary", "statusCode": 502,
             "durationMs": 1}]);
         let made = json!([{"number": 1, "startedAt": "2026-04-15T10:45:30.100Z", "endedAt": "2026-04-15T10:45:30.112Z",
-            "outcome": "failed", "failureType": "temporary", "statusCode": 503, "durationMs": 12, "error": null, "quickTries": quick}]);
+            "lastTryAt": "2026-04-15T10:45:30.107Z", "outcome": "failed", "failureType": "temporary", "statusCode": 503, "durationMs": 12, "error": null, "quickTries": quick}]);
         assert_eq!(seen.changes(&notification(State::Processing, 1, json!([]))), ["Sending"]);
         let retrying = notification(State::RetryScheduled, 2, made.clone());
         assert_eq!(
@@ -216,7 +218,7 @@ mod tests {
             [
                 "  attempt 1 at 2026-04-15T10:45:30.100Z: failed, temporary, HTTP 503, 12ms",
                 "    its try 1 at 2026-04-15T10:45:30.100Z: temporary, HTTP 502, 1ms",
-                "    its try 2, the last, ended at 2026-04-15T10:45:30.112Z",
+                "    its try 2, the last at 2026-04-15T10:45:30.107Z, ended at 2026-04-15T10:45:30.112Z",
                 "Retrying (attempt 2 of 3), next at 2026-04-15T10:46:30.000Z",
             ]
         );

@@ -140,22 +140,74 @@ fn tries(attempt: &AttemptView, good: bool) -> Vec<Try> {
         let until = one.started_at.later(Duration::from_millis(one.duration_ms));
         all.push(Try {
             name: name(place, one.started_at.since(ended)),
-            said: said(one.status_code, one.error.as_deref(), one.failure_type.name()),
+            said: said(one.status_code, Some(&one.error), one.failure_type.name()),
             took: show::millis(&one.duration_ms),
             bar: bar(one.started_at, until, "f"),
         });
         ended = until;
     }
-    // When the last try began is not kept, only when it ended.
+    let place = attempt.quick_tries.len();
+    let (name, took) = match attempt.last_try_at {
+        Some(began) => (name(place, began.since(ended)), length(&end.since(began))),
+        // An older version made the attempt.
+        None => {
+            let took = format!("ended after {}", show::millis(&attempt.duration_ms));
+            (format!("Quick try {place}, the last"), took)
+        }
+    };
     all.push(Try {
-        name: format!("Quick try {}, the last", attempt.quick_tries.len()),
+        name,
         said: said(attempt.status_code, attempt.error.as_deref(), if good { "delivered" } else { "failed" }),
-        took: format!("ended after {}", show::millis(&attempt.duration_ms)),
-        bar: bar(end, end, if good { "g" } else { "f" }),
+        took,
+        bar: bar(attempt.last_try_at.unwrap_or(end), end, if good { "g" } else { "f" }),
     });
     all
 }
 
 fn name(place: usize, waited: Duration) -> String {
     if place == 0 { "Try 1".to_owned() } else { format!("Quick try {place}, after {}", length(&waited)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
+    use posthaste_core::failure::FailureType;
+
+    use super::*;
+
+    #[test]
+    fn the_last_try_is_drawn_where_it_began_if_that_is_known() {
+        let quick = QuickTry {
+            started_at: Timestamp::EPOCH,
+            duration_ms: 40,
+            failure_type: FailureType::Temporary,
+            status_code: Some(503),
+            error: "answered 503".to_owned(),
+        };
+        let mut attempt = Attempt {
+            generation: 1,
+            number: 1,
+            started_at: Timestamp::EPOCH,
+            duration: Duration::from_millis(200),
+            outcome: Outcome::Delivered,
+            status_code: Some(200),
+            error: None,
+            quick_tries: vec![quick],
+            last_try_at: Some(Timestamp::from_millis(140)),
+            provider: None,
+            message_id: None,
+            response: None,
+        };
+        let last = |attempt: &Attempt| made(&AttemptView::whole(attempt), true).tries.pop().unwrap();
+        let known = last(&attempt);
+        assert_eq!((known.name.as_str(), known.took.as_str()), ("Quick try 1, after 100 ms", "60 ms"));
+        assert!(known.bar.0.contains("class=\"g\" x=\"70.00%\" width=\"30.00%\""), "{}", known.bar.0);
+        attempt.last_try_at = None;
+        let unknown = last(&attempt);
+        assert_eq!(
+            (unknown.name.as_str(), unknown.took.as_str()),
+            ("Quick try 1, the last", "ended after 200 ms")
+        );
+        assert!(unknown.bar.0.contains("x=\"100.00%\""), "{}", unknown.bar.0);
+    }
 }

@@ -50,7 +50,7 @@ pub fn document() -> &'static Document {
 /// Fields of answers that are left out where there is nothing to say.
 const LEFT_OUT: &[(&str, &[&str])] = &[
     ("Problem", &["pointer", "parameter", "state", "errors", "rejected", "requestId"]),
-    ("QuickTry", &["statusCode", "error"]),
+    ("QuickTry", &["statusCode"]),
     ("ResponseExcerpt", &["contentType"]),
     ("Readiness", &["reason"]),
     ("DeadLetterActed", &["attempt"]),

@@ -41,7 +41,8 @@ async fn quick_tries_are_kept_in_one_attempt() {
     assert_eq!(attempts[0].quick_tries[0].started_at, began[0]);
     assert_eq!(attempts[0].quick_tries[1].started_at, began[1]);
     assert!((40..=42).contains(&attempts[0].quick_tries[0].duration_ms));
-    assert_eq!(attempts[0].quick_tries[1].error.as_deref(), Some("answered 502"));
+    assert_eq!(attempts[0].quick_tries[1].error, "answered 502");
+    assert_eq!(attempts[0].last_try_at, Some(began[2]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,6 +17,8 @@ pub(crate) struct AttemptView {
     pub(crate) generation: u32,
     /// When its first try began.
     pub(crate) started_at: Timestamp,
+    /// When its last try began; null for attempts with quick tries that an older version made.
+    pub(crate) last_try_at: Option<Timestamp>,
     /// When its last try ended.
     pub(crate) ended_at: Timestamp,
     /// Quick tries and the waits between them included.
@@ -31,7 +33,7 @@ pub(crate) struct AttemptView {
     pub(crate) message_id: Option<String>,
     /// The start of the answer, if the attempt failed.
     pub(crate) response: Option<Response>,
-    /// The tries before the last one, each with its time. The last one ended at `endedAt`.
+    /// The tries before the last one, each with its time. The last one began at `lastTryAt` and ended at `endedAt`.
     pub(crate) quick_tries: Vec<QuickTry>,
 }
 
@@ -46,7 +48,7 @@ pub(crate) enum OutcomeView {
 
 impl AttemptView {
     /// With the start of the answer, as one notification shows it.
-    pub(super) fn whole(one: &Attempt) -> Self {
+    pub(crate) fn whole(one: &Attempt) -> Self {
         let (outcome, failure_type) = match one.outcome {
             Outcome::Delivered => (OutcomeView::Delivered, None),
             Outcome::Failed(failure) => (OutcomeView::Failed, Some(failure)),
@@ -55,6 +57,7 @@ impl AttemptView {
             number: one.number,
             generation: one.generation,
             started_at: one.started_at,
+            last_try_at: one.last_try_began_at(),
             ended_at: one.ended_at(),
             duration_ms: u64::try_from(one.duration.as_millis()).unwrap_or(u64::MAX),
             outcome,

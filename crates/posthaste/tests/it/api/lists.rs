@@ -292,10 +292,21 @@ async fn an_attempt_says_when_each_try_was_made(on: StoreKind) {
     let attempt = &done["attempts"][0];
     let tries = attempt["quickTries"].as_array().unwrap();
     let mut times: Vec<Timestamp> = tries.iter().map(|one| text(one, "startedAt").parse().unwrap()).collect();
-    times.push(text(attempt, "endedAt").parse().unwrap());
+    times.push(text(attempt, "lastTryAt").parse().unwrap());
     assert_eq!((times.len(), text(attempt, "startedAt")), (3, text(&tries[0], "startedAt")));
     // The waits are between the tries.
     assert!(times.is_sorted_by(|one, next| next.since(*one).as_millis() >= 19), "{attempt}");
+    assert!(text(attempt, "endedAt") >= text(attempt, "lastTryAt"), "{attempt}");
+    // A dead letter shows it too. The only try of an attempt is the last.
+    one["to"] = json!(running.sink.url("/sequence/503,503,400,503,400"));
+    let dead = running.admin.send_until(&one, "deadLetter").await;
+    let letter = format!("/v1/dead-letters/{}", text(&dead, "deadLetterId"));
+    let (shown, made) = (running.admin.get(&letter).await["attempts"][0].clone(), &dead["attempts"][0]);
+    assert_eq!((&shown["lastTryAt"], &shown["quickTries"]), (&made["lastTryAt"], &made["quickTries"]));
+    assert_eq!(made["quickTries"].as_array().map(Vec::len), Some(2));
+    one["policy"] = quick(1);
+    let only = &running.admin.send_until(&one, "deadLetter").await["attempts"][0];
+    assert_eq!(only["lastTryAt"], only["startedAt"]);
     running.stop().await;
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use posthaste_core::attempt::{Attempt, Outcome, Response};
+use posthaste_core::attempt::{Attempt, Outcome, QuickTry, Response};
 use posthaste_core::failure::FailureType;
 use posthaste_core::id::KeyId;
 use posthaste_core::lease::{Fence, Lease};
@@ -63,6 +63,8 @@ impl Generator {
     fn attempt(&mut self, grant: Grant, next: &Next) -> Attempt {
         let delivered = *next == Next::End(Ending::Delivered);
         let failure = FailureType::ALL[self.rng.usize(..FailureType::ALL.len())];
+        let quick_tries: Vec<QuickTry> = (0..self.rng.usize(..3)).map(|_| self.quick_try()).collect();
+        let knows_last = !quick_tries.is_empty() && self.rng.bool();
         Attempt {
             generation: grant.generation,
             number: grant.attempt,
@@ -71,10 +73,21 @@ impl Generator {
             outcome: if delivered { Outcome::Delivered } else { Outcome::Failed(failure) },
             status_code: self.rng.bool().then(|| self.rng.u16(100..600)),
             error: self.rng.bool().then(|| format!("error {}", self.rng.u32(..))),
-            quick_tries: vec![],
+            quick_tries,
+            last_try_at: knows_last.then_some(self.now),
             provider: self.rng.bool().then(|| format!("provider {}", self.rng.u32(0..3))),
             message_id: self.rng.bool().then(|| format!("<{}@provider>", self.rng.u32(..))),
             response: self.rng.bool().then(|| self.response()),
+        }
+    }
+
+    fn quick_try(&mut self) -> QuickTry {
+        QuickTry {
+            started_at: self.now,
+            duration_ms: self.rng.u64(..9_000),
+            failure_type: FailureType::ALL[self.rng.usize(..FailureType::ALL.len())],
+            status_code: self.rng.bool().then(|| self.rng.u16(100..600)),
+            error: format!("error {}", self.rng.u32(..)),
         }
     }
 
