@@ -8,6 +8,7 @@ mod dev;
 mod failures;
 mod listing;
 mod migrate;
+mod morning_after;
 pub(crate) mod page;
 mod served;
 mod sink;
