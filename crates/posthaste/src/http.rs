@@ -171,7 +171,7 @@ impl Api {
     }
 }
 
-/// The handlers of all routes. `Door` decides who gets to them.
+/// The handlers of all routes. `Admission` decides who gets to them.
 fn router(api: Shared) -> Router {
     let (routes, _) = described().split_for_parts();
     let routes = routes.merge(crate::dashboard::router());

@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 
 use crate::clock::SystemClock;
 use crate::config::{Config, Jobs, Webhooks};
-use crate::http::admission::Door;
+use crate::http::admission::Admission;
 use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, KeyOrder, Keys, last_used};
@@ -150,7 +150,7 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(last_used::keep(api.clone(), stopped.clone()));
-        tasks.spawn(server::serve(listener, Door::new(api.clone()), limits, stopped, CLOSE_TIMEOUT));
+        tasks.spawn(server::serve(listener, Admission::new(api.clone()), limits, stopped, CLOSE_TIMEOUT));
         Ok(Self { address, node, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
 

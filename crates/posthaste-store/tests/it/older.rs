@@ -110,7 +110,8 @@ pub(crate) fn is_read_before(kept: &str, dead: &DeadLetterView) {
     assert_eq!((attempts[0].4, attempts[0].5, attempts[0].6.as_deref()), (Some(2), Some(200), Some("no")));
     assert_eq!(dead.attempts[0].provider.as_deref(), Some("a"));
     // It shows the last try as a quick try more.
-    let tries: Vec<_> = attempts[0].7.iter().map(|(_, took, code, status, _)| (*took, *code, *status)).collect();
+    let tries: Vec<_> =
+        attempts[0].7.iter().map(|(_, took, code, status, _)| (*took, *code, *status)).collect();
     assert_eq!(tries, [(20, 3, None), (70, 2, Some(200))]);
     let shown = &dead.attempts[0];
     assert_eq!((shown.quick_tries.len(), &*shown.quick_tries[0].error), (1, ""));

@@ -21,7 +21,7 @@ use super::cookie;
 use super::sessions::{LENGTH, form_token};
 use super::shell;
 use super::visitor::{Fields, Form, check_origin, is_secure, theme};
-use crate::http::admission::Asked;
+use crate::http::admission::RequestContext;
 use crate::http::client_address::client_address;
 use crate::http::problem::{Problem, Result};
 use crate::http::{Api, Shared, hex};
@@ -169,7 +169,7 @@ struct Head {
 impl Head {
     fn of(api: &Api, request: &Request<Body>) -> Self {
         let unknown = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let peer = request.extensions().get::<Asked>().map_or(unknown, |asked| asked.peer);
+        let peer = request.extensions().get::<RequestContext>().map_or(unknown, |asked| asked.peer);
         let address = client_address(peer, request.headers(), &api.trusted_proxies);
         Self { headers: request.headers().clone(), peer, address }
     }

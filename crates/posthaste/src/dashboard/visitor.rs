@@ -15,7 +15,7 @@ use url::{Url, form_urlencoded};
 use super::flash::Flash;
 use super::sessions::{Place, Session};
 use super::{Needs, cookie, find};
-use crate::http::admission::Asked;
+use crate::http::admission::RequestContext;
 use crate::http::client_address::client_address;
 use crate::http::openapi::document;
 use crate::http::problem::{Kind, Problem, Result};
@@ -60,7 +60,7 @@ impl FromRequestParts<Shared> for Visitor {
             page.ok_or_else(|| Problem::new(Kind::Internal, "this page is not in the list of pages"))?;
         let session = api.session_of(&head.headers).await?;
         let session = session.ok_or_else(|| Problem::new(Kind::Unauthorized, "the session has ended"))?;
-        let asked = head.extensions.get::<Asked>();
+        let asked = head.extensions.get::<RequestContext>();
         if let Some(asked) = asked {
             asked.open.has_valid_key();
         }

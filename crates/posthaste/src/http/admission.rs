@@ -23,30 +23,30 @@ use super::{Api, Shared, router};
 use crate::dashboard;
 use crate::keys::Caller;
 
-/// The way in: it lets a request through to its handler, or says why not. It stands before the router, because a layer of axum
-/// costs several allocations for each request.
+/// Checks a request and calls its handler, or refuses it. It stands before the router, because a layer of axum costs several
+/// allocations for each request.
 #[derive(Clone)]
-pub struct Door {
+pub struct Admission {
     api: Shared,
     router: Router,
 }
 
-/// What handlers know of a request beside itself.
+/// The caller and the connection of a request, for its handler.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RequestContext {
     /// None where no key is needed.
     pub(super) caller: Option<Arc<Caller>>,
     pub(crate) peer: IpAddr,
     pub(crate) open: Arc<OpenConnection>,
 }
 
-impl Door {
+impl Admission {
     pub fn new(api: Shared) -> Self {
         Self { router: router(api.clone()), api }
     }
 }
 
-impl Answer for Door {
+impl Answer for Admission {
     async fn answer(&self, mut request: Request, from: &Connection) -> Response {
         let begun = Instant::now();
         let id = RequestId::of(request.headers());
@@ -61,7 +61,7 @@ impl Answer for Door {
         let mut response = match admitted {
             Ok(caller) => {
                 let open = from.open.clone();
-                request.extensions_mut().insert(Asked { caller, peer: from.peer.ip(), open });
+                request.extensions_mut().insert(RequestContext { caller, peer: from.peer.ip(), open });
                 let answer = self.router.answer(request, from);
                 // Sends are stored by another task, together with others, so a span would only cost time.
                 if self.api.requests.is_send(route) {

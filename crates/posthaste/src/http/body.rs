@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::admission::Asked;
+use super::admission::RequestContext;
 use super::budget::{Held, Size};
 use super::mistake::in_plain_words;
 use super::problem::{Kind, Problem, Result};
@@ -63,7 +63,7 @@ impl<const LARGEST: usize> FromRequest<Shared> for Text<LARGEST> {
             }
         }
         let size = if LARGEST > LARGEST_NOTIFICATION { Size::Large } else { Size::Small };
-        let caller = request.extensions().get::<Asked>().and_then(|asked| asked.caller.as_ref());
+        let caller = request.extensions().get::<RequestContext>().and_then(|asked| asked.caller.as_ref());
         let caller =
             caller.ok_or_else(|| Problem::new(Kind::Internal, "this route was declared without a key"))?;
         let mut held = api.bodies.begin(caller.sends_for(), size);

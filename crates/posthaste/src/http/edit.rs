@@ -24,7 +24,7 @@ use super::Shared;
 use super::body::{LARGEST_NOTIFICATION, Text, at, read};
 use super::extract::{ActorOf, Authenticated, Id, IdempotencyKey, NoQuery};
 use super::problem::{Kind, Problem, Result};
-use super::send::{Door, Mistakes, NewNotification, read_body};
+use super::send::{Mistakes, NewNotification, SendContext, read_body};
 use super::sends::{Send, json};
 use super::unique::{Unique, UniqueMaybeTexts};
 use super::views::{Metadata, Status, WebhookHeaders};
@@ -178,7 +178,7 @@ pub(crate) async fn edit_and_retry(
     let dead = api.reads(&caller).dead_letter(id).await?;
     let dead = dead.ok_or_else(|| Id::<DeadLetterId>::missing(id))?;
     let send = Send::of(&api, &caller, &format!("/v1/dead-letters/{id}/edit-and-retry"), key, &text);
-    let copy = match send.door().edit(api.engine.notification_id(), &text, &dead.notification) {
+    let copy = match send.context().edit(api.engine.notification_id(), &text, &dead.notification) {
         Ok(copy) => copy,
         Err(problem) => return send.repeated().await?.ok_or(problem),
     };
@@ -194,7 +194,7 @@ pub(crate) async fn edit_and_retry(
     }
 }
 
-impl Door<'_> {
+impl SendContext<'_> {
     /// Reads an edit, and makes the copy.
     fn edit(&self, id: NotificationId, text: &[u8], original: &Notification) -> Result<Notification> {
         let edit: EditedNotification<'_> = read(text)?;

@@ -9,7 +9,7 @@ use posthaste_core::id::{DeadLetterId, GroupId, KeyId, NotificationId, Operation
 use posthaste_engine::acts::Actor;
 
 use super::Shared;
-use super::admission::Asked;
+use super::admission::RequestContext;
 use super::client_address::client_address;
 use super::problem::{Kind, Problem, Result};
 use super::query::Query;
@@ -25,7 +25,7 @@ impl FromRequestParts<Shared> for Authenticated {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, _: &Shared) -> Result<Self> {
-        let caller = head.extensions.get::<Asked>().and_then(|asked| asked.caller.clone());
+        let caller = head.extensions.get::<RequestContext>().and_then(|asked| asked.caller.clone());
         caller.map(Self).ok_or_else(|| Problem::new(Kind::Internal, "this route was declared without a key"))
     }
 }
@@ -38,7 +38,7 @@ impl FromRequestParts<Shared> for ActorOf {
 
     async fn from_request_parts(head: &mut Parts, api: &Shared) -> Result<Self> {
         let Authenticated(caller) = Authenticated::from_request_parts(head, api).await?;
-        let peer = head.extensions.get::<Asked>().map(|asked| asked.peer);
+        let peer = head.extensions.get::<RequestContext>().map(|asked| asked.peer);
         let address = peer.map(|peer| client_address(peer, &head.headers, &api.trusted_proxies).to_string());
         Ok(Self(Actor { address, ..caller.actor() }))
     }
@@ -72,42 +72,42 @@ impl FromRequestParts<Shared> for InPath {
     }
 }
 
-/// What an id names, for people.
-pub(crate) trait Names: FromStr {
-    const WHAT: &str;
+/// An id whose kind has a name for people.
+pub(crate) trait NamedId: FromStr {
+    const NAME: &str;
 }
 
-impl Names for NotificationId {
-    const WHAT: &str = "notification";
+impl NamedId for NotificationId {
+    const NAME: &str = "notification";
 }
 
-impl Names for DeadLetterId {
-    const WHAT: &str = "dead letter";
+impl NamedId for DeadLetterId {
+    const NAME: &str = "dead letter";
 }
 
-impl Names for GroupId {
-    const WHAT: &str = "failure group";
+impl NamedId for GroupId {
+    const NAME: &str = "failure group";
 }
 
-impl Names for OperationId {
-    const WHAT: &str = "operation";
+impl NamedId for OperationId {
+    const NAME: &str = "operation";
 }
 
-impl Names for KeyId {
-    const WHAT: &str = "key";
+impl NamedId for KeyId {
+    const NAME: &str = "key";
 }
 
 /// The id in the path. An invalid one is reported as not found.
 pub(crate) struct Id<T>(pub(crate) T);
 
-impl<T: Names> Id<T> {
+impl<T: NamedId> Id<T> {
     /// There is nothing with that id, as far as the caller can see.
     pub(crate) fn missing(id: impl std::fmt::Display) -> Problem {
-        Problem::not_found(format!("there is no {} {id}", T::WHAT))
+        Problem::not_found(format!("there is no {} {id}", T::NAME))
     }
 }
 
-impl<T: Names + Send> FromRequestParts<Shared> for Id<T> {
+impl<T: NamedId + Send> FromRequestParts<Shared> for Id<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(head: &mut Parts, api: &Shared) -> Result<Self> {

@@ -29,11 +29,11 @@ mod process;
 /// How many classes of answers there are: 1xx to 5xx.
 const CLASSES: usize = 5;
 
-/// How long figures of the store are told again.
-const FRESH: Duration = Duration::from_millis(500);
+/// Maximum age of the figures of the store.
+const MAX_AGE: Duration = Duration::from_millis(500);
 
-/// How long the store may take for what it keeps.
-const STORE_WITHIN: Duration = Duration::from_secs(2);
+/// Limit on a read of the figures that the store keeps.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(get))
@@ -109,7 +109,7 @@ impl Figures {
         // Held while the store is asked, so that concurrent requests share one answer.
         let mut last = self.0.lock().await;
         if let Some((at, kept)) = &*last
-            && at.elapsed() < FRESH
+            && at.elapsed() < MAX_AGE
         {
             return Ok(kept.clone());
         }
@@ -128,7 +128,7 @@ async fn get(State(api): State<Shared>) -> Result<Response> {
     let (figures, store) = (api.figures.clone(), api.store.clone());
     let kept = api.read_slots.run(Reader::Metrics, async move { figures.read(&*store, now).await });
     // What this process counts is shown even if the store does not answer: that is when it is looked at.
-    let kept = tokio::time::timeout(STORE_WITHIN, kept).await.ok().and_then(std::result::Result::ok);
+    let kept = tokio::time::timeout(STORE_TIMEOUT, kept).await.ok().and_then(std::result::Result::ok);
     let mut page = Page::default();
     page.process(&api);
     page.requests(&api.requests);

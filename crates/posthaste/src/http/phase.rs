@@ -14,8 +14,9 @@ pub(super) struct Phase {
     word: AtomicU64,
 }
 
-const BITS: u32 = 3;
-const MASK: u64 = (1 << BITS) - 1;
+/// The low bits of the word that hold the phase; the rest is its start in microseconds.
+const PHASE_BITS: u32 = 3;
+const PHASE_MASK: u64 = (1 << PHASE_BITS) - 1;
 
 impl Phase {
     /// Nothing has come yet, or a head is coming.
@@ -40,15 +41,15 @@ impl Phase {
     }
 
     fn now(&self, phase: u64) -> u64 {
-        let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX >> BITS);
-        micros << BITS | phase
+        let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX >> PHASE_BITS);
+        micros << PHASE_BITS | phase
     }
 
     /// Enters a phase if `from` accepts the present one, and returns whether it did.
     fn enter(&self, phase: u64, from: impl Fn(u64) -> bool) -> bool {
         let next = self.now(phase);
         let entered = self.word.try_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
-            (word & MASK != Self::CLOSING && from(word & MASK)).then_some(next)
+            (word & PHASE_MASK != Self::CLOSING && from(word & PHASE_MASK)).then_some(next)
         });
         entered.is_ok()
     }
@@ -70,13 +71,13 @@ impl Phase {
 
     /// Everything that was written has left. Returns whether the connection is idle by that.
     pub(super) fn flushed(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & MASK == Self::SENT
+        self.word.load(Ordering::Relaxed) & PHASE_MASK == Self::SENT
             && self.enter(Self::IDLE, |phase| phase == Self::SENT)
     }
 
     /// Bytes came: after an answer they are the head of the next request.
     pub(super) fn received(&self) {
-        if self.word.load(Ordering::Relaxed) & MASK == Self::IDLE {
+        if self.word.load(Ordering::Relaxed) & PHASE_MASK == Self::IDLE {
             self.enter(Self::HEAD, |phase| phase == Self::IDLE);
         }
     }
@@ -88,12 +89,12 @@ impl Phase {
     /// Since when the connection is idle, as a number to order and to close it by.
     pub(super) fn idle_since(&self) -> Option<u64> {
         let word = self.word.load(Ordering::Relaxed);
-        (word & MASK == Self::IDLE).then_some(word)
+        (word & PHASE_MASK == Self::IDLE).then_some(word)
     }
 
     /// Closes a connection if it has been idle since then, and returns whether it did.
     pub(super) fn close_idle(&self, since: u64) -> bool {
-        let closing = since & !MASK | Self::CLOSING;
+        let closing = since & !PHASE_MASK | Self::CLOSING;
         self.word.compare_exchange(since, closing, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
@@ -110,11 +111,11 @@ impl Phase {
     /// Whether the connection has been in this phase for longer than it may.
     pub(super) fn is_over(&self, limits: &Limits) -> bool {
         let word = self.word.load(Ordering::Relaxed);
-        let limit = match word & MASK {
+        let limit = match word & PHASE_MASK {
             Self::ANSWER => limits.answer,
             Self::HEAD => limits.head,
             _ => limits.idle,
         };
-        self.started.elapsed().saturating_sub(Duration::from_micros(word >> BITS)) > limit
+        self.started.elapsed().saturating_sub(Duration::from_micros(word >> PHASE_BITS)) > limit
     }
 }

@@ -97,9 +97,9 @@ impl ReadSlots {
 impl Lines {
     /// A slot of a reader, which is free again when the answer is dropped.
     async fn slot(self: &Arc<Self>, reader: Reader) -> Result<(OwnedSemaphorePermit, Queued)> {
-        let queued = self.queue(reader).ok_or_else(crowded)?;
+        let queued = self.queue(reader).ok_or_else(too_many_reads)?;
         let permit = tokio::time::timeout(SLOT_TIMEOUT, queued.slots.clone().acquire_owned()).await;
-        let permit = permit.ok().and_then(std::result::Result::ok).ok_or_else(crowded)?;
+        let permit = permit.ok().and_then(std::result::Result::ok).ok_or_else(too_many_reads)?;
         Ok((permit, queued))
     }
 
@@ -131,7 +131,7 @@ impl Drop for Queued {
     }
 }
 
-fn crowded() -> Problem {
+fn too_many_reads() -> Problem {
     let detail = format!(
         "{SLOTS} lists or figures of this tenant are being read, and more wait: ask for fewer at a time, and ask again"
     );

@@ -110,8 +110,8 @@ pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     T::deserialize(deserializer).map(Some)
 }
 
-/// Whose notification it becomes, when, and by which rules.
-pub(super) struct Door<'a> {
+/// What decides beside its body what a send becomes: the tenant, the time of acceptance, and the limits.
+pub(super) struct SendContext<'a> {
     /// Whose it is unless the send names a tenant.
     pub(super) tenant: &'a Tenant,
     /// Whether the send may name any tenant.
@@ -158,7 +158,7 @@ impl Mistakes {
     }
 }
 
-impl Door<'_> {
+impl SendContext<'_> {
     /// Reads what is to be sent.
     pub(super) fn read(&self, id: NotificationId, text: &[u8]) -> Result<Notification> {
         let new: NewNotification<'_> = read(text)?;

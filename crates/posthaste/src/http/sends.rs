@@ -26,7 +26,7 @@ use utoipa_axum::routes;
 use super::body::{LARGEST_BATCH, LARGEST_NOTIFICATION, Text, read};
 use super::extract::{Authenticated, IdempotencyKey, NoQuery};
 use super::problem::{Kind, Problem, Rejected, RejectedItem, Result};
-use super::send::{Door, NewNotification};
+use super::send::{NewNotification, SendContext};
 use super::views::Status;
 use super::{Api, Shared};
 use crate::keys::Caller;
@@ -145,7 +145,7 @@ async fn send(
     text: Text<LARGEST_NOTIFICATION>,
 ) -> Result<Response> {
     let send = Send::of(&api, &caller, "/v1/notifications", key, &text);
-    let notification = match send.read(&send.door(), &text, &mut BTreeMap::new()).await {
+    let notification = match send.read(&send.context(), &text, &mut BTreeMap::new()).await {
         Ok(notification) => notification,
         // What was accepted once stays accepted, even if it would be refused today: its expiry has passed, or the rules changed.
         Err(problem) => return send.repeated().await?.ok_or(problem),
@@ -175,14 +175,14 @@ async fn send_batch(
         return Err(Problem::at("/notifications", detail));
     }
     let send = Send::of(&api, &caller, "/v1/notifications/batch", key, &text);
-    let door = send.door();
+    let context = send.context();
     let (mut taken, mut places, mut refused) = (Vec::with_capacity(items.len()), vec![], vec![]);
     let mut tenants = BTreeMap::new();
     for (index, item) in items.into_iter().enumerate() {
         if index % READ_AT_ONCE == READ_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        match read_item(&send, &door, item, &mut tenants).await {
+        match read_item(&send, &context, item, &mut tenants).await {
             Ok(notification) => {
                 places.push(index);
                 taken.push(notification);
@@ -218,7 +218,7 @@ fn nothing_accepted(rejected: Vec<Rejected>) -> Problem {
 
 async fn read_item(
     send: &Send<'_>,
-    door: &Door<'_>,
+    context: &SendContext<'_>,
     item: &RawValue,
     tenants: &mut CheckedTenants,
 ) -> Result<Notification> {
@@ -226,7 +226,7 @@ async fn read_item(
         let detail = format!("the notification is larger than {} KiB", LARGEST_NOTIFICATION / 1024);
         return Err(Problem::new(Kind::TooLarge, detail));
     }
-    send.read(door, item.get().as_bytes(), tenants).await
+    send.read(context, item.get().as_bytes(), tenants).await
 }
 
 /// The tenants that a request has named so far, and why each is refused.
@@ -255,9 +255,9 @@ impl<'a> Send<'a> {
         Self { api, tenant, is_for_all, path: path.to_owned(), key, text }
     }
 
-    pub(super) fn door(&self) -> Door<'_> {
+    pub(super) fn context(&self) -> SendContext<'_> {
         let engine = &self.api.engine;
-        Door {
+        SendContext {
             tenant: &self.tenant,
             is_for_all: self.is_for_all,
             guard: &self.api.guard,
@@ -269,8 +269,13 @@ impl<'a> Send<'a> {
     }
 
     /// Reads one notification. Each tenant is checked once in a request.
-    async fn read(&self, door: &Door<'_>, text: &[u8], tenants: &mut CheckedTenants) -> Result<Notification> {
-        let notification = door.read(self.api.engine.notification_id(), text)?;
+    async fn read(
+        &self,
+        context: &SendContext<'_>,
+        text: &[u8],
+        tenants: &mut CheckedTenants,
+    ) -> Result<Notification> {
+        let notification = context.read(self.api.engine.notification_id(), text)?;
         let tenant = &notification.tenant;
         if *tenant != self.tenant && !tenants.contains_key(tenant) {
             let refused = self.api.check_tenant(tenant).await.err();

@@ -60,8 +60,8 @@ impl Answer for Router {
     }
 }
 
-/// How often a connection is looked at, as a part of the shortest limit.
-const LOOKS: u32 = 4;
+/// Number of checks of a connection within its shortest limit.
+const CHECKS_PER_LIMIT: u32 = 4;
 /// Pause after a connection could not be accepted, which is when the program is out of sockets.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -85,7 +85,7 @@ pub async fn serve<A: Answer>(
             has_room = true;
             let (stream, peer) = stream;
             let caller = Connection { open: Arc::new(open.add()), peer };
-            connections.spawn(converse(stream, caller, answer.clone(), limits, told.clone()));
+            connections.spawn(serve_connection(stream, caller, answer.clone(), limits, told.clone()));
         }
         tokio::select! {
             biased;
@@ -127,14 +127,14 @@ fn make_room(open: &OpenConnections, crowds: &LogThrottle) -> bool {
     closed
 }
 
-/// Who is at the other end.
+/// A connection, as handlers see it.
 #[derive(Debug, Clone)]
 pub struct Connection {
     pub(super) open: Arc<OpenConnection>,
     pub(super) peer: SocketAddr,
 }
 
-async fn converse<A: Answer>(
+async fn serve_connection<A: Answer>(
     stream: TcpStream,
     caller: Connection,
     answer: A,
@@ -162,16 +162,16 @@ async fn converse<A: Answer>(
         }
     });
     let (held, released) = oneshot::channel();
-    let io = TokioIo::new(Watched { stream, open: open.clone(), _held: held });
+    let io = TokioIo::new(ObservedStream { stream, open: open.clone(), _held: held });
     let mut builder = http1::Builder::new();
     builder.keep_alive(true).max_buf_size(64 * 1024);
     let mut connection = Box::pin(builder.serve_connection(io, service).with_upgrades());
-    let mut look = tokio::time::interval(limits.head.min(limits.answer).min(limits.idle) / LOOKS);
+    let mut check = tokio::time::interval(limits.head.min(limits.answer).min(limits.idle) / CHECKS_PER_LIMIT);
     let mut stopping = false;
     loop {
         tokio::select! {
             _ = connection.as_mut() => break,
-            _ = look.tick() => if open.phase().is_over(&limits) { return },
+            _ = check.tick() => if open.phase().is_over(&limits) { return },
             () = open.closed() => return,
             () = set(&mut stop), if !stopping => {
                 stopping = true;
@@ -189,15 +189,15 @@ pub(super) async fn set(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// A stream that tells when bytes come, and when everything has left.
-struct Watched {
+/// A stream that records when bytes arrive, and when all have been sent.
+struct ObservedStream {
     stream: TcpStream,
     open: Arc<OpenConnection>,
-    /// Dropped with the stream, which tells `converse` that it is gone.
+    /// Dropped with the stream, which tells `serve_connection` that it is gone.
     _held: oneshot::Sender<()>,
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for ObservedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -212,7 +212,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for ObservedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -12,10 +12,10 @@ use super::super::stats::StatsView;
 use super::json;
 use crate::keys::Caller;
 
-/// How long counters are shown again. A little less than a tick, so that each tick of one stream has new ones.
-const FRESH: Duration = Duration::from_millis(900);
-/// How long the store may take for them.
-const WITHIN: Duration = Duration::from_secs(2);
+/// Maximum age of counters. A little less than a tick, so that each tick of one stream has new ones.
+const MAX_AGE: Duration = Duration::from_millis(900);
+/// Limit on a read of the counters.
+const STORE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Those of each tenant that a stream shows.
 #[derive(Debug, Default)]
@@ -48,7 +48,7 @@ impl Counters {
         self.share(async || {
             let tenant = self.tenant.clone();
             let read = api.read(caller, |reads| async move { reads.stats(tenant).await });
-            let stats = tokio::time::timeout(WITHIN, read).await.ok().and_then(Result::ok);
+            let stats = tokio::time::timeout(STORE_TIMEOUT, read).await.ok().and_then(Result::ok);
             stats.map(|stats| json(&StatsView::of(&stats, api.engine.now())).into())
         })
         .await
@@ -59,7 +59,7 @@ impl Counters {
         // Held while the store is read: whoever asks meanwhile gets the same.
         let mut last = self.last.lock().await;
         if let Some((at, counted)) = &*last
-            && at.elapsed() < FRESH
+            && at.elapsed() < MAX_AGE
         {
             return counted.clone();
         }
@@ -91,7 +91,7 @@ mod tests {
         for wanted in [Some("1"), None, Some("3")] {
             let told = join_all(streams.iter().map(|counters| counters.share(read))).await;
             assert!(told.iter().all(|told| told.as_deref() == wanted), "{told:?}");
-            tokio::time::sleep(FRESH).await;
+            tokio::time::sleep(MAX_AGE).await;
         }
         assert_eq!(reads.load(Ordering::SeqCst), 3);
     }

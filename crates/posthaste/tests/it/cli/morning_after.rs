@@ -147,7 +147,9 @@ fn a_line_that_says_something_else_is_found() {
     let (one, other) = ("op_01m7rbqmkwf73b5sse9nz1dacz", "op_01m7rbqmkwf73b5sse9nz1daca");
     let mut names = Names(HashMap::new());
     assert!(names.fit(one, other), "the id has a new name");
-    assert!(names.fit(&format!("2026-01-01T00:00:00Z {one} 3"), &format!("2026-01-02T00:00:00Z {other} 3 done")));
+    assert!(
+        names.fit(&format!("2026-01-01T00:00:00Z {one} 3"), &format!("2026-01-02T00:00:00Z {other} 3 done"))
+    );
     for (printed, real) in [
         (one, one),
         ("op_01m7rbqmkwf73b5sse9nz1dacc", "dl_01m7rbqmkwf73b5sse9nz1daca"),
