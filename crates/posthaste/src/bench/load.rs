@@ -189,7 +189,8 @@ impl Sender {
     }
 
     /// Sends as fast as responses arrive until the bound is reached. The connections take turns with the
-    /// letters. If a sink is given, at most `UNDER_WAY` notifications are accepted and have not arrived there.
+    /// letters. If a sink is given, at most `UNDER_WAY` notifications are accepted and have not arrived
+    /// there.
     pub async fn flood(
         &self,
         letters: &[Letter],

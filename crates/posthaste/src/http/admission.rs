@@ -23,8 +23,8 @@ use super::{Api, Shared, router};
 use crate::dashboard;
 use crate::keys::Caller;
 
-/// Checks a request and calls its handler, or refuses it. It stands before the router, because a layer of axum costs several
-/// allocations for each request.
+/// Checks a request and calls its handler, or refuses it. It stands before the router, because a layer of
+/// axum costs several allocations for each request.
 #[derive(Clone)]
 pub struct Admission {
     api: Shared,
@@ -87,7 +87,8 @@ impl Answer for Admission {
 }
 
 impl Api {
-    /// Who asks by the session of the dashboard in place of a key; `refused` is why there is no caller by a key.
+    /// Who asks by the session of the dashboard in place of a key; `refused` is why there is no caller by a
+    /// key.
     async fn admit_session(
         &self,
         route: Option<usize>,
@@ -158,8 +159,8 @@ fn log_failure(problem: &Problem, id: &RequestId) {
     }
 }
 
-/// RFC 9112, 3.2: a request of HTTP/1.1 names its host, once. Two programs that each read another one of two hosts can be
-/// tricked.
+/// RFC 9112, 3.2: a request of HTTP/1.1 names its host, once. Two programs that each read another one of two
+/// hosts can be tricked.
 fn has_one_host(version: Version, headers: &HeaderMap) -> Result<()> {
     let hosts = headers.get_all(HOST).iter().count();
     if hosts == 1 || (hosts == 0 && version < Version::HTTP_11) {

@@ -1,4 +1,5 @@
-//! The body of an answer, watched: whether it makes progress, and whether it has to end because the server stops.
+//! The body of an answer, watched: whether it makes progress, and whether it has to end because the server
+//! stops.
 
 use std::pin::Pin;
 use std::sync::Arc;

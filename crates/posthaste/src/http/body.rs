@@ -81,7 +81,8 @@ impl<const LARGEST: usize> FromRequest<Shared> for Text<LARGEST> {
     }
 }
 
-/// Reads a JSON object as a type. A mistake is shown with its place; texts inside of the type may borrow from the document.
+/// Reads a JSON object as a type. A mistake is shown with its place; texts inside of the type may borrow from
+/// the document.
 pub(crate) fn read<'t, T: Deserialize<'t>>(text: &'t [u8]) -> Result<T> {
     // serde would also read the fields of a struct from an array.
     if !text.trim_ascii_start().starts_with(b"{") {
@@ -183,8 +184,8 @@ async fn whole(body: &mut Body, largest: usize, held: &mut Held) -> Result<Bytes
     Ok(if rest.is_empty() { first } else { rest.freeze() })
 }
 
-/// How many arrays and objects lie inside each other. Counted before anything is parsed, because a parser that keeps a
-/// value as it came does not count.
+/// How many arrays and objects lie inside each other. Counted before anything is parsed, because a parser
+/// that keeps a value as it came does not count.
 fn depth(text: &[u8]) -> usize {
     let (mut depth, mut deepest, mut in_text, mut escaped) = (0usize, 0, false, false);
     for byte in text {

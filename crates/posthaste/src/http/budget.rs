@@ -1,7 +1,8 @@
-//! The memory that the bodies of all requests may take together. The limit on connections alone would allow far more.
+//! The memory that the bodies of all requests may take together. The limit on connections alone would allow
+//! far more.
 //!
-//! Invariant: no tenant takes all of it. One tenant has at most half, and the last eighth is for tenants that have less than an
-//! eighth.
+//! Invariant: no tenant takes all of it. One tenant has at most half, and the last eighth is for tenants that
+//! have less than an eighth.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,8 +16,8 @@ use super::problem::{Kind, Problem, Result};
 const MAX_BYTES: usize = 256 * 1024 * 1024;
 /// The part of it that large bodies cannot take, so that small ones find room beside them.
 const RESERVED_FOR_SMALL: usize = MAX_BYTES / 8;
-/// A body up to this size does not count for its tenant. Most sends are smaller, so they need no lock, and as many of them as
-/// there are connections by default take a quarter of the budget.
+/// A body up to this size does not count for its tenant. Most sends are smaller, so they need no lock, and as
+/// many of them as there are connections by default take a quarter of the budget.
 const NOT_COUNTED: usize = 64 * 1024;
 
 /// What is held now.

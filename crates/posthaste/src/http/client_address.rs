@@ -7,8 +7,9 @@ use posthaste_wire::guard::Subnet;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// The nearest address that is not a trusted proxy. Each proxy adds the address that it was called from at the end of
-/// `X-Forwarded-For`, so the header is read from there; what stands before the first untrusted address may be made up.
+/// The nearest address that is not a trusted proxy. Each proxy adds the address that it was called from at
+/// the end of `X-Forwarded-For`, so the header is read from there; what stands before the first untrusted
+/// address may be made up.
 pub(crate) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[Subnet]) -> IpAddr {
     let is_trusted = |address: IpAddr| trusted.iter().any(|subnet| subnet.contains(address));
     let lines = headers.get_all(FORWARDED_FOR).iter().filter_map(|line| line.to_str().ok());

@@ -1,6 +1,7 @@
 //! `/docs`: the API explorer. Its files are part of the program, so that it works without a network.
 //!
-//! The large files are embedded in compressed form and sent as they are. A client that does not accept gzip gets them unpacked.
+//! The large files are embedded in compressed form and sent as they are. A client that does not accept gzip
+//! gets them unpacked.
 //!
 //! Invariant: the page loads nothing from another host and runs no inline script; the `CSP` sees to both.
 

@@ -1,4 +1,5 @@
-//! `POST /v1/dead-letters/{id}/edit-and-retry`: from the JSON of an edit to the copy that is sent in place of a dead letter.
+//! `POST /v1/dead-letters/{id}/edit-and-retry`: from the JSON of an edit to the copy that is sent in place of
+//! a dead letter.
 //!
 //! What is left out stays, what is null is removed, and what is given is checked by the rules of a send.
 
@@ -253,8 +254,8 @@ impl SendContext<'_> {
         Ok(copy)
     }
 
-    /// When the copy may be sent. A time that is left out stays, even if it has passed: whether that is too late is decided
-    /// where the copy is stored.
+    /// When the copy may be sent. A time that is left out stays, even if it has passed: whether that is too
+    /// late is decided where the copy is stored.
     fn edited_times(
         &self,
         edit: &EditedNotification<'_>,

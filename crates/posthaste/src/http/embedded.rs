@@ -1,6 +1,7 @@
 //! Files that are part of the program, so that its pages work without a network.
 //!
-//! A file is sent in compressed form to those who accept gzip: as it was embedded, or packed when it is first asked for.
+//! A file is sent in compressed form to those who accept gzip: as it was embedded, or packed when it is first
+//! asked for.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -139,7 +140,8 @@ fn crc(bytes: &[u8]) -> u32 {
     })
 }
 
-/// RFC 9110, 12.5.3: without the header anything may be sent, but what knows no encodings does not send it either.
+/// RFC 9110, 12.5.3: without the header anything may be sent, but what knows no encodings does not send it
+/// either.
 fn accepts_gzip(asked: &HeaderMap) -> bool {
     let (mut named, mut any) = (None, None);
     let values = asked.get_all(ACCEPT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());

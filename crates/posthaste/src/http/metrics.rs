@@ -49,8 +49,8 @@ pub(super) enum Row {
     None,
 }
 
-/// What was asked of this process since its start, for each route; the last two rows are for pages of the dashboard and for
-/// requests to no route.
+/// What was asked of this process since its start, for each route; the last two rows are for pages of the
+/// dashboard and for requests to no route.
 pub(super) struct Requests {
     counts: Vec<[AtomicU64; CLASSES]>,
     times: [AtomicU64; Histogram::BOUNDS.len() + 1],

@@ -1,7 +1,8 @@
-//! The open connections, and which of them is closed to make room for a new one when there are as many as there may be.
+//! The open connections, and which of them is closed to make room for a new one when there are as many as
+//! there may be.
 //!
-//! Any client can open connections and leave them idle, with a key or without. It must not keep out a probe or another
-//! caller. The idle timeout would close such connections too, but a supervisor gives up sooner.
+//! Any client can open connections and leave them idle, with a key or without. It must not keep out a probe
+//! or another caller. The idle timeout would close such connections too, but a supervisor gives up sooner.
 //!
 //! Invariant: a connection is never closed to make room while a request of it is being answered.
 
@@ -79,8 +80,8 @@ impl OpenConnections {
         OpenConnection { all: self.clone(), number, has_key: AtomicBool::new(false), state }
     }
 
-    /// Closes one connection for another, and returns whether there was one that could be closed. If not, `closable` tells when
-    /// to try again.
+    /// Closes one connection for another, and returns whether there was one that could be closed. If not,
+    /// `closable` tells when to try again.
     pub(super) fn close_one(&self) -> bool {
         self.is_full.store(true, Ordering::SeqCst);
         let mut lists = self.lock();
@@ -127,7 +128,8 @@ impl Lists {
 
     /// Closes the connection with a key that has been idle for longest.
     fn close_longest_idle(&mut self) -> bool {
-        // What became idle after the last search has been idle for a shorter time than what that search found.
+        // What became idle after the last search has been idle for a shorter time than what that search
+        // found.
         self.close_remembered() || {
             self.search();
             self.close_remembered()

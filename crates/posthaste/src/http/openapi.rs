@@ -136,8 +136,8 @@ fn name_pages(value: &mut Value) {
     }
 }
 
-/// Removes what says nothing or is wrong: the format of a number is that of Rust, not of JSON. Generators read the
-/// description of a field that may be null only beside its `oneOf`.
+/// Removes what says nothing or is wrong: the format of a number is that of Rust, not of JSON. Generators
+/// read the description of a field that may be null only beside its `oneOf`.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(object) => {

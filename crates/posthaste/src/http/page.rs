@@ -1,4 +1,5 @@
-//! Lists in pages: which part is asked for, what is shown of it, and how the parameters of a list are described.
+//! Lists in pages: which part is asked for, what is shown of it, and how the parameters of a list are
+//! described.
 
 use posthaste_core::filter::List;
 use posthaste_core::notification::Tenant;
@@ -46,8 +47,8 @@ pub(crate) struct Paging<P> {
 }
 
 impl<P: Position> Paging<P> {
-    /// Takes `limit` and `cursor`. A cursor is valid only for the caller, list and filters that it was made for. Call it
-    /// before any other parameter is taken.
+    /// Takes `limit` and `cursor`. A cursor is valid only for the caller, list and filters that it was made
+    /// for. Call it before any other parameter is taken.
     pub(crate) fn take(api: &Api, caller: &Caller, query: &mut Query) -> Result<Self> {
         let whose = caller.tenant.as_ref().map_or("*", |tenant| tenant.as_str());
         let list = format!("{whose} {}", query.list());

@@ -1,6 +1,7 @@
 //! JSON that is kept as it came. Every parser must be able to read it again.
 //!
-//! serde_json accepts as raw text what it refuses as a value: half of a surrogate pair, and numbers beyond those of 64 bits.
+//! serde_json accepts as raw text what it refuses as a value: half of a surrogate pair, and numbers beyond
+//! those of 64 bits.
 
 use serde_json::Value;
 
@@ -29,7 +30,8 @@ pub(super) fn check(pointer: &str, text: &str) -> Result<(), Problem> {
     Err(Problem::at(format!("{pointer}{}", pointer_of(error.path())), detail))
 }
 
-/// Whether something is in it that a parser may refuse: `\u`, an exponent or very many digits. Most JSON has none of them.
+/// Whether something is in it that a parser may refuse: `\u`, an exponent or very many digits. Most JSON has
+/// none of them.
 fn may_be_unreadable(text: &[u8]) -> bool {
     let (mut in_text, mut escaped, mut digits) = (false, false, 0);
     for byte in text {

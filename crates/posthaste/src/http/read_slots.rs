@@ -1,7 +1,9 @@
-//! Lists and figures: a bounded number at a time for each tenant, so that no tenant keeps the others from reading.
+//! Lists and figures: a bounded number at a time for each tenant, so that no tenant keeps the others from
+//! reading.
 //!
-//! A read that has begun runs to its end and keeps its slot until then, even if the caller disconnects: the store does not stop
-//! it either, and a caller that asks and disconnects at once would otherwise have any number of reads running.
+//! A read that has begun runs to its end and keeps its slot until then, even if the caller disconnects: the
+//! store does not stop it either, and a caller that asks and disconnects at once would otherwise have any
+//! number of reads running.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -15,8 +17,8 @@ use tokio::task::JoinSet;
 use super::problem::{Kind, Problem, Result};
 use crate::keys::Caller;
 
-/// The most reads of one reader at a time. SQLite has two threads for lists, so another reader waits for one read on each
-/// at most.
+/// The most reads of one reader at a time. SQLite has two threads for lists, so another reader waits for one
+/// read on each at most.
 const SLOTS: usize = 2;
 /// The most reads of one reader that wait for a slot.
 const MOST_WAITING: usize = 64;

@@ -1,4 +1,5 @@
-//! The id of a request: in its answer, in its problem and in the log, so that the three can be brought together.
+//! The id of a request: in its answer, in its problem and in the log, so that the three can be brought
+//! together.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

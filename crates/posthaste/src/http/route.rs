@@ -1,6 +1,7 @@
 //! The routes, as the declarations of the handlers say them: what is answered, who may ask, what is counted.
 //!
-//! `#[utoipa::path]` on a handler is the one declaration of a route. Its `security` names the roles that may call it.
+//! `#[utoipa::path]` on a handler is the one declaration of a route. Its `security` names the roles that may
+//! call it.
 
 use http::Method;
 use posthaste_core::role::Role;

@@ -1,6 +1,7 @@
 //! From the JSON of a send to a notification. What is refused is not stored.
 //!
-//! The form is read by serde: the first mistake is shown. Then all rules are checked, and all mistakes are shown together.
+//! The form is read by serde: the first mistake is shown. Then all rules are checked, and all mistakes are
+//! shown together.
 
 use std::time::Duration;
 
@@ -208,7 +209,8 @@ impl SendContext<'_> {
         }
     }
 
-    /// The tenant that a send names. Whether a new one may be called so is checked later: that may need the store.
+    /// The tenant that a send names. Whether a new one may be called so is checked later: that may need the
+    /// store.
     fn named(&self, name: &str) -> Result<Tenant> {
         let tenant: Tenant = name.parse().map_err(|error| Problem::at("/tenant", format!("{error}")))?;
         if self.is_for_all || tenant == *self.tenant {

@@ -78,7 +78,8 @@ struct Batch<'t> {
     notifications: Items<'t>,
 }
 
-/// The notifications of a batch as they came. Those beyond the limit are counted and not kept: there may be millions.
+/// The notifications of a batch as they came. Those beyond the limit are counted and not kept: there may be
+/// millions.
 struct Items<'t> {
     kept: Vec<&'t RawValue>,
     count: usize,
@@ -147,7 +148,8 @@ async fn send(
     let send = Send::of(&api, &caller, "/v1/notifications", key, &text);
     let notification = match send.read(&send.context(), &text, &mut BTreeMap::new()).await {
         Ok(notification) => notification,
-        // What was accepted once stays accepted, even if it would be refused today: its expiry has passed, or the rules changed.
+        // What was accepted once stays accepted, even if it would be refused today: its expiry has passed, or
+        // the rules changed.
         Err(problem) => return send.repeated().await?.ok_or(problem),
     };
     let admitted = api.engine.admit(vec![notification]).await?;
@@ -207,7 +209,8 @@ async fn send_batch(
     send.accept(admitted, answer).await
 }
 
-/// Nothing of a batch was accepted, so nothing is kept under its key: the same key serves for the batch without mistakes.
+/// Nothing of a batch was accepted, so nothing is kept under its key: the same key serves for the batch
+/// without mistakes.
 fn nothing_accepted(rejected: Vec<Rejected>) -> Problem {
     let detail = match rejected.len() {
         1 => "the only notification was not accepted; `rejected` says why".to_owned(),
@@ -287,7 +290,8 @@ impl<'a> Send<'a> {
         }
     }
 
-    /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first answer.
+    /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first
+    /// answer.
     async fn accept(self, admitted: Vec<Admitted>, answer: Vec<u8>) -> Result<Response> {
         let result = self.api.engine.accept_admitted(self.idempotency(&answer), admitted).await;
         self.api.accept_health.note(self.api, !matches!(result, Err(AcceptError::Store(_)))).await;
@@ -321,7 +325,8 @@ impl<'a> Send<'a> {
         Ok(first.filter(|first| first.hash == hash).map(|first| replay(first.answer)))
     }
 
-    /// One key for the same bytes sent to two addresses is a conflict, so the address is part of what is compared.
+    /// One key for the same bytes sent to two addresses is a conflict, so the address is part of what is
+    /// compared.
     fn hash(&self) -> [u8; 32] {
         if self.key.is_none() {
             return [0; 32];

@@ -1,11 +1,12 @@
 //! The accept loop: a bounded number of connections, each with a limit on how long it may take for what.
 //!
-//! Invariant: no connection lives for longer than its phase allows without making progress. A client that sends
-//! nothing, sends its head a byte at a time, goes idle or does not read its answer is cut off.
+//! Invariant: no connection lives for longer than its phase allows without making progress. A client that
+//! sends nothing, sends its head a byte at a time, goes idle or does not read its answer is cut off.
 //!
 //! Invariant: no answer outlasts the drain. A stream ends when the server stops.
 //!
-//! Invariant: connections that wait for a request keep nobody out; one of them is closed for a new one (`open_connections`).
+//! Invariant: connections that wait for a request keep nobody out; one of them is closed for a new one
+//! (`open_connections`).
 
 use std::convert::Infallible;
 use std::io;
@@ -44,8 +45,8 @@ pub struct Limits {
     pub head: Duration,
     /// From the end of a head to the answer.
     pub answer: Duration,
-    /// Between an answer and the next request; the client has to read the answer in this time, and what is on its way of a
-    /// stream. A stream has to send something more often than this.
+    /// Between an answer and the next request; the client has to read the answer in this time, and what is on
+    /// its way of a stream. A stream has to send something more often than this.
     pub idle: Duration,
 }
 
@@ -76,7 +77,8 @@ pub async fn serve<A: Answer>(
     let (mut connections, open) = (JoinSet::new(), OpenConnections::new(limits.connections));
     let told = stop.clone();
     let (mut failures, crowds) = (LogThrottle::new(), LogThrottle::new());
-    // One connection more than there may be, which waits for its place, and whether one is being closed for it.
+    // One connection more than there may be, which waits for its place, and whether one is being closed for
+    // it.
     let (mut waits, mut has_room) = (None, true);
     loop {
         if connections.len() < limits.connections
@@ -180,7 +182,8 @@ async fn serve_connection<A: Answer>(
         }
     }
     drop(connection);
-    // An upgraded connection keeps its place until its handler drops it. Such a handler ends when the server stops.
+    // An upgraded connection keeps its place until its handler drops it. Such a handler ends when the server
+    // stops.
     let _ = released.await;
 }
 

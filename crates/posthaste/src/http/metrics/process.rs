@@ -49,7 +49,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// The name of the program comes second, in brackets, and may contain anything. The field after it is the third.
+    /// The name of the program comes second, in brackets, and may contain anything. The field after it is the
+    /// third.
     fn parse(text: &str) -> Option<Self> {
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();

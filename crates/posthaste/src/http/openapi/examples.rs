@@ -1,4 +1,5 @@
-//! Examples of requests and answers. Those of requests work with `posthaste dev`, whose sink listens on port 7790.
+//! Examples of requests and answers. Those of requests work with `posthaste dev`, whose sink listens on port
+//! 7790.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,5 @@
-//! How many streams are open: a bounded number, of which one tenant has a part, so that some connections are left for requests.
+//! How many streams are open: a bounded number, of which one tenant has a part, so that some connections are
+//! left for requests.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
