@@ -192,9 +192,18 @@
     open();
   }
 
-  // A row that was swapped in has its times in UTC.
+  // A row that was swapped in has its times in UTC, and takes over the mark and the focus of the row before it.
+  let focused = null;
+  document.addEventListener("focusin", (event) => { focused = event.target; });
+  const takeOver = (row) => {
+    if (rows()[current]) rows()[current].classList.add("cur");
+    if (document.activeElement !== document.body || !focused || focused.isConnected) return;
+    const next = q(".acts button", row) || q(".acts a", row) || q("a", row);
+    if (next) next.focus();
+  };
   new MutationObserver((changes) => {
     const added = changes.flatMap((change) => [...change.addedNodes]).filter((node) => node instanceof Element);
+    added.filter((node) => node.matches("[data-row]")).forEach(takeOver);
     added.forEach((node) => localise(node));
     if (added.length) tick();
   }).observe(q("#main"), { childList: true, subtree: true });

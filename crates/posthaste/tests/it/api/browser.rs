@@ -1,56 +1,94 @@
 //! The dashboard in a real browser: Debian's chromium, driven over WebDriver by our own HTTP client.
+//!
+//! Every test ends by [`Scene::end`]: nothing was asked of another host, no dialog opened, no script failed and nothing was tried that
+//! the content security policy forbids.
 
 mod driver;
+mod hostile;
+mod keyboard;
 mod live;
+mod looks;
+mod server;
+mod story;
+mod tour;
+mod visitors;
 
+use posthaste::config::Config;
 use serde_json::json;
 
 use self::driver::Driver;
 use super::running::{ADMIN, Running, StoreKind};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_person_logs_in_finds_what_failed_and_retries_it() {
-    let running = Running::start(StoreKind::Sqlite).await;
-    let mut sent = running.webhook("/status/400");
-    sent["subject"] = json!("<script>alert(1)</script>");
-    let failed = running.admin.send_until(&sent, "deadLetter").await;
-    let id = failed["notificationId"].as_str().unwrap();
-    let origin = format!("http://{}", running.address());
-    let browser = Driver::start().await;
+/// A running Posthaste and a browser.
+struct Scene {
+    running: Running,
+    browser: Driver,
+    origin: String,
+}
 
-    browser.open(&format!("{origin}/notifications")).await;
-    browser.type_into("#key", ADMIN).await;
-    browser.click("button.go").await;
-    // Back on the page that was asked for.
-    browser.wait_for("h1", "Notifications").await;
-    browser.wait_for("tbody tr .st", "Failed (moved to dead letter queue)").await;
+impl Scene {
+    async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
 
-    // The keyboard: the first row, then open it.
-    browser.keys("j").await;
-    browser.wait_for("tr.cur", "<script>alert(1)</script>").await;
-    browser.keys("\u{e007}").await;
-    browser.wait_for(".crumb", id).await;
-    browser.wait_for(".say", "is not retried by itself").await;
-    browser.click("button.go").await;
-    browser.wait_for(".toast", "Requeued").await;
-    assert_eq!(running.admin.wait(id, "deadLetter").await["generation"], 2);
+    /// One with other settings.
+    async fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let running = Running::with(StoreKind::Sqlite, change).await;
+        let origin = format!("http://{}", running.address());
+        Self { browser: Driver::start().await, running, origin }
+    }
 
-    // In the list the row stays and says what became of it, and the discard can be undone.
-    browser.open(&format!("{origin}/dead-letters")).await;
-    browser.click("button[data-key=d]").await;
-    browser.wait_for("tr.gone", "Discarded.").await;
-    running.admin.wait(id, "failed").await;
-    browser.click("tr.gone button[data-key=u]").await;
-    browser.wait_for("tr.gone", "among the dead letters again").await;
-    running.admin.wait(id, "deadLetter").await;
+    /// One whose browser is logged in with a key for everything.
+    async fn of_admin() -> Self {
+        let scene = Self::start().await;
+        scene.log_in(ADMIN).await;
+        scene
+    }
 
-    // Times are local, and the page says so; what is new is told while one looks.
-    browser.wait_for("[data-live]", "Live").await;
+    async fn open(&self, path: &str) {
+        self.browser.open(&format!("{}{path}", self.origin)).await;
+    }
 
-    let asked = browser.addresses().await;
-    assert!(asked.len() > 5 && asked.iter().all(|address| address.starts_with(&origin)), "{asked:#?}");
-    let complaints = browser.complaints().await;
-    assert!(complaints.is_empty(), "{complaints:#?}");
-    browser.quit().await;
-    running.stop().await;
+    async fn log_in(&self, key: &str) {
+        self.open("/login").await;
+        self.browser.type_into("#key", key).await;
+        self.browser.press("Sign in").await;
+        self.browser.wait_for("nav.side", "Overview").await;
+    }
+
+    /// Opens a page again and again until an element of it has a text in it, as a person does who waits for news.
+    async fn reads(&self, path: &str, selector: &str, text: &str) {
+        let script =
+            "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent).join('\\n')";
+        self.open(path).await;
+        self.browser
+            .until(&format!("{selector} of {path} does not say {text:?}"), async || {
+                let found = self.browser.script(script, json!([selector])).await;
+                if found.as_str().unwrap().contains(text) {
+                    return Ok(());
+                }
+                self.browser.reload().await;
+                Err(found)
+            })
+            .await;
+    }
+
+    async fn end(self) {
+        self.end_after(&[]).await;
+    }
+
+    /// Ends it. Complaints of the browser that have one of these texts in them were meant to be.
+    async fn end_after(self, meant: &[&str]) {
+        let heard = self.browser.heard().await;
+        let own = format!("{}/", self.origin);
+        let is_own = |address: &String| address.starts_with(&own) || address.starts_with("about:");
+        assert!(heard.addresses.len() > 5 && heard.addresses.iter().all(is_own), "{:#?}", heard.addresses);
+        assert!(heard.dialogs.is_empty(), "{:#?}", heard.dialogs);
+        let is_meant = |complaint: &String| meant.iter().any(|text| complaint.contains(text));
+        let complaints: Vec<&String> = heard.complaints.iter().filter(|one| !is_meant(one)).collect();
+        assert!(complaints.is_empty(), "{complaints:#?}");
+        // Before the server: a page says when it is no longer live.
+        self.browser.quit().await;
+        self.running.stop().await;
+    }
 }
