@@ -176,6 +176,9 @@ async fn test_5_dead_letter_queue_discard() {
     scene.browser.wait_for("tr.gone", "Undo").await;
     scene.open(&format!("/notifications/{id}")).await;
     scene.browser.wait_for(".st.big", "Permanently Failed").await;
+    scene.browser.wait_for(".say", "Its dead letter says what became of it").await;
+    scene.open("/notifications").await;
+    scene.browser.wait_for("tr[data-row]", "ended").await;
     for list in ["/dead-letters", "/retry-queue"] {
         assert_eq!(scene.rows(list).await, 0, "{list}");
     }
