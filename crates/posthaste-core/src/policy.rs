@@ -14,6 +14,7 @@ mod read;
 mod resolve;
 mod scope;
 mod set;
+mod sources;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub use quick::Quick;
 pub use resolve::resolve;
 pub use scope::{BadScope, Scope};
 pub use set::{DEFAULT_LONGEST_TIMEOUT, PolicySet, Source};
+pub use sources::Sources;
 
 use crate::failure::FailureType;
 use crate::jitter::{Base, Jitter};

@@ -30,6 +30,7 @@ mod reach;
 mod retry_operations;
 mod send;
 mod serve;
+mod server_settings;
 mod settings;
 mod sink;
 mod stats;
@@ -83,6 +84,7 @@ enum Command {
     Tenants(tenants::TenantsArgs),
     Jobs(jobs::JobsArgs),
     Nodes(nodes::NodesArgs),
+    Settings(server_settings::SettingsArgs),
     Doctor(doctor::DoctorArgs),
     Migrate(migrate::MigrateArgs),
     Backup(backup::BackupArgs),
@@ -168,6 +170,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::FailureGroups(args) => block_on(failure_groups::run(args, &reach)),
         Command::Jobs(args) => block_on(jobs::run(args, &reach)),
         Command::Nodes(args) => block_on(nodes::run(args, &reach)),
+        Command::Settings(args) => block_on(server_settings::run(args, &reach)),
         Command::Doctor(args) => block_on(doctor::run(args, &reach)),
     }
 }

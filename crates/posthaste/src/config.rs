@@ -12,6 +12,7 @@ mod problem;
 mod providers;
 mod read;
 mod sections;
+mod settings;
 mod values;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use sections::{
     Alerts, Breaker, EngineSettings, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention, Security,
     ServerSettings, StoreSettings, Webhooks,
 };
+pub use settings::{Setting, SettingSource};
 
 use layers::Layers;
 
@@ -61,6 +63,8 @@ pub struct Config {
     pub providers: BTreeMap<String, Provider>,
     /// One text for each setting that has no effect.
     pub warnings: Vec<String>,
+    /// Every key with its value and where it came from, without secrets.
+    pub settings: Vec<Setting>,
 }
 
 /// The sources of the configuration.

@@ -16,10 +16,12 @@ use crate::http::Shared;
 mod acts;
 mod assets;
 mod audit;
+mod chart;
 mod cookie;
 mod dead_letter;
 mod dead_letters;
 mod drawing;
+mod due;
 mod edit;
 mod filter_bar;
 mod flash;
@@ -36,12 +38,14 @@ mod problem;
 mod retry_queue;
 mod session;
 mod sessions;
+mod settings;
 mod shell;
 mod show;
 mod sink;
 mod story;
 mod stream;
 mod tenants;
+mod throughput;
 mod timeline;
 mod visitor;
 
@@ -117,6 +121,7 @@ pub static PAGES: &[PageRoute] = &[
     page("/audit", "listAudit"),
     page("/nodes", "listNodes"),
     page("/tenants", "listTenants"),
+    page("/settings", "listSettings"),
     page("/keys", "listKeys"),
     act("/keys", "createKey"),
     act("/keys/{id}/rotate", "rotateKey"),
@@ -160,6 +165,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/audit", get(audit::page))
         .route("/nodes", get(nodes::page))
         .route("/tenants", get(tenants::page))
+        .route("/settings", get(settings::page))
         .route("/keys", get(keys::page).post(keys::create))
         .route("/keys/{id}/rotate", post(keys::rotate))
         .route("/keys/{id}/revoke", post(keys::revoke))

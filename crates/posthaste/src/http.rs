@@ -27,6 +27,7 @@ use self::openapi::document;
 use self::problem::{Problem, Result};
 use self::read_slots::{ReadSlots, Reader};
 use self::stream::Streams;
+use crate::config::Setting;
 use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
 
@@ -65,8 +66,9 @@ mod retry_operations;
 pub mod route;
 mod send;
 mod sends;
-mod series;
+pub(crate) mod series;
 pub mod server;
+pub(crate) mod settings;
 pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tenants;
@@ -111,6 +113,8 @@ pub struct ApiParts {
     pub metrics_need_key: bool,
     /// Whether an acknowledged notification survives a power cut.
     pub durability: Durability,
+    /// The configuration, without secrets.
+    pub settings: Vec<Setting>,
     /// What cursors are sealed with if the settings do not say.
     pub cursor_secret: [u8; 32],
 }
@@ -195,6 +199,7 @@ fn described() -> OpenApiRouter<Shared> {
         keys::router(),
         tenants::router(),
         nodes::router(),
+        settings::router(),
         jobs::router(),
         health::router(),
         metrics::router(),

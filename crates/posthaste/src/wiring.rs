@@ -139,6 +139,7 @@ impl Server {
             connections: config.server.connections as usize,
             metrics_need_key: config.metrics.require_key,
             durability,
+            settings: config.settings.clone(),
             cursor_secret,
         }));
         let limits = Limits {

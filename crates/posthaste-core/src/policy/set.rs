@@ -150,15 +150,24 @@ impl PolicySet {
         message: Option<&PolicyLayer>,
     ) -> Policy {
         let message = message.map(|layer| layer.with_timeout_up_to(self.longest_timeout));
-        let layers = [
+        let layers = self.layers(channel, tenant, template).into_iter().chain([message.as_deref()]);
+        resolve(Preset::built_in(channel), layers.flatten())
+    }
+
+    /// What the scopes of a notification say, from the widest to the narrowest.
+    pub(super) fn layers(
+        &self,
+        channel: Channel,
+        tenant: &str,
+        template: Option<&str>,
+    ) -> [Option<&PolicyLayer>; 5] {
+        [
             self.joined.global.as_ref(),
             self.joined.channels.get(&channel),
             self.joined.tenants.get(tenant),
             template.and_then(|template| self.joined.templates.get(template)),
             template.and_then(|template| self.joined.own_templates.get(tenant)?.get(template)),
-            message.as_deref(),
-        ];
-        resolve(Preset::built_in(channel), layers.into_iter().flatten())
+        ]
     }
 }
 

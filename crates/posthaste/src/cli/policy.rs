@@ -124,7 +124,7 @@ pub(crate) async fn run(args: PolicyArgs, reach: &ServerArgs) -> anyhow::Result<
         PolicyCommand::Show { scope: Some(scope), channel } => {
             let session = reach.open()?;
             let answer = session.get(&for_channel(channel).after(&path(&scope))).await?;
-            session.print(&answer, pretty)?;
+            session.print(&answer, with_sources)?;
             Ok(Exit::Done)
         }
         PolicyCommand::Set { scope, policy } => {
@@ -165,6 +165,21 @@ fn for_channel(channel: Option<String>) -> Query {
 /// A policy is printed as JSON, since a table would not be clearer.
 fn pretty(policy: &Value) -> io::Result<()> {
     print_json(format!("{policy:#}").as_bytes())
+}
+
+/// What results at a scope, field by field, and where each comes from.
+fn with_sources(shown: &Value) -> io::Result<()> {
+    let own = if shown["policy"].is_null() { "nothing".to_owned() } else { shown["policy"].to_string() };
+    let (scope, channel) = (field(shown, "scope"), field(shown, "channel"));
+    line(&harmless(&format!("{scope} says {own}. Over {channel} this results:")))?;
+    let mut table = Table::new(&["FIELD", "VALUE", "FROM"]);
+    for (name, source) in shown["sources"].as_object().into_iter().flatten() {
+        let value = name.split('.').try_fold(&shown["effective"], |value, part| value.get(part));
+        let Some(value) = value else { continue };
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        table.row([name.as_str(), &value, source.as_str().unwrap_or_default()]);
+    }
+    table.print()
 }
 
 async fn preview(given: &str, channel: Option<String>, session: &Session) -> anyhow::Result<Exit> {

@@ -7,6 +7,7 @@ use posthaste_core::classify::LOG_CODES;
 use posthaste_core::provider::ProviderKind;
 
 use super::layers::{ConfigValue, Layers, dotted, is_empty_table};
+use super::named::Secret;
 use super::policies::named;
 use super::read::{ConfigReader, unknown};
 use super::sections::Provider;
@@ -45,7 +46,7 @@ pub(super) fn read(layers: &Layers, reader: &mut ConfigReader<'_>) -> BTreeMap<S
                 }
             }
         }
-        if good && let Some(provider) = provider(&given, any, &at, reader) {
+        if good && let Some(provider) = provider(&given, any, name, &at, reader) {
             if provider.built().is_none() {
                 let why = format!("the kind `{}` is not built yet", provider.kind);
                 reader.without_effect(any, &at, &why);
@@ -65,19 +66,20 @@ fn is_name(name: &str) -> bool {
 fn provider(
     given: &BTreeMap<&str, &ConfigValue>,
     any: &ConfigValue,
+    name: &str,
     at: &str,
     reader: &mut ConfigReader<'_>,
 ) -> Option<Provider> {
-    let mut fields = ProviderFields { given, at, reader, good: true };
+    let mut fields = ProviderFields { given, name, at, reader, good: true };
     let channel = fields.read("channel", channel);
     let kind = fields.read("kind", values::text);
     let priority = fields.read("priority", values::whole(0..=1_000_000)).unwrap_or(1);
-    let url = fields.read("url", values::secret).flatten();
+    let url = fields.secret("url");
     let base_url = fields.read("base_url", values::optional_text).flatten();
     let from = fields.read("from", values::optional_text).flatten();
     let account_sid = fields.read("account_sid", values::optional_text).flatten();
-    let auth_token = fields.read("auth_token", values::secret).flatten();
-    let token = fields.read("token", values::secret).flatten();
+    let auth_token = fields.secret("auth_token");
+    let token = fields.secret("token");
     let fail = fields.read("fail", log_code).flatten();
     if !fields.good {
         return None;
@@ -100,12 +102,18 @@ fn provider(
 
 struct ProviderFields<'f, 'r, 'l> {
     given: &'f BTreeMap<&'f str, &'f ConfigValue>,
+    name: &'f str,
     at: &'f str,
     reader: &'r mut ConfigReader<'l>,
     good: bool,
 }
 
 impl ProviderFields<'_, '_, '_> {
+    fn secret(&mut self, field: &str) -> Option<Secret> {
+        self.reader.hide(["providers", self.name, field].map(str::to_owned).into());
+        self.read(field, values::secret).flatten()
+    }
+
     fn read<T>(&mut self, field: &str, read: impl Fn(&ConfigValue) -> Read<T>) -> Option<T> {
         let given = self.given.get(field)?;
         match read(given) {

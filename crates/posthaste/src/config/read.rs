@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::layers::{ConfigValue, Key, Layers, NAMED_SECTIONS, dotted, is_empty_table};
+use super::named::Secret;
 use super::nearest::nearest;
 use super::problem::ConfigProblem;
 use super::values::{self, Read};
-use super::{Config, policies, providers, sections};
+use super::{Config, policies, providers, sections, settings};
 
 /// Reads everything. The result must not be used if there are problems.
 pub(super) fn config(layers: &Layers, problems: &mut Vec<ConfigProblem>) -> Config {
@@ -16,6 +17,7 @@ pub(super) fn config(layers: &Layers, problems: &mut Vec<ConfigProblem>) -> Conf
     config.providers = providers::read(layers, &mut reader);
     policies::read(layers, &mut config, &mut reader);
     config.overrides = policies::overrides(layers, &config.pools(), &mut reader);
+    config.settings = settings::of(layers, &reader.secrets);
     config.warnings = reader.warnings;
     problems.append(&mut reader.problems);
     config
@@ -25,6 +27,8 @@ pub(super) fn config(layers: &Layers, problems: &mut Vec<ConfigProblem>) -> Conf
 pub(super) struct ConfigReader<'a> {
     layers: &'a Layers,
     known: BTreeSet<Key>,
+    /// The keys whose values are never shown.
+    secrets: BTreeSet<Key>,
     without_effect_from_here: Option<&'static str>,
     problems: Vec<ConfigProblem>,
     warnings: Vec<String>,
@@ -35,6 +39,7 @@ impl<'a> ConfigReader<'a> {
         Self {
             layers,
             known: BTreeSet::new(),
+            secrets: BTreeSet::new(),
             without_effect_from_here: None,
             problems: Vec::new(),
             warnings: Vec::new(),
@@ -65,6 +70,17 @@ impl<'a> ConfigReader<'a> {
                 default
             }
         }
+    }
+
+    /// Reads a secret at a dotted key.
+    pub(super) fn secret(&mut self, key: &str) -> Option<Secret> {
+        self.hide(key.split('.').map(str::to_owned).collect());
+        self.read(key, values::secret)
+    }
+
+    /// The value at this key is never shown.
+    pub(super) fn hide(&mut self, path: Key) {
+        self.secrets.insert(path);
     }
 
     /// Reports a wrong value.

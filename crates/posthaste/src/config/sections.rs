@@ -228,6 +228,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
         overrides: BTreeMap::new(),
         providers: BTreeMap::new(),
         warnings: Vec::new(),
+        settings: Vec::new(),
     };
     reader.without_effect_from_here(None);
     config
@@ -303,8 +304,8 @@ fn subnets(given: &ConfigValue) -> Read<Vec<Subnet>> {
 
 fn webhooks(reader: &mut ConfigReader<'_>) -> Webhooks {
     let roots = reader.read("webhooks.root_certificates", roots);
-    let url = reader.read("webhooks.proxy", values::secret);
-    let password = reader.read("webhooks.proxy_password", values::secret);
+    let url = reader.secret("webhooks.proxy");
+    let password = reader.secret("webhooks.proxy_password");
     let proxy = match (url, password) {
         (None, None) => Ok(None),
         (None, Some(_)) => Err(("webhooks.proxy_password", "is set, and webhooks.proxy is not".to_owned())),
@@ -417,9 +418,9 @@ fn jobs(reader: &mut ConfigReader<'_>) -> Jobs {
 fn alerts(reader: &mut ConfigReader<'_>) -> Alerts {
     reader.without_effect_from_here(Some("alerts are not built yet"));
     Alerts {
-        slack_url: reader.read("alerts.slack_url", values::secret),
-        pagerduty_key: reader.read("alerts.pagerduty_key", values::secret),
-        webhook_url: reader.read("alerts.webhook_url", values::secret),
+        slack_url: reader.secret("alerts.slack_url"),
+        pagerduty_key: reader.secret("alerts.pagerduty_key"),
+        webhook_url: reader.secret("alerts.webhook_url"),
         email: reader.read("alerts.email", values::list),
         behind_after: reader.read("alerts.behind_after", values::positive_duration),
     }

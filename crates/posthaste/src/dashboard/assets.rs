@@ -11,12 +11,15 @@ use crate::http::problem::{Problem, Result};
 /// A year: another version has another address.
 const CACHE: &str = "public, max-age=31536000, immutable";
 
-pub static FILES: [File; 6] = [
+pub static FILES: [File; 9] = [
     File::to_pack("icon.svg", "image/svg+xml", include_bytes!("../../assets/dashboard/icon.svg")),
     File::to_pack("tokens.css", STYLE, include_bytes!("../../assets/dashboard/tokens.css")),
     File::to_pack("app.css", STYLE, include_bytes!("../../assets/dashboard/app.css")),
     File::to_pack("app.js", SCRIPT, include_bytes!("../../assets/dashboard/app.js")),
     File::to_pack("tail.js", SCRIPT, include_bytes!("../../assets/dashboard/tail.js")),
+    File::to_pack("chart.css", STYLE, include_bytes!("../../assets/dashboard/chart.css")),
+    File::to_pack("chart.js", SCRIPT, include_bytes!("../../assets/dashboard/chart.js")),
+    File::packed("uplot.min.js", SCRIPT, include_bytes!("../../assets/dashboard/uplot.min.js.gz")),
     File::packed("htmx.min.js", SCRIPT, include_bytes!("../../assets/dashboard/htmx.min.js.gz")),
 ];
 

@@ -8,6 +8,7 @@ use axum::response::Response;
 
 use super::shell::{Shell, sink_of};
 use super::show::{self, counted, length, percent};
+use super::throughput::{Asked, Throughput, throughput};
 use super::visitor::Visitor;
 use crate::http::Shared;
 use crate::http::extract::{Authenticated, NoQuery};
@@ -25,6 +26,7 @@ const LATE: f64 = 10.0;
 struct OverviewPage {
     shell: Shell,
     stats: StatsView,
+    chart: Option<Throughput>,
     health: Health,
     needs: Vec<Need>,
     nodes: Vec<NodeView>,
@@ -54,7 +56,8 @@ struct Need {
 
 pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<Response> {
     let caller = || Authenticated(visitor.caller.clone());
-    let query = Query::parse("/v1/stats", &visitor.query)?;
+    let asked = Asked::read(&visitor.query)?;
+    let query = Query::parse("/v1/stats", &asked.rest)?;
     let stats = stats::get(State(api.clone()), caller(), query).await?.0;
     let nodes = if visitor.may("listNodes") {
         nodes::list(State(api.clone()), caller(), NoQuery).await?.0.data
@@ -66,6 +69,8 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     } else {
         vec![]
     };
+    let is_new = stats.channels.is_empty();
+    let chart = if is_new { None } else { Some(throughput(&api, &visitor, &asked).await?) };
     let needs = needs(&stats, &nodes, &jobs);
     let shell = Shell::of(&api, &visitor, "Overview", "/").await;
     let page = OverviewPage {
@@ -74,7 +79,8 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
         needs,
         alive: nodes.iter().filter(|node| node.alive).count(),
         nodes,
-        is_new: stats.channels.is_empty(),
+        is_new,
+        chart,
         base: visitor.base.clone(),
         sink: sink_of(&api, &visitor).map(|inbox| inbox.url("")),
         may_read_keys: visitor.may("listKeys"),

@@ -86,7 +86,7 @@ impl PolicyPage {
         let query = Query::parse(&format!("/v1/policies/{scope}"), query)?;
         let caller = Authenticated(visitor.caller.clone());
         let found = policies::get(State(api.clone()), caller, query, InPath(scope.to_owned())).await?.0;
-        let EffectivePolicy { scope, policy, channel, effective } = found;
+        let EffectivePolicy { scope, policy, channel, effective, sources: _ } = found;
         let may_put = visitor.may("putPolicy") && policies::may_put(&visitor.caller, &scope);
         let scope = scope.to_string();
         let shell = Shell::of(api, visitor, &format!("Policy of {scope}"), "/policies").await;

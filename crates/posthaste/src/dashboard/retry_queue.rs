@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 use posthaste_core::filter::List;
 
+use super::due::{Asked, Due, due};
 use super::filter_bar::FilterBar;
 use super::login::see;
 use super::news::News;
@@ -24,6 +25,7 @@ use crate::http::views::NotificationView;
 struct RetryQueuePage {
     shell: Shell,
     bar: FilterBar,
+    due: Option<Due>,
     rows: Vec<NotificationView>,
     next: Option<String>,
     news: Option<News>,
@@ -32,7 +34,9 @@ struct RetryQueuePage {
     may_cancel: bool,
 }
 
-pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<Response> {
+pub(super) async fn page(State(api): State<Shared>, mut visitor: Visitor) -> Result<Response> {
+    let asked = Asked::read(&visitor.query)?;
+    visitor.query.clone_from(&asked.rest);
     let mut bar = FilterBar::of(&visitor, "retry-queue", List::RetryQueue.parameters());
     if let Some(address) = bar.typed() {
         return Ok(see(&address));
@@ -45,11 +49,14 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
         Err(problem) => Err(problem),
     };
     let (status, listed) = at_its_place(listed, &mut bar)?;
+    let wants = status.is_success() && visitor.may("retryLoad");
+    let due = if wants { Some(due(&api, &visitor, &asked, bar.value("tenant")).await?) } else { None };
     let shell = Shell::of(&api, &visitor, "Retry queue", "/retry-queue").await;
     let page = RetryQueuePage {
         next: bar.next(listed.next_cursor.as_ref()),
         bar,
         news,
+        due,
         rows: listed.data,
         all_tenants: visitor.caller.tenant.is_none(),
         may_retry: visitor.may("retryNow"),

@@ -75,6 +75,7 @@ const NAV: [(&str, &[Entry]); 4] = [
             ("Audit", "/audit", "listAudit"),
             ("Nodes", "/nodes", "listNodes"),
             ("Tenants", "/tenants", "listTenants"),
+            ("Settings", "/settings", "listSettings"),
             ("Keys", "/keys", "listKeys"),
             ("Session", "/session", "stats"),
         ],

@@ -7,7 +7,9 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use posthaste_core::channel::Channel;
-use posthaste_core::policy::{Policy, PolicyLayer, Preset, Preview, Scope, preview as preview_of, resolve};
+use posthaste_core::policy::{
+    Policy, PolicyLayer, Preset, Preview, Scope, Sources, preview as preview_of, resolve,
+};
 use posthaste_core::role::Role;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -57,6 +59,10 @@ pub(crate) struct EffectivePolicy {
     pub(crate) channel: Channel,
     /// The policy of a notification over this channel that is in this scope and in no narrower one.
     pub(crate) effective: Policy,
+    /// Where each field of `effective` comes from: a scope, `preset x` or `built-in`. A field inside another one has a dotted name
+    /// such as `quick.tries`; `preset` is the narrowest scope that names one.
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub(crate) sources: Sources,
 }
 
 /// What a scope says, and for a channel what results from it.
@@ -81,7 +87,8 @@ pub(crate) async fn get(
     };
     let channel = channel.unwrap_or(Channel::Webhook);
     let effective = set.resolve(channel, &tenant, template.as_deref(), None);
-    Ok(Json(EffectivePolicy { policy: set.layer(&scope).cloned(), scope, channel, effective }))
+    let sources = set.sources(channel, &tenant, template.as_deref());
+    Ok(Json(EffectivePolicy { policy: set.layer(&scope).cloned(), scope, channel, effective, sources }))
 }
 
 /// Replaces what the API says at a scope.

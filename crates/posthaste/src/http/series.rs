@@ -34,11 +34,11 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 /// What happened over time.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Series)]
-struct SeriesView {
+pub(crate) struct SeriesView {
     #[schema(value_type = SeriesStep)]
-    step: Step,
+    pub(crate) step: Step,
     /// Every step of the time that is asked for, the earliest first.
-    data: Vec<PointView>,
+    pub(crate) data: Vec<PointView>,
 }
 
 /// The distance between two points.
@@ -57,26 +57,26 @@ enum SeriesStep {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = SeriesPoint)]
-struct PointView {
+pub(crate) struct PointView {
     /// The start of the step.
-    at: Timestamp,
-    accepted: u64,
-    delivered: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) accepted: u64,
+    pub(crate) delivered: u64,
     /// Delivered by their very first try.
-    first_try: u64,
+    pub(crate) first_try: u64,
     /// Retries that were scheduled.
-    retried: u64,
+    pub(crate) retried: u64,
     /// Became a dead letter.
-    dead_lettered: u64,
+    pub(crate) dead_lettered: u64,
     /// Failed without a dead letter, by their policy.
-    failed: u64,
-    expired: u64,
-    cancelled: u64,
+    pub(crate) failed: u64,
+    pub(crate) expired: u64,
+    pub(crate) cancelled: u64,
     /// Half of those that were delivered took no longer, in milliseconds from acceptance or `notBefore`, within 3.2 %. Null if
     /// none was.
-    p50_ms: Option<u64>,
-    p95_ms: Option<u64>,
-    p99_ms: Option<u64>,
+    pub(crate) p50_ms: Option<u64>,
+    pub(crate) p95_ms: Option<u64>,
+    pub(crate) p99_ms: Option<u64>,
 }
 
 impl PointView {
@@ -102,7 +102,7 @@ impl PointView {
 /// What happened over time, by the minute or by the hour. At most 1,500 points.
 #[utoipa::path(get, path = "/v1/stats/series", operation_id = "statsSeries", tag = "figures", params(SeriesQuery), security(("key" = ["reader"])),
     responses((status = 200, description = "The figures", body = SeriesView), (status = 429, description = "")))]
-async fn series(
+pub(crate) async fn series(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -125,24 +125,24 @@ async fn series(
 /// When retries are due.
 #[derive(Serialize, ToSchema)]
 #[schema(as = RetryLoad)]
-struct LoadView {
-    data: Vec<LoadPoint>,
+pub(crate) struct LoadView {
+    pub(crate) data: Vec<LoadPoint>,
     /// Whether every retry is counted: at most 100,000 are.
-    complete: bool,
+    pub(crate) complete: bool,
 }
 
 /// The retries that are due in one step; those that are overdue are in the first.
 #[derive(Serialize, ToSchema)]
-struct LoadPoint {
+pub(crate) struct LoadPoint {
     /// The start of the step.
-    at: Timestamp,
-    count: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) count: u64,
 }
 
 /// How many retries are due when, up to `until` from now.
 #[utoipa::path(get, path = "/v1/retry-queue/load", operation_id = "retryLoad", tag = "figures", params(LoadQuery), security(("key" = ["reader"])),
     responses((status = 200, description = "The load to come", body = LoadView), (status = 429, description = "")))]
-async fn load(
+pub(crate) async fn load(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,

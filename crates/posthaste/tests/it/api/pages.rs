@@ -1,10 +1,12 @@
 //! The dashboard, asked as a browser would without script: pages, forms, cookies.
 
 mod acts;
+mod charts;
 mod content;
 mod live;
 mod roles;
 mod session;
+mod settings;
 mod sink;
 
 use std::collections::BTreeMap;

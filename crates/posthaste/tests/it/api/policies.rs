@@ -268,7 +268,49 @@ async fn a_scope_that_a_tenant_does_not_have_is_refused_with_those_that_it_has(o
     running.stop().await;
 }
 
+async fn every_field_says_where_it_comes_from(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (admin, acme) = (&running.admin, running.tenant("acme").await);
+    put(admin, "global", &json!({"timeout": "5s", "retryOn": {"permanent": true}})).await;
+    put(admin, "channel:webhook", &json!({"preset": "notify", "jitter": "none"})).await;
+    put(&acme, "tenant:acme", &json!({"quick": {"tries": 1}, "initialDelay": "1h"})).await;
+    let shown = acme.get("/v1/policies/tenant:acme").await;
+    for (field, source) in [
+        ("preset", "channel:webhook"),
+        ("timeout", "preset notify"),
+        ("retryOn.permanent", "preset notify"),
+        ("jitter", "channel:webhook"),
+        ("quick.tries", "tenant:acme"),
+        ("initialDelay", "tenant:acme"),
+        ("maximumDelay", "tenant:acme"),
+        ("maxAge", "built-in"),
+    ] {
+        assert_eq!(shown["sources"][field], source, "{field}: {shown}");
+    }
+    // Each field of what results has its entry, and nothing else has one.
+    let mut fields: Vec<String> = vec!["preset".to_owned()];
+    for (name, value) in shown["effective"].as_object().unwrap() {
+        match value.as_object().filter(|_| name != "jitter") {
+            Some(inner) => fields.extend(inner.keys().map(|inner| format!("{name}.{inner}"))),
+            None => fields.push(name.clone()),
+        }
+    }
+    fields.sort();
+    let listed: Vec<String> = shown["sources"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(listed, fields);
+    // Another channel, another tenant: other sources.
+    let email = acme.get("/v1/policies/tenant:acme?channel=email").await;
+    assert_eq!(
+        (&email["sources"]["timeout"], &email["sources"]["jitter"]),
+        (&json!("global"), &json!("preset standard"))
+    );
+    let other = running.tenant("other").await.get("/v1/policies/tenant:other").await;
+    assert_eq!(other["sources"]["quick.tries"], "preset notify");
+    running.stop().await;
+}
+
 on_each_store! {
+    every_field_says_where_it_comes_from;
     no_policy_is_put_for_a_tenant_that_cannot_be;
     a_scope_that_a_tenant_does_not_have_is_refused_with_those_that_it_has;
     a_template_has_a_policy_of_its_tenant_over_that_of_every_tenant;

@@ -77,6 +77,7 @@ fn may(role: Option<Role>, route: &str) -> bool {
         | "getPolicy"
         | "previewPolicy"
         | "listNodes"
+        | "listSettings"
         | "listTenants"
         | "listJobs"
         | "listJobRuns"
@@ -106,8 +107,16 @@ fn may(role: Option<Role>, route: &str) -> bool {
 }
 
 /// Routes that only keys for all tenants may call.
-const FOR_ALL: [&str; 7] =
-    ["listNodes", "listTenants", "listJobs", "listJobRuns", "runJob", "pauseJob", "resumeJob"];
+const FOR_ALL: [&str; 8] = [
+    "listNodes",
+    "listSettings",
+    "listTenants",
+    "listJobs",
+    "listJobRuns",
+    "runJob",
+    "pauseJob",
+    "resumeJob",
+];
 
 /// Something of the tenant `a`.
 struct Scene {

@@ -76,6 +76,14 @@ async fn policies_are_set_shown_previewed_and_removed() {
     assert_eq!(set.code, Some(0), "{set:?}");
     let shown = scene.json(&["policy", "show", "tenant:acme"]).await;
     assert_eq!(shown["policy"]["maxAttempts"], 4, "{shown}");
+    assert_eq!(shown["sources"]["maxAttempts"], "tenant:acme", "{shown}");
+    let table = scene.run(&["policy", "show", "tenant:acme"]).await.out;
+    let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    assert!(row("maxAttempts").contains('4') && row("maxAttempts").ends_with("tenant:acme"), "{table}");
+    assert!(row("timeout").ends_with("preset story"), "{table}");
+    let settings = scene.run(&["settings"]).await.out;
+    let row = settings.lines().find(|line| line.starts_with("retention.attempts")).unwrap_or_default();
+    assert!(row.contains("30d") && row.ends_with("built-in"), "{settings}");
     let list = scene.run(&["policy", "show"]).await;
     assert!(list.out.lines().any(|line| line.starts_with("tenant:acme")), "{}", list.out);
     let given = scene.run(&["policy", "set", "tenant:acme", policy]).await;
