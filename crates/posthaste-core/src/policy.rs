@@ -15,6 +15,7 @@ mod resolve;
 mod scope;
 mod set;
 mod sources;
+mod trial;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,12 +29,13 @@ pub use check::{
 pub use decide::{BeforeSend, Decision, MAX_INTERRUPTIONS, Situation, decide, decide_before_send, is_past};
 pub use layer::{PolicyLayer, QuickLayer};
 pub use preset::Preset;
-pub use preview::{Preview, PreviewedAttempt, preview};
+pub use preview::{PlannedAttempt, Preview, PreviewedAttempt, preview, preview_after};
 pub use quick::Quick;
 pub use resolve::resolve;
 pub use scope::{BadScope, Scope};
 pub use set::{DEFAULT_LONGEST_TIMEOUT, PolicySet, Source};
 pub use sources::Sources;
+pub use trial::Place;
 
 use crate::failure::FailureType;
 use crate::jitter::{Base, Jitter};

@@ -34,6 +34,8 @@ mod notification;
 mod notifications;
 mod overview;
 mod policies;
+mod policy;
+mod policy_form;
 mod problem;
 mod retry_queue;
 mod session;
@@ -112,6 +114,7 @@ pub static PAGES: &[PageRoute] = &[
     page("/policies", "listPolicies"),
     page("/policies/{scope}", "getPolicy"),
     act("/policies/{scope}", "putPolicy"),
+    act("/policies/{scope}/preview", "previewPolicy"),
     act("/policies/{scope}/delete", "deletePolicy"),
     page("/jobs", "listJobs"),
     page("/jobs/{id}/runs", "listJobRuns"),
@@ -155,8 +158,9 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/dead-letters/{id}/restore", post(acts::restore))
         .route("/dead-letters/{id}/edit-and-retry", get(edit::page).post(edit::send))
         .route("/policies", get(policies::page))
-        .route("/policies/{scope}", get(policies::one).post(policies::put))
-        .route("/policies/{scope}/delete", post(policies::delete))
+        .route("/policies/{scope}", get(policy::page).post(policy::put))
+        .route("/policies/{scope}/preview", post(policy::preview))
+        .route("/policies/{scope}/delete", post(policy::delete))
         .route("/jobs", get(jobs::page))
         .route("/jobs/{id}/runs", get(jobs::runs))
         .route("/jobs/{id}/run", post(jobs::run))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Policy;
+use crate::time::Timestamp;
 
 /// Times are relative to the first attempt. `Retry-After` and how long an attempt takes are not known and not
 /// included.
@@ -48,6 +49,40 @@ pub fn preview(policy: &Policy) -> Preview {
         made.map(|attempt| PreviewedAttempt { latest: attempt.latest.min(end), ..attempt }).collect();
     let window = attempts.last().map_or(Duration::ZERO, |last| last.latest);
     Preview { attempts, window }
+}
+
+/// One planned attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedAttempt {
+    /// Of its generation, from 1.
+    pub number: u32,
+    /// Its time if every delay is the shortest.
+    pub earliest: Timestamp,
+    /// Its time if every delay is the longest.
+    pub latest: Timestamp,
+}
+
+/// The attempts after the `number`-th of a generation if that one is made at `at` and every one fails. The generation was first
+/// due at `first_due`.
+pub fn preview_after(
+    policy: &Policy,
+    number: u32,
+    at: Timestamp,
+    first_due: Timestamp,
+) -> impl Iterator<Item = PlannedAttempt> + '_ {
+    let made = usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
+    let end = policy.named_max_age.map_or(Timestamp::MAX, |age| first_due.later(age));
+    let start = PlannedAttempt { number: number.max(1), earliest: at, latest: at };
+    let later = policy.delay_ranges().skip(made).scan(start, |last, (shortest, longest)| {
+        *last = PlannedAttempt {
+            number: last.number.saturating_add(1),
+            earliest: last.earliest.later(shortest),
+            latest: last.latest.later(longest),
+        };
+        Some(*last)
+    });
+    let is_possible = move |one: &PlannedAttempt| !policy.is_exceeded_by(one.earliest.since(first_due));
+    later.take_while(is_possible).map(move |one| PlannedAttempt { latest: one.latest.min(end), ..one })
 }
 
 #[cfg(test)]
@@ -172,5 +207,29 @@ mod tests {
             .map(|attempt| (attempt.earliest.as_secs(), attempt.latest.as_secs()))
             .collect();
         assert_eq!(times, [(0, 0), (30, 90), (60, 360), (90, 840), (120, 1_320)]);
+    }
+
+    #[test]
+    fn what_follows_an_attempt_counts_from_when_it_is_made() {
+        let policy = Preset::Notify.policy();
+        let at = |secs: i64| Timestamp::from_millis(secs * 1_000);
+        let after = |policy: &crate::policy::Policy, number| -> Vec<(u32, i64, i64)> {
+            let planned = preview_after(policy, number, at(1_000), at(900));
+            planned
+                .map(|one| (one.number, one.earliest.as_millis() / 1_000, one.latest.as_millis() / 1_000))
+                .collect()
+        };
+        assert_eq!(after(&policy, 3), [(4, 1_108, 1_132), (5, 1_324, 1_396)]);
+        assert_eq!(after(&policy, 5), []);
+        assert_eq!(after(&policy, 9), []);
+        // From the first on it is the preview itself.
+        let whole: Vec<u32> =
+            preview(&policy).attempts.iter().skip(1).map(|attempt| attempt.number).collect();
+        assert_eq!(after(&policy, 1).iter().map(|one| one.0).collect::<Vec<_>>(), whole);
+        // The maximum age counts from the first due time.
+        let named_max_age = Some(Duration::from_secs(300));
+        let short = crate::policy::Policy { named_max_age, ..policy };
+        assert_eq!(after(&short, 3), [(4, 1_108, 1_132)]);
+        assert_eq!(after(&short, 2), [(3, 1_054, 1_066), (4, 1_162, 1_198)]);
     }
 }

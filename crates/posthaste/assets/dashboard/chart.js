@@ -7,7 +7,10 @@
   if (!host || !window.uPlot || !window.fetch) return;
   const said = under.textContent;
   const figure = new Intl.NumberFormat("en");
-  const clock = new Intl.DateTimeFormat([], { weekday: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const time = { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const hour = new Intl.DateTimeFormat([], time);
+  const day = new Intl.DateTimeFormat([], { day: "numeric", month: "short" });
+  const clock = new Intl.DateTimeFormat([], { weekday: "short", ...time });
 
   // What the style sheets made of a colour. It follows the theme.
   const colour = (selector, property, pseudo) => {
@@ -40,6 +43,9 @@
     const line = colour(".chart", "borderTopColor");
     const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const values = (_, all) => all.map((value) => figure.format(value));
+    // Whole numbers only.
+    const incrs = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8].flatMap((one) => [one, 2 * one, 5 * one]);
+    const times24 = (_, all, __, ___, step) => all.map((at) => (step < 86400 ? hour : day).format(at * 1000));
     const top = (_, min, max) => [0, Math.max(1, max)];
     const plot = new uPlot({
       width: host.clientWidth,
@@ -50,9 +56,13 @@
       series: [
         {},
         { scale: "delivered", stroke: key("g"), width: 1.5, points: { show: false } },
-        { scale: "lost", stroke: key("f"), fill: key("f"), paths: uPlot.paths.bars({ size: [0.75] }), points: { show: false } },
+        { scale: "lost", width: 0, fill: key("f"), paths: uPlot.paths.bars({ size: [0.75] }), points: { show: false } },
       ],
-      axes: [axis, { ...axis, scale: "delivered", values }, { ...axis, scale: "lost", side: 1, values, grid: { show: false }, stroke: key("f") }],
+      axes: [
+        { ...axis, values: times24 },
+        { ...axis, scale: "delivered", values, incrs },
+        { ...axis, scale: "lost", side: 1, values, incrs, grid: { show: false }, stroke: key("f") },
+      ],
       hooks: {
         setScale: [(self, scale) => { if (scale === "x" && self.whole) offer(self, self.whole); }],
         setCursor: [(self) => {

@@ -46,6 +46,7 @@ Examples:
   posthaste policy preview '{\"preset\": \"story\", \"maxAttempts\": 4}'
   posthaste policy preview @policy.json
   posthaste policy preview - < policy.json
+  posthaste policy preview --scope tenant:acme '{\"maxAttempts\": 4}'
 
 The times count from the first attempt. An attempt that maxAge forbids is not shown.";
 const IMPORT_EXAMPLES: &str = "\
@@ -103,6 +104,9 @@ enum PolicyCommand {
         /// Apply it to the policies of this channel and your tenant, instead of the defaults
         #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
         channel: Option<String>,
+        /// Apply it in place of what this scope says
+        #[arg(long, value_parser = scope)]
+        scope: Option<String>,
     },
     /// Convert the configuration of another system
     #[command(after_help = IMPORT_EXAMPLES)]
@@ -143,7 +147,11 @@ pub(crate) async fn run(args: PolicyArgs, reach: &ServerArgs) -> anyhow::Result<
             }
             Ok(Exit::Done)
         }
-        PolicyCommand::Preview { policy, channel } => preview(&policy, channel, &reach.open()?).await,
+        PolicyCommand::Preview { policy, channel, scope } => {
+            let mut query = for_channel(channel);
+            query.set("scope", scope);
+            preview(&policy, &query, &reach.open()?).await
+        }
     }
 }
 
@@ -182,10 +190,9 @@ fn with_sources(shown: &Value) -> io::Result<()> {
     table.print()
 }
 
-async fn preview(given: &str, channel: Option<String>, session: &Session) -> anyhow::Result<Exit> {
+async fn preview(given: &str, query: &Query, session: &Session) -> anyhow::Result<Exit> {
     let policy = input::json("the policy", given)?;
-    let answer =
-        session.post(&for_channel(channel).after("/v1/policies/preview"), policy.get().to_owned()).await?;
+    let answer = session.post(&query.after("/v1/policies/preview"), policy.get().to_owned()).await?;
     session.print(&answer, |preview| {
         let mut table = Table::new(&["ATTEMPT", "EARLIEST", "LATEST"]);
         for attempt in preview["attempts"].as_array().into_iter().flatten() {

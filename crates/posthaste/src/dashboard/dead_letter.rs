@@ -56,7 +56,7 @@ pub(super) async fn page(
         may: May::of(&visitor, &one),
         words: status_words(one.status),
         state,
-        story: steps(&one.attempts, &[], None),
+        story: steps(&one.attempts, &[], None, None),
         accepted: None,
         payload: payload(&kept.body),
         headers: kept.headers.into_iter().collect(),

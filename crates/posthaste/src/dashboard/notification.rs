@@ -79,7 +79,7 @@ pub(super) async fn page(
     });
     let page = NotificationPage {
         timeline: drawn(&found, &shell),
-        story: steps(&found.attempts, &found.events, planned),
+        story: steps(&found.attempts, &found.events, planned, found.planned.as_ref()),
         accepted: Some(found.notification.created_at),
         payload: payload(&found.body),
         curl: curl(&found, &visitor.base),
@@ -137,12 +137,16 @@ fn drawn(found: &NotificationDetail, shell: &Shell) -> Markup {
         at: attempt.started_at.as_millis(),
         number: attempt.number,
         class: if matches!(attempt.outcome, OutcomeView::Delivered) { "g" } else { "f" },
+        range: None,
     };
     let made: Vec<Mark> = found.attempts.iter().map(mark).collect();
     let one = &found.notification;
-    let next = one.next_attempt_at.map(|at| Mark { at: at.as_millis(), number: one.attempt, class: "nx" });
+    let next = one.next_attempt_at.map(|at| Mark::planned(one.attempt, at.as_millis(), at.as_millis()));
+    let later = found.planned.iter().flat_map(|plan| &plan.attempts);
+    let later = later.map(|one| Mark::planned(one.number, one.earliest.as_millis(), one.latest.as_millis()));
+    let planned: Vec<Mark> = next.into_iter().chain(later).collect();
     let end = one.ended_at.map(|at| at.as_millis());
-    timeline::draw(one.created_at.as_millis(), &made, next, end, shell.now.as_millis())
+    timeline::draw(one.created_at.as_millis(), &made, &planned, end, shell.now.as_millis())
 }
 
 /// The same notification again, as a command.

@@ -8,6 +8,7 @@ use super::drawing::ratio;
 use super::show::{self, Markup, length};
 use crate::http::views::attempt::{AttemptView, OutcomeView};
 use crate::http::views::notification::EventView;
+use crate::http::views::plan::{PlanView, PlannedView, Then};
 
 /// One line of the story.
 pub(super) enum Step {
@@ -17,6 +18,14 @@ pub(super) enum Step {
         number: u32,
         most: u32,
     },
+    /// Planned for after the next one, if that fails.
+    Later {
+        earliest: Timestamp,
+        latest: Option<Timestamp>,
+        words: String,
+    },
+    /// How it ends if every attempt fails.
+    Then(&'static str),
     /// The wait between two attempts.
     Wait(String),
     Attempt(Box<Made>),
@@ -57,7 +66,12 @@ pub(super) struct Planned {
 }
 
 /// The story of attempts and events, newest first.
-pub(super) fn steps(attempts: &[AttemptView], events: &[EventView], next: Option<Planned>) -> Vec<Step> {
+pub(super) fn steps(
+    attempts: &[AttemptView],
+    events: &[EventView],
+    next: Option<Planned>,
+    plan: Option<&PlanView>,
+) -> Vec<Step> {
     let mut steps = vec![];
     for (place, attempt) in attempts.iter().enumerate() {
         if let Some(before) = place.checked_sub(1).and_then(|before| attempts.get(before)) {
@@ -79,7 +93,35 @@ pub(super) fn steps(attempts: &[AttemptView], events: &[EventView], next: Option
     steps.sort_by_key(|(at, _)| *at);
     steps
         .extend(next.map(|next| (next.at, Step::Next { at: next.at, number: next.number, most: next.most })));
-    steps.into_iter().rev().map(|(_, step)| step).collect()
+    steps.into_iter().map(|(_, step)| step).chain(plan.map(later).unwrap_or_default()).rev().collect()
+}
+
+/// The most planned attempts that are listed one by one.
+const MOST_LISTED: usize = 5;
+
+/// What follows after the next attempt.
+fn later(plan: &PlanView) -> Vec<Step> {
+    let step = |planned: &PlannedView, words: String| Step::Later {
+        earliest: planned.earliest,
+        latest: Some(planned.latest).filter(|latest| *latest != planned.earliest),
+        words,
+    };
+    let (listed, rest) = plan.attempts.split_at(plan.attempts.len().min(MOST_LISTED));
+    let mut steps: Vec<Step> =
+        listed.iter().map(|planned| step(planned, format!("Attempt {}", planned.number))).collect();
+    match rest {
+        [] => {}
+        [only] => steps.push(step(only, format!("Attempt {}", only.number))),
+        [first, .., last] => {
+            steps.push(step(last, format!("Attempts {} to {}, this one", first.number, last.number)));
+        }
+    }
+    steps.push(Step::Then(match plan.then {
+        Then::DeadLetter => "then dead letter, which waits for a person",
+        Then::Failed => "then it has failed for good; its policy keeps no dead letters",
+        Then::Expired => "then it has expired",
+    }));
+    steps
 }
 
 fn event_words(event: &str) -> &str {

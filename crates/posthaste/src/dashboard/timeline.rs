@@ -13,10 +13,23 @@ pub(super) struct Mark {
     pub(super) at: i64,
     pub(super) number: u32,
     pub(super) class: &'static str,
+    /// Its earliest and its latest time, if it is planned.
+    pub(super) range: Option<(i64, i64)>,
 }
 
-/// Attempts that take up less of the line than this are drawn again.
-const SMALL: f64 = 0.25;
+impl Mark {
+    /// A planned attempt stands in the middle of its earliest and latest time.
+    pub(super) const fn planned(number: u32, earliest: i64, latest: i64) -> Self {
+        Self { at: earliest.midpoint(latest), number, class: "nx", range: Some((earliest, latest)) }
+    }
+
+    pub(super) fn latest(&self) -> i64 {
+        self.range.map_or(self.at, |(_, latest)| latest)
+    }
+}
+
+/// Attempts in this first part of the line are drawn again.
+const SMALL: f64 = 0.12;
 /// Labels that are nearer than this, in percent, are left out.
 const NEAR: f64 = 3.5;
 /// The distances of the scale, in milliseconds.
@@ -55,50 +68,54 @@ impl Range {
     }
 }
 
-/// Draws what was made and what is planned, from the acceptance to the end or the next attempt.
-pub(super) fn draw(from: i64, made: &[Mark], next: Option<Mark>, end: Option<i64>, now: i64) -> Markup {
+/// Draws what was made and what is planned, from the acceptance to the end or the last planned attempt.
+pub(super) fn draw(from: i64, made: &[Mark], planned: &[Mark], end: Option<i64>, now: i64) -> Markup {
     let last = made.last().map_or(from, |mark| mark.at);
-    let until = end.or(next.map(|next| next.at)).unwrap_or(now).max(last);
-    let whole = Range { from, until: until.max(from + 1_000) };
+    let until = end.or(planned.last().map(Mark::latest)).unwrap_or(now).max(last);
+    let whole = Range { from, until: until.max(from.saturating_add(1_000)) };
     let now = end.is_none().then_some(now).filter(|now| *now <= whole.until);
-    let label = match (made.len(), next) {
-        (0, None) => "No attempt was made yet.".to_owned(),
-        (count, None) => format!("Attempts: {count} made."),
-        (count, Some(next)) => format!("Attempts: {count} made, number {} is planned.", next.number),
+    let label = match (made.len(), planned) {
+        (0, []) => "No attempt was made yet.".to_owned(),
+        (count, []) => format!("Attempts: {count} made."),
+        (0, many) => format!("Attempts: {} planned.", many.len()),
+        (count, [next]) => format!("Attempts: {count} made, number {} is planned.", next.number),
+        (count, many) => format!("Attempts: {count} made, {} planned.", many.len()),
     };
-    let mut out = strip(whole, made, next, now, &label);
-    let part = Range { from, until: last.max(from + 100) };
-    if made.len() > 1 && ratio(part.until - from, whole.until - from) < SMALL {
-        let part = Range { until: part.until + (part.until - from) / 10, ..part };
+    let all: Vec<Mark> = made.iter().chain(planned).copied().collect();
+    let mut out = strip(whole, &all, now, &label);
+    let small: Vec<Mark> =
+        all.iter().filter(|mark| ratio(mark.latest() - from, whole.until - from) < SMALL).copied().collect();
+    if let [_, .., last] = small.as_slice() {
+        let length = (last.latest() - from).max(100);
+        let part = Range { from, until: from + length + length / 10 };
         let right = whole.place(part.until) * 10.0;
         let _ = write!(
             out,
             "<svg width=\"100%\" height=\"22\" viewBox=\"0 0 1000 22\" preserveAspectRatio=\"none\" class=\"sc\" aria-hidden=\"true\"><path class=\"cone\" d=\"M10 0 L{right:.0} 0 L1000 22 L0 22 Z\"/></svg>"
         );
         let label = format!("The first {}, enlarged.", words(part.until - part.from));
-        out.push_str(&strip(part, made, None, None, &label));
+        out.push_str(&strip(part, &small, None, &label));
     }
     Markup(out)
 }
 
-fn strip(range: Range, made: &[Mark], next: Option<Mark>, now: Option<i64>, label: &str) -> String {
+fn strip(range: Range, marks: &[Mark], now: Option<i64>, label: &str) -> String {
     let mut svg = format!("<svg class=\"sc\" height=\"54\" role=\"img\" aria-label=\"{label}\">");
-    let length = range.until - range.from;
-    let step = STEPS.into_iter().find(|step| length / step <= 8).unwrap_or(i64::MAX);
-    for number in 0..=(length / step).min(8) {
-        let x = range.place(range.from + number * step);
-        let text = if number == 0 { "0".to_owned() } else { words(number * step) };
-        let (anchor, hide) =
-            (if number == 0 { "" } else { "m" }, if number % 2 == 1 { " hide-s" } else { "" });
-        let _ = write!(
-            svg,
-            "<line class=\"gr\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"12\" y2=\"36\"/><text class=\"{anchor}{hide}\" x=\"{x:.2}%\" y=\"48\">{text}</text>"
-        );
-    }
-    let right = range.place(next.map_or(range.until, |next| next.at));
+    svg.push_str(&scale(range));
+    let right = range.place(marks.iter().map(Mark::latest).max().unwrap_or(range.until));
     let _ = write!(svg, "<line class=\"wt\" x1=\"1%\" x2=\"{right:.2}%\" y1=\"24\" y2=\"24\"/>");
+    for (earliest, latest) in marks.iter().filter_map(|mark| mark.range) {
+        let (x, right) = (range.place(earliest), range.place(latest));
+        if right - x >= 0.1 {
+            let _ = write!(
+                svg,
+                "<rect class=\"jt\" x=\"{x:.2}%\" width=\"{:.2}%\" y=\"17\" height=\"14\" rx=\"2\"/>",
+                right - x
+            );
+        }
+    }
     let mut labelled = f64::MIN;
-    for mark in made.iter().chain(&next) {
+    for mark in marks {
         let x = range.place(mark.at);
         let width = if mark.class == "nx" { 4 } else { 3 };
         let _ = write!(
@@ -119,6 +136,24 @@ fn strip(range: Range, made: &[Mark], next: Option<Mark>, now: Option<i64>, labe
     svg
 }
 
+/// Lines at round distances from the start.
+fn scale(range: Range) -> String {
+    let mut svg = String::new();
+    let length = range.until - range.from;
+    let step = STEPS.into_iter().find(|step| length / step <= 8).unwrap_or(i64::MAX);
+    for number in 0..=(length / step).min(8) {
+        let x = range.place(range.from + number * step);
+        let text = if number == 0 { "0".to_owned() } else { words(number * step) };
+        let (anchor, hide) =
+            (if number == 0 { "" } else { "m" }, if number % 2 == 1 { " hide-s" } else { "" });
+        let _ = write!(
+            svg,
+            "<line class=\"gr\" x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"12\" y2=\"36\"/><text class=\"{anchor}{hide}\" x=\"{x:.2}%\" y=\"48\">{text}</text>"
+        );
+    }
+    svg
+}
+
 fn words(millis: i64) -> String {
     duration::words(Duration::from_millis(millis.unsigned_abs()))
 }
@@ -128,33 +163,52 @@ mod tests {
     use super::*;
 
     fn mark(at: i64, number: u32) -> Mark {
-        Mark { at, number, class: "f" }
+        Mark { at, number, class: "f", range: None }
     }
 
     #[test]
     fn attempts_and_the_next_one_are_where_their_times_are() {
-        let next = Mark { at: 10_000, number: 3, class: "nx" };
-        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], Some(next), None, 6_000).0;
+        let next = Mark::planned(3, 10_000, 10_000);
+        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], &[next], None, 6_000).0;
         for x in ["x=\"1.00%\"", "x=\"49.50%\"", "x=\"98.00%\"", "x1=\"59.20%\""] {
             assert!(svg.contains(x), "{x} {svg}");
         }
-        assert_eq!(svg.matches("<svg").count(), 1);
+        assert_eq!((svg.matches("<svg").count(), svg.matches("\"jt\"").count()), (1, 0));
     }
 
     #[test]
     fn what_is_too_small_is_drawn_again() {
-        let next = Mark { at: 86_400_000, number: 3, class: "nx" };
-        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], Some(next), None, 6_000).0;
+        let next = Mark::planned(3, 86_400_000, 86_400_000);
+        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], &[next], None, 6_000).0;
         assert_eq!(svg.matches("<svg").count(), 3, "{svg}");
         assert!(svg.contains("enlarged"));
     }
 
     #[test]
+    fn a_planned_attempt_has_its_earliest_and_latest_time() {
+        let planned = [Mark::planned(2, 40_000, 60_000), Mark::planned(3, 80_000, 100_000)];
+        let svg = draw(0, &[mark(0, 1)], &planned, None, 1_000).0;
+        for rect in [
+            "class=\"jt\" x=\"39.80%\" width=\"19.40%\"",
+            "class=\"jt\" x=\"78.60%\" width=\"19.40%\"",
+            "class=\"nx\" x=\"49.50%\"",
+            "class=\"nx\" x=\"88.30%\"",
+        ] {
+            assert!(svg.contains(rect), "{rect} {svg}");
+        }
+        assert!(svg.contains("1 made, 2 planned"));
+    }
+
+    #[test]
     fn odd_times_break_nothing() {
-        for (made, end, now) in
-            [(vec![], None, 0), (vec![mark(-5, 1)], Some(-9), 0), (vec![mark(5, 1)], None, i64::MAX / 4)]
-        {
-            let svg = draw(0, &made, None, end, now).0;
+        let far = [Mark::planned(2, i64::MAX / 4, i64::MAX / 4)];
+        for (made, planned, end, now) in [
+            (vec![], &[][..], None, 0),
+            (vec![mark(-5, 1)], &[], Some(-9), 0),
+            (vec![mark(5, 1)], &[], None, i64::MAX / 4),
+            (vec![mark(5, 1)], &far, None, 0),
+        ] {
+            let svg = draw(0, &made, planned, end, now).0;
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
     }

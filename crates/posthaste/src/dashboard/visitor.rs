@@ -155,6 +155,11 @@ impl FromRequest<Shared> for Form {
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
+    #[cfg(test)]
+    pub(super) const fn of(pairs: Vec<(String, String)>) -> Self {
+        Self(pairs)
+    }
+
     pub(super) async fn read(body: axum::body::Body, api: &Api) -> Result<Self> {
         let whole = tokio::time::timeout(api.body_timeout, Limited::new(body, LARGEST_FORM).collect()).await;
         let whole = whole.map_err(|_| Problem::new(Kind::Timeout, "the form was not complete in time"))?;

@@ -8,7 +8,7 @@ use axum::extract::State;
 use http::StatusCode;
 use posthaste_core::channel::Channel;
 use posthaste_core::policy::{
-    Policy, PolicyLayer, Preset, Preview, Scope, Sources, preview as preview_of, resolve,
+    Place, Policy, PolicyLayer, Preset, Preview, Scope, Sources, preview as preview_of, resolve,
 };
 use posthaste_core::role::Role;
 use serde::Serialize;
@@ -79,13 +79,7 @@ pub(crate) async fn get(
     query.finish()?;
     let scope = visible(&api, &caller, &scope)?;
     let set = api.engine.policies().set();
-    let (channel, tenant, template) = match &scope {
-        Scope::Global => (channel, String::new(), None),
-        Scope::Channel(own) => (Some(*own), String::new(), None),
-        Scope::Tenant(own) => (channel, own.clone(), None),
-        Scope::Template { tenant, name } => (channel, tenant.clone().unwrap_or_default(), Some(name.clone())),
-    };
-    let channel = channel.unwrap_or(Channel::Webhook);
+    let Place { channel, tenant, template } = scope.place(channel);
     let effective = set.resolve(channel, &tenant, template.as_deref(), None);
     let sources = set.sources(channel, &tenant, template.as_deref());
     Ok(Json(EffectivePolicy { policy: set.layer(&scope).cloned(), scope, channel, effective, sources }))
@@ -134,10 +128,11 @@ pub(crate) async fn delete(
 
 /// When a policy would make its attempts.
 ///
-/// The policy counts as a notification's own, over the scopes of `channel` and of the caller. A tenant's key previews only
-/// what its notifications can have.
+/// The policy counts as a notification's own, over the scopes of `channel` and of the caller, or, with `scope`, as what that scope
+/// says in place of what it says now. A tenant's key previews only what its notifications can have.
 #[utoipa::path(post, path = "/v1/policies/preview", operation_id = "previewPolicy", tag = "policies", security(("key" = ["reader"])),
-    params(("channel" = Option<Channel>, Query, description = "Without it only the policy itself counts")), request_body = PolicyLayer,
+    params(("channel" = Option<Channel>, Query, description = "Without it and without a scope only the policy itself counts"),
+        ("scope" = Option<Scope>, Query, description = "The scope that would say this; over `webhook` if neither it nor `channel` says another")), request_body = PolicyLayer,
     responses((status = 200, description = "Durations from the first attempt", body = Preview)))]
 pub(crate) async fn preview(
     State(api): State<Shared>,
@@ -146,15 +141,18 @@ pub(crate) async fn preview(
     text: Text<LARGEST_NOTIFICATION>,
 ) -> Result<Json<Preview>> {
     let channel = query.channel()?;
+    let scope = query.take("scope").map(|text| visible(&api, &caller, &text)).transpose();
+    let scope = scope.map_err(|problem| Problem::parameter("scope", problem.detail))?;
     query.finish()?;
     let layer = layer(&text)?;
     // An admin for all tenants can put it at a scope that takes longer timeouts.
     if caller.tenant.is_some() {
         api.engine.policies().check_message(&layer)?;
     }
-    let policy = match channel {
-        None => resolve(Preset::built_in(Channel::Webhook), [&layer]),
-        Some(channel) => {
+    let policy = match (scope, channel) {
+        (Some(scope), channel) => api.engine.policies().set().with_layer(&scope, &layer, channel)?,
+        (None, None) => resolve(Preset::built_in(Channel::Webhook), [&layer]),
+        (None, Some(channel)) => {
             let tenant = caller.sends_for();
             api.engine.policies().set().resolve(channel, tenant.as_str(), None, Some(&layer))
         }

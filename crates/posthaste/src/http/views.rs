@@ -4,6 +4,7 @@ pub(crate) mod attempt;
 pub(crate) mod dead_letter;
 pub(crate) mod notification;
 mod operation;
+pub(crate) mod plan;
 
 pub(crate) use self::dead_letter::{DeadLetterDetail, DeadLetterView};
 pub(crate) use self::notification::{FailedView, NotificationDetail, NotificationView, Status};

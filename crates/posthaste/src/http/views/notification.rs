@@ -17,6 +17,7 @@ use utoipa::ToSchema;
 
 use super::super::Api;
 use super::attempt::AttemptView;
+use super::plan::PlanView;
 use super::{Metadata, WebhookHeaders, body, metadata};
 
 /// A notification as lists show it.
@@ -155,6 +156,8 @@ pub(crate) struct NotificationDetail {
     pub(crate) attempts: Vec<AttemptView>,
     /// What else happened, oldest first.
     pub(crate) events: Vec<EventView>,
+    /// What follows if every attempt fails, by the policy of now; null at the end.
+    pub(crate) planned: Option<PlanView>,
     pub(crate) html: Option<String>,
     #[schema(value_type = WebhookHeaders)]
     pub(crate) headers: BTreeMap<String, String>,
@@ -174,6 +177,7 @@ impl NotificationDetail {
             notification: NotificationView::of(api, view),
             attempts: history.attempts.iter().map(AttemptView::whole).collect(),
             events: history.events.iter().map(EventView::of).collect(),
+            planned: PlanView::of(api, view, history),
             html: content.html.clone(),
             headers: content.headers.clone(),
             policy: content.policy.clone(),

@@ -4,6 +4,7 @@ mod acts;
 mod charts;
 mod content;
 mod live;
+mod policy;
 mod roles;
 mod session;
 mod settings;

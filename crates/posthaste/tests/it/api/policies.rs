@@ -309,7 +309,38 @@ async fn every_field_says_where_it_comes_from(on: StoreKind) {
     running.stop().await;
 }
 
+async fn a_preview_at_a_scope_is_what_a_put_would_come_to(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (admin, acme) = (&running.admin, running.tenant("acme").await);
+    put(admin, "global", &json!({"jitter": "none", "initialDelay": "1m"})).await;
+    put(admin, "tenant:acme", &json!({"maxAttempts": 9, "initialDelay": "1s"})).await;
+    let said = json!({"maxAttempts": 3, "strategy": "fixed"});
+    let preview = async |caller: &Caller, scope: &str, said: &Value| {
+        let path = format!("/v1/policies/preview?scope={scope}&channel=email");
+        caller.ask(Method::POST, &path, &[], said.to_string()).await
+    };
+    // What the scope says now does not count: the delay is that of the wider scope.
+    let wanted = json!({"attempts": [
+        {"number": 1, "earliest": "0s", "latest": "0s"},
+        {"number": 2, "earliest": "1m", "latest": "1m"},
+        {"number": 3, "earliest": "2m", "latest": "2m"}], "window": "2m"});
+    for caller in [admin, &acme] {
+        assert_eq!(preview(caller, "tenant:acme", &said).await.is(200), wanted);
+    }
+    // It is refused as a put would be, and a scope of others is no scope.
+    let long = preview(admin, "tenant:acme", &json!({"timeout": "2m"})).await;
+    is_refused(&long, (422, INVALID, "/timeout"), "a long timeout");
+    let many = preview(admin, "template:acme%2Fx", &json!({"maxAttempts": 6})).await;
+    is_refused(&many, (422, INVALID, "/maxAttempts"), "a template");
+    for (caller, scope) in [(&acme, "tenant:other"), (admin, "nonsense")] {
+        is_refused(&preview(caller, scope, &said).await, (422, INVALID, "?scope"), scope);
+    }
+    assert_eq!(admin.get("/v1/policies/tenant:acme").await["policy"]["maxAttempts"], 9);
+    running.stop().await;
+}
+
 on_each_store! {
+    a_preview_at_a_scope_is_what_a_put_would_come_to;
     every_field_says_where_it_comes_from;
     no_policy_is_put_for_a_tenant_that_cannot_be;
     a_scope_that_a_tenant_does_not_have_is_refused_with_those_that_it_has;
