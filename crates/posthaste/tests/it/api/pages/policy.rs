@@ -35,9 +35,9 @@ async fn the_form_of_a_policy_says_where_each_value_comes_from(on: StoreKind) {
     let (running, mut browser) = start(on).await;
     let page = browser.get(PATH).await.page();
     for words in [
-        "Attempts <small>here</small>",
-        "Jitter <small>preset notify</small>",
-        "Give up after <small>built-in</small>",
+        "Attempts<br><small>here</small>",
+        "Jitter<br><small>preset notify</small>",
+        "Give up after<br><small>built-in</small>",
         "name=\"maxAttempts\" value=\"4\" placeholder=\"\"",
         "name=\"timeout\" value=\"\" placeholder=\"10s\"",
         "<option value=\"\">(yes)</option>",
@@ -63,7 +63,7 @@ async fn a_preview_shows_what_would_come_of_a_change_and_saves_nothing(on: Store
         "was 3m 51s",
         "Attempts: 5, was 4",
         "Permanent: left to the wider scopes, was true",
-        "Attempts <small>changed here</small>",
+        "Attempts<br><small>changed here</small>",
         "<!doctype html>",
     ] {
         assert!(page.contains(words), "{words}: {page}");
