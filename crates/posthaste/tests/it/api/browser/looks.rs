@@ -2,7 +2,7 @@
 //!
 //! `POSTHASTE_SHOTS` names a directory in which the pictures stay.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use miniz_oxide::inflate::{decompress_to_vec, decompress_to_vec_zlib};
@@ -102,7 +102,7 @@ impl Scene {
     }
 
     /// Looks at the open page in every way; returns what is wrong with it.
-    async fn looked_at(&self, path: &str, axe: &str, shots: &PathBuf) -> Vec<String> {
+    async fn looked_at(&self, path: &str, axe: &str, shots: &Path) -> Vec<String> {
         let mut wrong = vec![];
         self.browser.script(axe, json!([])).await;
         for look in [Look::Light, Look::Dark, Look::Phone] {
