@@ -220,7 +220,8 @@ impl Periods {
     }
 }
 
-/// Whether a notification that ended may be removed. `named` is whether a dead letter names it.
+/// Whether a notification that ended may be removed. `named` is whether a dead letter or an operation that is not finished
+/// names it.
 pub fn is_removable(kind: Kind, state: State, ended_at: Timestamp, named: bool, cut_off: Timestamp) -> bool {
     kind.state() == Some(state) && ended_at < cut_off && !named
 }

@@ -52,7 +52,7 @@ use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::flow_names::FlowNames;
 use crate::hints::Hints;
-use crate::jobs::{JobSettings, Started};
+use crate::jobs::{JobSettings, KnownRuns, Started};
 use crate::leases::Leases;
 use crate::live::Live;
 use crate::metrics::Counts;
@@ -195,6 +195,7 @@ pub(crate) struct Shared {
     pub(crate) operations: Notify,
     /// Runs of jobs that somebody asked for.
     pub(crate) jobs: mpsc::UnboundedSender<Started>,
+    pub(crate) runs: KnownRuns,
     /// Whether outcomes can be recorded. While they cannot, no new send starts.
     pub(crate) recording: Signal<bool>,
     pub(crate) counts: Counts,
@@ -242,6 +243,7 @@ impl Engine {
             reports,
             operations: Notify::new(),
             jobs,
+            runs: KnownRuns::default(),
             recording: Signal::new(true),
             counts: Counts::default(),
             rollups: Rollups::new(joined.node),

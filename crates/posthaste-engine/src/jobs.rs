@@ -1,7 +1,8 @@
 //! Jobs: each node watches their times, and the first node to start a run runs it. Other nodes see the run and wait for the next
 //! time.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::job::{self, Job, RunOutcome, Schedule};
@@ -48,6 +49,51 @@ pub enum JobError {
 pub(crate) struct Started {
     job: Job,
     run: i64,
+}
+
+/// The runs that this node knows of.
+///
+/// A start that was answered as an error may have happened, or happen later. Its run would never end, and the job would not run
+/// again while the node lives. So a run of this node that it does not know of is worked on like one that it started.
+#[derive(Default)]
+pub(crate) struct KnownRuns(Mutex<BTreeMap<Job, Known>>);
+
+#[derive(Default)]
+struct Known {
+    /// Starts that are under way.
+    beginning: u32,
+    /// The last run that was started. Numbers count up.
+    last: i64,
+}
+
+impl KnownRuns {
+    fn of<T>(&self, job: Job, change: impl FnOnce(&mut Known) -> T) -> T {
+        change(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(job).or_default())
+    }
+
+    /// Takes on a run of this node that it does not know of.
+    fn take_on(&self, job: Job, run: i64) -> Option<Started> {
+        self.of(job, |known| {
+            let is_unknown = known.beginning == 0 && run > known.last;
+            is_unknown.then(|| {
+                known.last = run;
+                Started { job, run }
+            })
+        })
+    }
+}
+
+/// Starts a run in the store, if that is possible.
+async fn begin(shared: &Shared, job: Job, why: Why, audit: Option<Audit>, now: Timestamp) -> Result<Begun> {
+    shared.runs.of(job, |known| known.beginning += 1);
+    let begun = shared.store.begin_job(shared.job_start(job, why), audit, now).await;
+    shared.runs.of(job, |known| {
+        known.beginning -= 1;
+        if let Ok(Begun::Started { run }) = begun {
+            known.last = known.last.max(run);
+        }
+    });
+    begun
 }
 
 /// The loop. Runs are its tasks: they end with it.
@@ -111,18 +157,33 @@ async fn start_due(shared: &Shared) -> Result<Look> {
     for view in shared.store.jobs(now).await? {
         // A job of a newer version is left to nodes that know it.
         let Some(job) = Job::from_name(&view.name) else { continue };
-        match job::due(&view.standing()) {
-            Some(due) if due <= now => look.started.extend(start(shared, job, &view, now).await?),
-            Some(due) => look.next = Some(look.next.map_or(due, |next| next.min(due))),
-            None => {}
+        let running = view.running.as_ref().map(|running| &running.run);
+        if let Some(run) = running.filter(|run| run.node == shared.node.id()) {
+            look.started.extend(shared.runs.take_on(job, run.number));
         }
+        let next = match job::due(&view.standing()) {
+            Some(due) if due <= now => match start(shared, job, &view, now).await {
+                Ok(started) => {
+                    look.started.extend(started);
+                    continue;
+                }
+                // What was started before it is not lost.
+                Err(error) => {
+                    shared.store_failed("start a job", &error);
+                    now.later(PAUSE)
+                }
+            },
+            Some(due) => due,
+            None => continue,
+        };
+        look.next = Some(look.next.map_or(next, |before| before.min(next)));
     }
     Ok(look)
 }
 
 async fn start(shared: &Shared, job: Job, view: &JobView, now: Timestamp) -> Result<Option<Started>> {
     let why = Why::Time { seen: view.next_run, next_run: next_run(view, now) };
-    match shared.store.begin_job(shared.job_start(job, why), None, now).await? {
+    match begin(shared, job, why, None, now).await? {
         Begun::Started { run } => Ok(Some(Started { job, run })),
         Begun::Running | Begun::NotDue | Begun::Unknown => Ok(None),
     }
@@ -219,8 +280,7 @@ impl Engine {
         let why = Why::Asked { by: actor.name.clone() };
         let (shared, audit) = (self.shared.clone(), self.job_audit("run-job", job, actor));
         let begin = async move {
-            let begun =
-                shared.store.begin_job(shared.job_start(job, why), Some(audit), shared.node.now()).await?;
+            let begun = begin(&shared, job, why, Some(audit), shared.node.now()).await?;
             if let Begun::Started { run } = begun {
                 // A loop that has ended ends the process, and then the run is interrupted.
                 let _ = shared.jobs.send(Started { job, run });

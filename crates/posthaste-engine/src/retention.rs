@@ -46,7 +46,8 @@ async fn passes(shared: &Shared, kinds: &[Kind], count: &mut u64) -> Result<()> 
         loop {
             let now = shared.node.now();
             let cut_off = shared.settings.retention.cut_off(*kind, now);
-            let prune = Prune { kind: *kind, cut_off, limit: CHUNK, now };
+            let limit = CHUNK.min(shared.settings.batch);
+            let prune = Prune { kind: *kind, cut_off, limit, now };
             let pruned = shared.store.prune(prune, itself(kind.action(), kind.name(), now)).await?;
             *count += pruned.removed;
             shared.counts.removed(*kind, pruned.removed);

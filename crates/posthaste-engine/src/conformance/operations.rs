@@ -37,7 +37,7 @@ pub(super) const PROMISES: &[Promise] = list![
 /// How long a node of these tests lives without a heartbeat.
 const HOLD: Duration = Duration::from_secs(60);
 
-fn new_operation(number: u128, action: Action) -> Operation {
+pub(super) fn new_operation(number: u128, action: Action) -> Operation {
     Operation {
         id: OperationId::new(Timestamp::from_millis(at(30).as_millis()), number),
         tenant: None,
@@ -95,7 +95,11 @@ async fn stage(scene: &Scene, id: OperationId, node: NodeId, staging: u64) -> Re
 }
 
 /// An operation over these, with all of them staged.
-async fn staged(scene: &Scene, operation: &Operation, found: &[NotificationId]) -> Result<NodeId, Broken> {
+pub(super) async fn staged(
+    scene: &Scene,
+    operation: &Operation,
+    found: &[NotificationId],
+) -> Result<NodeId, Broken> {
     let node = join(scene).await?;
     start(scene, operation).await?;
     adopt(scene, operation.id, node).await?;
@@ -194,7 +198,7 @@ async fn only_the_runner_does_the_steps_of_an_operation(mut scene: Scene) -> Kep
     same("adopt a finished one", scene.store.adopt_operation(id, other, at(1_002)).await?, None)
 }
 
-async fn finish(
+pub(super) async fn finish(
     scene: &Scene,
     id: OperationId,
     node: NodeId,

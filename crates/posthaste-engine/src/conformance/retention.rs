@@ -7,15 +7,16 @@ use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::job::RunOutcome;
 use posthaste_core::notification::Notification;
+use posthaste_core::operation::{Action, OperationChange};
 use posthaste_core::reason::Reason;
 use posthaste_core::retention::{Kind, LOOKED_AT};
 use posthaste_core::state::{Lane, State};
 
 use super::scene::{Scene, at, audit, burial, failed_attempt, good_attempt};
-use super::{Broken, Kept, Promise, list, same};
+use super::{Broken, Kept, Promise, list, operations, same};
 use crate::store::{
-    Act, Audit, DeadLetterView, Ending, History, JobPlan, JobRun, JobStart, Next, Prune, Pruned, Settled,
-    Settlement, Stats, Why,
+    Act, Audit, DeadLetterView, Ending, History, JobPlan, JobRun, JobStart, Next, Prune, Pruned, Rest,
+    Settled, Settlement, Stats, Why,
 };
 
 pub(super) const PROMISES: &[Promise] = list![
@@ -23,6 +24,7 @@ pub(super) const PROMISES: &[Promise] = list![
     what_lives_or_is_a_pending_dead_letter_is_never_removed,
     what_ended_long_after_its_acceptance_is_found_by_a_later_pass,
     a_notification_stays_while_a_dead_letter_names_it,
+    what_an_operation_names_stays_until_it_is_finished,
     a_pass_goes_on_where_it_was_and_is_audited_once,
     attempts_are_removed_before_their_notification_and_a_dead_letter_keeps_its_own,
     resolved_dead_letters_are_deleted_and_come_back_as_they_were,
@@ -174,6 +176,27 @@ async fn a_notification_stays_while_a_dead_letter_names_it(mut scene: Scene) -> 
     same("purged", prune(&scene, Kind::DeletedLetters, LATER + 1).await?, 1)?;
     same("without its letter", scene.view(discarded.id).await?.end.and_then(|end| end.dead_letter), None)?;
     same("now it is removed", prune(&scene, Kind::Failed, LATER).await?, 1)
+}
+
+async fn what_an_operation_names_stays_until_it_is_finished(mut scene: Scene) -> Kept {
+    let delivered = scene.in_state(State::Succeeded).await?;
+    let discarded = scene.discarded().await?;
+    let operation = operations::new_operation(1, Action::Restore);
+    let node = operations::staged(&scene, &operation, &[delivered.id, discarded.id]).await?;
+    let removed = async |scene: &Scene| {
+        let letters = prune(scene, Kind::DeletedLetters, LATER + 1).await?;
+        Ok::<_, Broken>((letters, prune(scene, Kind::Delivered, LATER).await?))
+    };
+    same("soft-deleted", prune(&scene, Kind::DiscardedLetters, LATER).await?, 1)?;
+    same("held", removed(&scene).await?, (0, 0))?;
+    let cancel = OperationChange::Cancel { by: "bo".to_owned() };
+    let stopped = scene.store.change_operation(operation.id, cancel, None, at(35)).await?;
+    same("stopped", stopped.map(|made| made.is_ok()), Some(true))?;
+    scene.store.skip_items(operation.id, node, Rest::Stopped(9), at(36)).await?;
+    same("let go, not finished", removed(&scene).await?, (0, 0))?;
+    same("finished", operations::finish(&scene, operation.id, node).await?.is_ok(), true)?;
+    same("removed", removed(&scene).await?, (1, 1))?;
+    same("the other", prune(&scene, Kind::Failed, LATER).await?, 1)
 }
 
 async fn a_pass_goes_on_where_it_was_and_is_audited_once(mut scene: Scene) -> Kept {

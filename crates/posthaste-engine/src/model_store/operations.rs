@@ -91,6 +91,12 @@ impl OperationTable {
         self.items.iter().find(held).map(|((id, _), _)| *id)
     }
 
+    /// Whether an operation that is not finished has it as an item, whatever became of the item.
+    pub(super) fn names(&self, notification: NotificationId) -> bool {
+        let mut unfinished = self.operations.values().filter(|operation| !operation.is_finished());
+        unfinished.any(|operation| self.items.contains_key(&(operation.id, notification)))
+    }
+
     fn of(&self, id: OperationId) -> impl Iterator<Item = (NotificationId, &Item)> {
         let all = self.items.range((id, NotificationId::FIRST)..=(id, NotificationId::LAST));
         all.map(|((_, notification), item)| (*notification, item))

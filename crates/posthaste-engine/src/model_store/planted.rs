@@ -43,6 +43,12 @@ pub enum Planted {
     PrunePassesOnce,
     /// A notification is removed although a dead letter names it.
     PruneForgetsDeadLetter,
+    /// A notification or a dead letter is removed although an operation that is not finished names it.
+    PruneForgetsOperation,
+    /// A dead letter is soft-deleted, and later purged, while it is pending.
+    PruneTakesPending,
+    /// What is removed is still counted among what ended.
+    PruneKeepsCounting,
     /// A failure group goes on counting a dead letter that was resolved.
     GroupKeepsResolved,
     /// Marking does not keep where its walk stands.
@@ -57,7 +63,7 @@ pub enum Planted {
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -78,6 +84,9 @@ impl Planted {
         Self::TwoRunsOfAJob,
         Self::PrunePassesOnce,
         Self::PruneForgetsDeadLetter,
+        Self::PruneForgetsOperation,
+        Self::PruneTakesPending,
+        Self::PruneKeepsCounting,
         Self::GroupKeepsResolved,
         Self::MarkingForgetsCursor,
         Self::StagedTwice,

@@ -114,8 +114,8 @@ impl Tables {
     fn prune_notifications(&mut self, prune: Prune, pass: &mut Pass) -> (u64, bool) {
         let Prune { kind, cut_off, .. } = prune;
         let named = |id: NotificationId| {
-            !self.has(Planted::PruneForgetsDeadLetter)
-                && self.dead_letters.values().any(|letter| letter.notification.id == id)
+            let by_letter = self.dead_letters.values().any(|letter| letter.notification.id == id);
+            (by_letter && !self.has(Planted::PruneForgetsDeadLetter)) || self.is_in_operation(id)
         };
         let fits = |bytes| {
             let id = NotificationId::from_bytes(bytes);
@@ -131,9 +131,16 @@ impl Tables {
         (chunk.ids.len() as u64, pass.go_on(chunk.next))
     }
 
+    fn is_in_operation(&self, id: NotificationId) -> bool {
+        self.operations.names(id) && !self.has(Planted::PruneForgetsOperation)
+    }
+
     /// Removes a notification that ended, with everything that belongs to it.
     fn remove(&mut self, id: NotificationId) {
-        if let (Some(kept), Some(ended)) = (self.notifications.remove(&id), self.ended.remove(&id)) {
+        let gone = (self.notifications.remove(&id), self.ended.remove(&id));
+        if let (Some(kept), Some(ended)) = gone
+            && !self.has(Planted::PruneKeepsCounting)
+        {
             self.counters.ended(&kept.notification, &ended, Way::Out);
         }
         self.attempts.remove(&id);
@@ -142,13 +149,17 @@ impl Tables {
 
     fn delete_letters(&mut self, prune: Prune, pass: &mut Pass) -> (u64, bool) {
         let Prune { kind, cut_off, now, .. } = prune;
+        let status = |letter: &DeadLetterView| match letter.status {
+            DeadLetterStatus::Pending if self.has(Planted::PruneTakesPending) => DeadLetterStatus::Cancelled,
+            status => status,
+        };
         let fits = |id| {
             let letter = &self.dead_letters[&DeadLetterId::from_bytes(id)];
-            is_deletable(kind, letter.status, letter.created_at, letter.restored_at, cut_off)
+            is_deletable(kind, status(letter), letter.created_at, letter.restored_at, cut_off)
         };
         let shown = self.dead_letters.values().filter(|letter| letter.deleted_at.is_none());
         let walked =
-            shown.filter(|letter| kind.letters() == Some(letter.status)).map(|letter| letter.id.to_bytes());
+            shown.filter(|letter| kind.letters() == Some(status(letter))).map(|letter| letter.id.to_bytes());
         let chunk = Chunk::choose(walked.filter(in_pass::<DeadLetterId>(prune, *pass)), prune.limit, fits);
         for id in &chunk.ids {
             if let Some(letter) = self.dead_letters.get(&DeadLetterId::from_bytes(*id)).cloned() {
@@ -162,6 +173,8 @@ impl Tables {
         let old = self.dead_letters.values().filter_map(|letter| Some((letter.deleted_at?, letter.id)));
         let mut old: Vec<(Timestamp, DeadLetterId)> = old.filter(|(at, _)| *at < prune.cut_off).collect();
         old.sort();
+        old.truncate(prune.limit * LOOKED_AT);
+        old.retain(|(_, id)| !self.is_in_operation(self.dead_letters[id].notification.id));
         old.truncate(prune.limit);
         for (_, id) in &old {
             let Some(letter) = self.dead_letters.remove(id) else { continue };

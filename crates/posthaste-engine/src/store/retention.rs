@@ -8,7 +8,8 @@ use super::acts::Audit;
 use super::slice::slice;
 
 slice! {
-    /// What is removed because of its age. Nothing that lives is touched.
+    /// What is removed because of its age. Nothing that lives is touched, and nothing that an operation which is not finished
+    /// names; what a dead letter names stays until that is purged.
     pub trait Retention {
         /// Goes on with the pass over one kind: looks at the next rows, oldest first, and removes those that have outlived their
         /// period. How far the pass came is kept in the same transaction. At the end of a pass `audit` is written with the

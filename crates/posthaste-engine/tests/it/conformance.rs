@@ -29,7 +29,7 @@ fn every_promise_has_a_name_of_its_own() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 25] = [
+const SEEN_BY: [(Planted, &str); 28] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::ReclaimAlive, "a_living_node_loses_nothing"),
@@ -50,6 +50,12 @@ const SEEN_BY: [(Planted, &str); 25] = [
     (Planted::TwoRunsOfAJob, "a_job_has_one_run_at_a_time_and_a_run_of_a_dead_node_is_interrupted"),
     (Planted::PrunePassesOnce, "what_ended_long_after_its_acceptance_is_found_by_a_later_pass"),
     (Planted::PruneForgetsDeadLetter, "a_notification_stays_while_a_dead_letter_names_it"),
+    (Planted::PruneForgetsOperation, "what_an_operation_names_stays_until_it_is_finished"),
+    (Planted::PruneTakesPending, "resolved_dead_letters_are_deleted_and_come_back_as_they_were"),
+    (
+        Planted::PruneKeepsCounting,
+        "what_has_outlived_its_period_is_removed_with_everything_that_belongs_to_it",
+    ),
     (Planted::GroupKeepsResolved, "a_group_counts_its_pending_dead_letters"),
     (Planted::MarkingForgetsCursor, "marking_keeps_its_cursor_with_its_items"),
     (Planted::StagedTwice, "only_items_of_the_last_staging_are_forwarded"),

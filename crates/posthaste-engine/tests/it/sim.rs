@@ -4,12 +4,14 @@
 //! `POSTHASTE_SEED=n` replays one run exactly; `POSTHASTE_SEEDS=n` runs the first n.
 
 mod checks;
+mod clients;
 mod driver;
 mod late;
 mod ledger;
 mod life;
 mod operations;
 mod planted;
+mod retention;
 mod sink;
 mod store;
 mod world;
@@ -28,12 +30,17 @@ fn number(name: &str) -> Option<u64> {
         .map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
 }
 
+/// The seed that is asked for, or the first ones.
+fn seeds(most: u64) -> std::ops::Range<u64> {
+    match number("POSTHASTE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("POSTHASTE_SEEDS").unwrap_or(most),
+    }
+}
+
 #[test]
 fn no_promise_is_broken_whatever_goes_wrong() {
-    let seeds = match number("POSTHASTE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("POSTHASTE_SEEDS").unwrap_or(SEEDS),
-    };
+    let seeds = seeds(SEEDS);
     let (began, mut steps, mut runs) = (Instant::now(), 0, 0);
     let mut sum = [0; 5];
     for seed in seeds {
@@ -59,13 +66,28 @@ fn no_promise_is_broken_whatever_goes_wrong() {
     assert!(cfg!(debug_assertions) || runs < SEEDS || speed > 10_000.0, "{speed:.0} steps/s");
 }
 
+/// A share of the seeds is enough for what the jobs of retention add.
+#[test]
+fn no_promise_is_broken_while_what_is_old_is_removed() {
+    let (mut accepted, mut removed, mut runs) = (0, 0, 0);
+    for seed in seeds(SEEDS / 5) {
+        let run = simulate(seed, Plan { retention: true, ..Plan::default() })
+            .unwrap_or_else(|broken| panic!("POSTHASTE_SEED={seed}: {broken}"));
+        accepted += run.accepted;
+        removed += run.removed;
+        runs += 1;
+    }
+    eprintln!("simulation: {runs} seeds, {accepted} accepted, {removed} removed while they ran");
+    assert!(removed * 4 > accepted, "{removed} of {accepted} were removed");
+}
+
 #[test]
 fn a_seed_replays_its_run_exactly() {
-    for seed in 0..20 {
-        let (first, second) =
-            (simulate(seed, Plan::default()).unwrap(), simulate(seed, Plan::default()).unwrap());
-        assert_eq!(first, second, "seed {seed}");
-        assert_ne!(first.trace, simulate(seed + 1, Plan::default()).unwrap().trace);
+    for (seed, retention) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let run = |seed| simulate(seed, Plan { retention, ..Plan::default() }).unwrap();
+        let first = run(seed);
+        assert_eq!(first, run(seed), "seed {seed}");
+        assert_ne!(first.trace, run(seed + 1).trace);
     }
 }
 

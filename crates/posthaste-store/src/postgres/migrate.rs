@@ -49,6 +49,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(10, "0010_series"),
     migration!(11, "0011_failure_groups"),
     migration!(12, "0012_operations"),
+    migration!(13, "0013_shown_again"),
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

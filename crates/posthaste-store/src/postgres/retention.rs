@@ -1,5 +1,7 @@
 //! Removal of what has outlived its period. The row of the pass is locked, so chunks of one kind follow each other.
 
+mod oldest;
+
 use async_trait::async_trait;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::FlowId;
@@ -11,6 +13,7 @@ use posthaste_engine::store::{self, Audit, Prune, Pruned, Retention};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use self::oldest::{AUDIT, COUNTERS, RUNS, oldest};
 use super::acts::write_audit;
 use super::counters::{Sums, bind_sums};
 use super::fault::Result;
@@ -117,7 +120,23 @@ macro_rules! last_of {
     };
 }
 
-/// Finds what ended, was not named by a dead letter and is old enough.
+/// Whether no operation that is not finished names a notification. Such operations are few.
+macro_rules! in_no_operation {
+    ($notification:literal) => {
+        concat!(
+            "not exists (
+                 select
+                 from operation o
+                 join operation_item i on i.operation = any(array[o.id])
+                 and i.notification = any(array[",
+            $notification,
+            "])
+                 where not o.finished)"
+        )
+    };
+}
+
+/// Finds what ended, was not named by a dead letter or an operation that is not finished, and is old enough.
 macro_rules! find_ended {
     ($of_state:literal) => {
         concat!(
@@ -139,6 +158,9 @@ macro_rules! find_ended {
                  select
                  from dead_letter d
                  where d.notification = w.id)
+             and ",
+            in_no_operation!("w.id"),
+            "
              order by w.id
              limit $6"
         )
@@ -290,13 +312,18 @@ async fn remove(tx: &Tx, flows: &Flows, ended: &Ended) -> Result<i64> {
         where e.id = any($1)
         order by e.id
         for update";
-    let delete = "
-        delete from ended e
-        using unnest($1::uuid[], $2::bigint[]) as u (id, at)
-        where e.id = any(array[u.id])
-        and e.at = u.at
-        and e.state = $3
-        returning e.id";
+    // An operation may have begun to name it meanwhile.
+    let delete = concat!(
+        "delete from ended e
+         using unnest($1::uuid[], $2::bigint[]) as u (id, at)
+         where e.id = any(array[u.id])
+         and e.at = u.at
+         and e.state = $3
+         and ",
+        in_no_operation!("e.id"),
+        "
+         returning e.id"
+    );
     let code = i16::from(ended.state.code());
     let locked = bind![ended.ids => UUID_ARRAY];
     let deleted = bind![ended.ids => UUID_ARRAY, ended.at => INT8_ARRAY, code => INT2];
@@ -377,16 +404,30 @@ async fn letters(tx: &Tx, prune: &Prune, pass: &Pass) -> Result<(i64, Option<Vec
     Ok((bigint(removed), next))
 }
 
-/// Removes dead letters that were soft-deleted long ago.
+/// Removes dead letters that were soft-deleted long ago. What an operation that is not finished names is passed over; if it names
+/// everything that is looked at, the pass ends there.
 async fn deleted(tx: &Tx, prune: &Prune) -> Result<(i64, Option<Vec<u8>>)> {
-    let find = "
-        select id, octet_length(content)::bigint + octet_length(attempts), notification
-        from dead_letter
-        where deleted_at < $1
-        and deleted_at is not null
-        order by deleted_at, id
-        limit $2";
-    let rows = tx.rows(find, bind![prune.cut_off.as_micros() => INT8, bigint(prune.limit) => INT8]).await?;
+    let find = concat!(
+        "select w.id, w.bytes, w.notification
+         from (
+             select id, octet_length(content)::bigint + octet_length(attempts) as bytes, notification, deleted_at
+             from dead_letter
+             where deleted_at < $1
+             and deleted_at is not null
+             order by deleted_at, id
+             limit $3) as w
+         where ",
+        in_no_operation!("w.notification"),
+        "
+         order by w.deleted_at, w.id
+         limit $2"
+    );
+    let bound = bind![
+        prune.cut_off.as_micros() => INT8,
+        bigint(prune.limit) => INT8,
+        bigint(most_looked_at(prune)) => INT8,
+    ];
+    let rows = tx.rows(find, bound).await?;
     let chunk = taken(prune, &rows)?;
     if chunk.rows.is_empty() {
         return Ok((0, None));
@@ -404,11 +445,15 @@ async fn deleted(tx: &Tx, prune: &Prune) -> Result<(i64, Option<Vec<u8>>)> {
         where e.id = any($1)
         order by e.id
         for update";
-    let delete = "
-        delete from dead_letter
-        where id = any($1)
-        and deleted_at is not null
-        returning 1";
+    let delete = concat!(
+        "delete from dead_letter d
+         where d.id = any($1)
+         and d.deleted_at is not null
+         and ",
+        in_no_operation!("d.notification"),
+        "
+         returning 1"
+    );
     let forget = "
         update ended e
         set dead_letter = null
@@ -423,50 +468,8 @@ async fn deleted(tx: &Tx, prune: &Prune) -> Result<(i64, Option<Vec<u8>>)> {
     let steps = [statement!(lock, locked), statement!(delete, gone), statement!(forget, forgotten)];
     let answers = tx.send(None, &steps, Then::Continue).await?;
     let removed = answers.get(1).map_or(0, Vec::len);
-    // Nothing is passed over, so the next chunk begins at the oldest again.
+    // The next chunk begins at the oldest again.
     Ok((bigint(removed), chunk.next.map(|_| vec![])))
-}
-
-const AUDIT: &str = "
-    delete from audit
-    where number = any(array(
-        select w.number
-        from (
-            select number, at
-            from audit
-            order by number
-            limit $2) as w
-        where w.at < $1))
-    returning 1";
-
-const RUNS: &str = "
-    delete from job_run
-    where number = any(array(
-        select w.number
-        from (
-            select number, outcome, finished_at
-            from job_run
-            order by number
-            limit $2) as w
-        where w.outcome is not null
-        and w.finished_at < $1))
-    returning 1";
-
-/// Hour 0 stands for what has no hour.
-const COUNTERS: &str = "
-    delete from counter
-    where ctid = any(array(
-        select ctid
-        from counter
-        where hour > 0
-        and hour < $1
-        limit $2))
-    returning 1";
-
-/// Removes the oldest rows of a table that nothing is passed over in.
-async fn oldest(tx: &Tx, prune: &Prune, sql: &str, before: i64) -> Result<(i64, Option<Vec<u8>>)> {
-    let removed = tx.rows(sql, bind![before => INT8, bigint(prune.limit) => INT8]).await?.len();
-    Ok((bigint(removed), (removed >= prune.limit).then(Vec::new)))
 }
 
 async fn show_deleted(tx: &Tx, letter: DeadLetterId, audit: &Audit) -> Result<bool> {

@@ -127,6 +127,33 @@ fn attempts(conn: &Connection, prune: &Prune, pass: &Pass) -> Result<Chunk<[u8; 
     Ok(chunk)
 }
 
+/// Whether an operation that is not finished names a notification. Such operations are few.
+macro_rules! in_operation {
+    ($notification:literal) => {
+        concat!(
+            "select 1
+             from operation o indexed by operation_unfinished
+             cross join operation_item i
+             on i.operation = o.id
+             and i.notification = ",
+            $notification,
+            "
+             where o.finished = 0"
+        )
+    };
+}
+
+const IN_OPERATION: &str = in_operation!("?1");
+
+const NAMED: &str = concat!(
+    "select 1
+     from dead_letter
+     where notification = ?1
+     union all
+     ",
+    in_operation!("?1")
+);
+
 /// What ended with the outcome of the kind. Deliveries have no index of their own: everything that ended is looked at.
 fn notifications(conn: &Connection, prune: &Prune, pass: &Pass) -> Result<Chunk<Ended>> {
     let delivered = "
@@ -153,7 +180,7 @@ fn notifications(conn: &Connection, prune: &Prune, pass: &Pass) -> Result<Chunk<
         Kind::Delivered => select.query(params![pass.start(), until, most])?,
         _ => select.query(params![pass.start(), until, most, code])?,
     };
-    let mut named = conn.prepare_cached("select 1 from dead_letter where notification = ?1")?;
+    let mut named = conn.prepare_cached(NAMED)?;
     let mut wide =
         conn.prepare_cached("select flow, octet_length(content) from notification where id = ?1")?;
     let mut chunk = Chunk::new();
@@ -202,20 +229,30 @@ fn letters(conn: &Connection, prune: &Prune, pass: &Pass) -> Result<Chunk<[u8; 1
     Ok(chunk)
 }
 
-/// What was soft-deleted long ago, with the notifications.
+/// What was soft-deleted long ago, with the notifications. What an operation that is not finished names is passed over; if it
+/// names everything that is looked at, the pass ends there.
 fn deleted(conn: &Connection, prune: &Prune) -> Result<Chunk<([u8; 16], [u8; 16])>> {
-    let mut select = conn.prepare_cached(
-        "select id, notification, octet_length(content) + octet_length(attempts)
-         from dead_letter indexed by dead_letter_deleted_at
-         where deleted_at < ?1
-         and deleted_at is not null
-         order by deleted_at, id
-         limit ?2",
-    )?;
-    let mut rows = select.query(params![prune.cut_off.as_micros(), whole(prune.limit)])?;
+    let mut select = conn.prepare_cached(concat!(
+        "select w.id, w.notification, w.bytes
+         from (
+             select id, notification, deleted_at, octet_length(content) + octet_length(attempts) as bytes
+             from dead_letter indexed by dead_letter_deleted_at
+             where deleted_at < ?1
+             and deleted_at is not null
+             order by deleted_at, id
+             limit ?3) as w
+         where not exists (
+             ",
+        in_operation!("w.notification"),
+        ")
+         order by w.deleted_at, w.id
+         limit ?2"
+    ))?;
+    let most = whole(most_looked_at(prune));
+    let mut rows = select.query(params![prune.cut_off.as_micros(), whole(prune.limit), most])?;
     let mut chunk = Chunk::new();
     while let Some(row) = rows.next()? {
-        // Nothing is passed over, so the next chunk begins at the oldest again.
+        // The next chunk begins at the oldest again.
         if chunk.take(prune, &[], Some(((row.get(0)?, row.get(1)?), row.get(2)?))) {
             break;
         }
@@ -335,6 +372,8 @@ fn remove_notifications(tx: &mut Tx<'_>, rows: &[Ended]) -> Result<i64> {
     let conn = tx.conn;
     // Whatever happens to a notification that has ended changes this row.
     let mut ended = conn.prepare_cached("delete from ended where id = ?1 and state = ?2 and at = ?3")?;
+    // An operation may have begun to name it meanwhile.
+    let mut named = conn.prepare_cached(NAMED)?;
     let mut others = [
         conn.prepare_cached("delete from attempt where notification = ?1")?,
         conn.prepare_cached("delete from event where notification = ?1")?,
@@ -342,7 +381,7 @@ fn remove_notifications(tx: &mut Tx<'_>, rows: &[Ended]) -> Result<i64> {
     ];
     let mut gone = Vec::with_capacity(rows.len());
     for Ended { id, flow, state, at } in rows {
-        if ended.execute(params![id, state.code(), at.as_micros()])? == 0 {
+        if named.exists([id])? || ended.execute(params![id, state.code(), at.as_micros()])? == 0 {
             continue;
         }
         for delete in &mut others {
@@ -378,9 +417,10 @@ fn purge_letters(tx: &Tx<'_>, rows: &[([u8; 16], [u8; 16])]) -> Result<i64> {
         tx.conn.prepare_cached("delete from dead_letter where id = ?1 and deleted_at is not null")?;
     let mut forget =
         tx.conn.prepare_cached("update ended set dead_letter = null where id = ?1 and dead_letter = ?2")?;
+    let mut named = tx.conn.prepare_cached(IN_OPERATION)?;
     let mut removed = 0;
     for (id, notification) in rows {
-        if delete.execute([id])? == 1 {
+        if !named.exists([notification])? && delete.execute([id])? == 1 {
             forget.execute(params![notification, id])?;
             removed += 1;
         }

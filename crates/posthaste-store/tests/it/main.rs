@@ -20,3 +20,4 @@ mod postgres;
 mod readers;
 mod removed;
 mod scene;
+mod shown;

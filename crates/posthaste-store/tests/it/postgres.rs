@@ -14,6 +14,7 @@ mod own;
 mod plans;
 mod removed;
 pub(crate) mod server;
+mod shown;
 mod steps;
 mod tls;
 mod trouble;

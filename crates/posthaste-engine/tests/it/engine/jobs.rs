@@ -98,23 +98,24 @@ async fn a_paused_job_waits_and_goes_on_from_its_next_time() {
 #[tokio::test(start_paused = true)]
 async fn a_job_that_is_under_way_is_not_started_again() {
     let rig = rig(Job::RetryExpire);
-    let (node, other) = (rig.start().await, rig.start().await);
+    let node = rig.start().await;
     pass(secs(1)).await;
+    let other = rig.model.join("other".to_owned(), secs(86_400), node.now()).await.unwrap().node;
     // A run of the other node that takes long.
     let start = JobStart {
         name: Job::RetryExpire.name().to_owned(),
-        node: other.node_id(),
+        node: other,
         node_name: "other".to_owned(),
         why: Why::Asked { by: "eve".to_owned() },
     };
-    let begun = rig.model.begin_job(start, None, other.now()).await.unwrap();
+    let begun = rig.model.begin_job(start, None, node.now()).await.unwrap();
     let Begun::Started { run } = begun else { panic!("{begun:?}") };
     let refused = node.run_job(Job::RetryExpire, &ada()).await;
     assert!(matches!(refused, Err(JobError::Running(Job::RetryExpire))), "{refused:?}");
     pass(secs(FIRST + 600)).await;
     assert_eq!(history(&rig, Job::RetryExpire).await, [(1, None)]);
     // Once it has ended, the time that passed is made up for.
-    assert!(rig.model.finish_job(run, RunOutcome::Done { count: 0 }, other.now()).await.unwrap());
+    assert!(rig.model.finish_job(run, RunOutcome::Done { count: 0 }, node.now()).await.unwrap());
     pass(secs(60)).await;
     assert_eq!(history(&rig, Job::RetryExpire).await.len(), 2);
 }
@@ -153,6 +154,25 @@ async fn a_run_that_fails_says_why_and_the_next_one_comes() {
     let counted: Vec<_> =
         node.metrics().job_runs.into_iter().filter(|run| (run.1, run.2) != (0, 0)).collect();
     assert_eq!(counted, [(Job::RetryExpire, 1, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_start_was_answered_as_an_error_is_worked_on_by_its_node() {
+    let rig = rig(Job::RetryExpire);
+    let faulty = Arc::new(FaultyStore::on(&rig.model));
+    let node: Engine = rig.start_on(faulty.clone()).await;
+    pass(secs(1)).await;
+    let late = Trouble::Stall { told: secs(5), done: secs(40) };
+    for trouble in [Trouble::Lie, late] {
+        faulty.next("begin_job", [trouble]);
+        assert!(matches!(node.run_job(Job::RetryExpire, &ada()).await, Err(JobError::Store(_))));
+        pass(secs(80)).await;
+    }
+    // The one that its schedule asks for.
+    faulty.next("begin_job", [Trouble::Lie]);
+    pass(secs(FIRST)).await;
+    let ends: Vec<_> = history(&rig, Job::RetryExpire).await.into_iter().map(|(_, end)| end).collect();
+    assert_eq!(ends, [done(0), done(0), done(0)]);
 }
 
 #[tokio::test(start_paused = true)]

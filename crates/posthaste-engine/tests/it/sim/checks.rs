@@ -6,15 +6,16 @@ use posthaste_core::attempt::Outcome;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::id::NotificationId;
 use posthaste_core::state::State;
-use posthaste_engine::model_store::{ModelStore, Row, Tables};
+use posthaste_engine::model_store::{Ended, ModelStore, Row, Tables};
 use posthaste_engine::store::{Act, Change, Seen, Settled, Settlement};
 
 use super::ledger::{Ledger, Number};
+use super::retention::Removed;
 use super::world::World;
 
-type Check = Result<(), String>;
+pub(super) type Check = Result<(), String>;
 
-fn hold(true_now: bool, broken: impl FnOnce() -> String) -> Check {
+pub(super) fn hold(true_now: bool, broken: impl FnOnce() -> String) -> Check {
     if true_now { Ok(()) } else { Err(broken()) }
 }
 
@@ -26,14 +27,14 @@ pub(super) struct Shadow {
 
 impl Shadow {
     /// Looks at everything after one call to the store.
-    pub(super) fn check(&mut self, model: &ModelStore, what: &str) -> Check {
+    pub(super) fn check(&mut self, model: &ModelStore, ledger: &Ledger, what: &str) -> Check {
         model.inspect(|tables| {
             self.ends_stay(tables, what)?;
             nothing_is_lost(tables)?;
             leases_have_holders(tables)?;
             dead_letters_match(tables)?;
             super::operations::add_up(tables)?;
-            attempts_are_dense(tables)
+            attempts_are_dense(tables, &ledger.removed)
         })?;
         match model.drift() {
             Some((kept, counted)) => Err(format!("I17: kept {kept:?}, counted {counted:?}")),
@@ -41,9 +42,9 @@ impl Shadow {
         }
     }
 
-    /// I2: an end is left only by an act.
+    /// I2: an end is left only by an act. What retention removes is checked where it does.
     fn ends_stay(&mut self, tables: &Tables, what: &str) -> Check {
-        let acts = matches!(what, "transition" | "forward");
+        let acts = matches!(what, "transition" | "forward" | "prune");
         if !acts {
             for (id, (state, generation)) in &self.ended {
                 let now = tables.seen(*id).map(|seen| (seen.state, seen.generation));
@@ -58,12 +59,16 @@ impl Shadow {
     }
 }
 
-/// I1: what was acknowledged is there.
+/// I1: what was acknowledged is there, or was removed when its time was over.
 pub(super) fn acknowledged_are_there(model: &ModelStore, ledger: &Ledger) -> Check {
     model.inspect(|tables| {
-        let gone = ledger.acknowledged.iter().find(|id| !tables.notifications.contains_key(id));
+        let gone = ledger.acknowledged.iter().find(|id| !is_known(tables, ledger, id));
         hold(gone.is_none(), || format!("I1: {gone:?} was acknowledged and is gone"))
     })
+}
+
+fn is_known(tables: &Tables, ledger: &Ledger, id: &NotificationId) -> bool {
+    tables.notifications.contains_key(id) || ledger.removed.ended.contains_key(id)
 }
 
 /// The rows that the outcomes are about.
@@ -148,13 +153,15 @@ fn leases_have_holders(tables: &Tables) -> Check {
 fn dead_letters_match(tables: &Tables) -> Check {
     for (id, end) in tables.ended.iter().filter(|(_, end)| end.state == State::DeadLetter) {
         let letter = end.dead_letter.and_then(|letter| tables.dead_letters.get(&letter));
-        let status = letter.map(|letter| letter.status);
+        let status = letter.filter(|letter| letter.deleted_at.is_none()).map(|letter| letter.status);
         hold(status == Some(DeadLetterStatus::Pending), || {
             format!("I10: {id} is dead, its letter is {status:?}")
         })?;
     }
-    for (letter, view) in
-        tables.dead_letters.iter().filter(|(_, view)| view.status == DeadLetterStatus::Pending)
+    for (letter, view) in tables
+        .dead_letters
+        .iter()
+        .filter(|(_, view)| view.status == DeadLetterStatus::Pending && view.deleted_at.is_none())
     {
         let end = tables.ended.get(&view.notification.id);
         let matches =
@@ -165,11 +172,11 @@ fn dead_letters_match(tables: &Tables) -> Check {
 }
 
 /// I3: numbers are dense and unique in a generation, and no more than the policy allows.
-fn attempts_are_dense(tables: &Tables) -> Check {
+fn attempts_are_dense(tables: &Tables, removed: &Removed) -> Check {
     for (id, attempts) in &tables.attempts {
         let policy = tables.notifications[id].notification.content.policy.as_ref();
         let most = policy.and_then(|policy| policy.max_attempts).unwrap_or(u32::MAX);
-        let mut last: Option<Number> = None;
+        let mut last: Option<Number> = removed.last_attempt(*id);
         let mut count = 0;
         for number in attempts.keys() {
             let follows = match last {
@@ -203,7 +210,7 @@ pub(super) fn at_rest(world: &World) -> Result<Tally, String> {
         keys_hold(tables, &ledger)?;
         super::operations::all_ended(tables)?;
         let mut tally = Tally::default();
-        for id in tables.notifications.keys() {
+        for id in tables.notifications.keys().chain(ledger.removed.ended.keys()) {
             one_at_rest(tables, &ledger, *id, &mut tally)?;
         }
         Ok(tally)
@@ -213,11 +220,11 @@ pub(super) fn at_rest(world: &World) -> Result<Tally, String> {
 /// I9: whatever happened on the way, one try under a key was stored, and clients were told its answer.
 fn keys_hold(tables: &Tables, ledger: &Ledger) -> Check {
     for (key, keyed) in &ledger.keys {
-        let there = |ids: &&Vec<NotificationId>| ids.iter().any(|id| tables.notifications.contains_key(id));
+        let there = |ids: &&Vec<NotificationId>| ids.iter().any(|id| is_known(tables, ledger, id));
         let stored: Vec<_> = keyed.offers.iter().filter(there).collect();
         hold(stored.len() <= 1, || format!("I9: {} tries under {key} were stored", stored.len()))?;
         if let Some(answer) = &keyed.answer {
-            let told = stored.first().map(|ids| super::driver::answer(ids));
+            let told = stored.first().map(|ids| super::clients::answer(ids));
             hold(told.as_ref() == Some(answer), || {
                 format!("I9: {key} was answered with what is not stored")
             })?;
@@ -227,7 +234,8 @@ fn keys_hold(tables: &Tables, ledger: &Ledger) -> Check {
 }
 
 fn one_at_rest(tables: &Tables, ledger: &Ledger, id: NotificationId, tally: &mut Tally) -> Check {
-    let seen = tables.seen(id).ok_or_else(|| format!("I10: {id} is nowhere"))?;
+    let removed = ledger.removed.ended.get(&id).map(Ended::seen);
+    let seen = tables.seen(id).or(removed).ok_or_else(|| format!("I10: {id} is nowhere"))?;
     hold(seen.state.is_end(), || format!("I16: {id} is still {} ({:?})", seen.state, tables.queue.get(&id)))?;
     let opened = ledger.opened.get(&id).copied().unwrap_or(0);
     hold(seen.generation == 1 + opened, || {
@@ -238,17 +246,17 @@ fn one_at_rest(tables: &Tables, ledger: &Ledger, id: NotificationId, tally: &mut
     hold(fits || !called_off, || format!("I15: {id} was called off in flight and ended as {}", seen.state))?;
     tally.accepted += 1;
     tally.delivered += u64::from(seen.state == State::Succeeded);
-    let interruptions = interruptions(tables, id);
+    let interruptions = interruptions(tables, ledger, id);
     tally.interruptions += interruptions.values().map(|count| u64::from(*count)).sum::<u64>();
     arrivals_are_recorded(tables, ledger, id, &interruptions)?;
     tally.duplicates += duplicates(ledger, id, &interruptions)?;
     retry_after_was_kept(tables, ledger, id)
 }
 
-fn interruptions(tables: &Tables, id: NotificationId) -> BTreeMap<Number, u32> {
+fn interruptions(tables: &Tables, ledger: &Ledger, id: NotificationId) -> BTreeMap<Number, u32> {
     let mut counts = BTreeMap::new();
-    let events = tables.events.get(&id).into_iter().flatten();
-    for event in events.filter(|event| event.word == "interrupted") {
+    let events = ledger.removed.events(tables, id);
+    for event in events.iter().filter(|event| event.word == "interrupted") {
         *counts.entry((event.generation, event.attempt)).or_default() += 1;
     }
     counts
@@ -261,14 +269,13 @@ fn arrivals_are_recorded(
     id: NotificationId,
     interruptions: &BTreeMap<Number, u32>,
 ) -> Check {
-    let none = BTreeMap::new();
-    let attempts = tables.attempts.get(&id).unwrap_or(&none);
+    let attempts = ledger.removed.attempts(tables, id);
     let tries = ledger.tries.get(&id).map(Vec::as_slice).unwrap_or_default();
     for one in tries.iter().filter(|one| one.arrived) {
         let known = attempts.contains_key(&one.number) || interruptions.contains_key(&one.number);
         hold(known, || format!("I7: {id} arrived as {:?} and left no trace", one.number))?;
     }
-    for (number, attempt) in attempts {
+    for (number, attempt) in &attempts {
         let taken = tries.iter().any(|one| one.took && one.number == *number);
         let delivered = attempt.outcome == Outcome::Delivered;
         hold(!delivered || taken, || format!("I7: {id} has a success {number:?} that never arrived"))?;
@@ -303,10 +310,10 @@ fn duplicates(
 /// I6: no attempt before the `Retry-After` of the one before it, unless somebody hurried it.
 fn retry_after_was_kept(tables: &Tables, ledger: &Ledger, id: NotificationId) -> Check {
     let tries = ledger.tries.get(&id).map(Vec::as_slice).unwrap_or_default();
-    for ((generation, number), attempt) in tables.attempts.get(&id).into_iter().flatten() {
-        let Some((at, wait)) = ledger.retry_after.get(&(id, (*generation, *number))) else { continue };
-        let next = tries.iter().find(|one| one.number == (*generation, number + 1));
-        if attempt.status_code != Some(429) || ledger.hurried.contains(&(id, *generation)) {
+    for ((generation, number), attempt) in ledger.removed.attempts(tables, id) {
+        let Some((at, wait)) = ledger.retry_after.get(&(id, (generation, number))) else { continue };
+        let next = tries.iter().find(|one| one.number == (generation, number + 1));
+        if attempt.status_code != Some(429) || ledger.hurried.contains(&(id, generation)) {
             continue;
         }
         let earliest = at.later(*wait);

@@ -11,20 +11,19 @@ use posthaste_core::notification::{Body, Content, Notification, Priority};
 use posthaste_core::policy::PolicySet;
 use posthaste_core::provider::Pools;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::accept::AcceptError;
-use posthaste_engine::acts::Actor;
 use posthaste_engine::channel::Channel;
 use posthaste_engine::clock::Clock;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::model_store::Planted;
 use posthaste_engine::planted::Planted as InEngine;
-use posthaste_engine::store::{Accepted, Idempotency};
 use tokio::task::JoinSet;
 
 use super::checks::at_rest;
+use super::clients::{act, client};
 use super::late::PATIENCE;
 use super::life::Life;
 use super::operations::{all_ended, operate, resume_all};
+use super::retention::{self, levels_off, run_a_job};
 use super::sink::{Mood, SINKS, SLOTS, SimChannel, Sinks};
 use super::store::SimStore;
 use super::world::{Faults, World};
@@ -34,6 +33,8 @@ use super::world::{Faults, World};
 pub(super) struct Plan {
     /// Nothing goes wrong but at the sinks.
     pub(super) calm: bool,
+    /// The jobs of retention run, with periods of seconds.
+    pub(super) retention: bool,
     /// A bug in the store to be found.
     pub(super) planted: Option<Planted>,
     /// A bug in the engine to be found.
@@ -51,6 +52,8 @@ pub(super) struct Run {
     pub(super) interruptions: u64,
     /// Calls that were answered as an error and happened later.
     pub(super) late: u64,
+    /// Notifications that retention removed before the run came to rest.
+    pub(super) removed: u64,
 }
 
 /// How many things a driver does before it heals the world.
@@ -69,8 +72,11 @@ pub(super) fn simulate(seed: u64, plan: Plan) -> Result<Run, String> {
         driver.upset().await?;
         driver.heal().await?;
         let tally = at_rest(&driver.world)?;
+        let removed = driver.world.ledger.lock().unwrap().removed.ended.len() as u64;
+        driver.level_off().await?;
         driver.check()?;
         Ok(Run {
+            removed,
             steps: driver.world.steps(),
             trace: driver.world.trace(),
             accepted: tally.accepted,
@@ -134,6 +140,9 @@ impl Driver {
     }
 
     async fn act(&mut self) {
+        if self.plan.retention && self.pick(12) == 0 {
+            return self.run_a_job();
+        }
         match self.pick(100) {
             0..42 => self.send(),
             42..46 => self.operate(),
@@ -176,6 +185,14 @@ impl Driver {
             while self.clients.try_join_next().is_some() {}
         }
         self.empty_handed().await
+    }
+
+    /// What is left to remove is removed.
+    async fn level_off(&self) -> Result<(), String> {
+        match self.some_process() {
+            Some((_, engine)) if self.plan.retention => levels_off(&self.world, &engine).await,
+            _ => Ok(()),
+        }
     }
 
     /// A heartbeat later nothing is in anybody's hands, but for those that still wait for an answer that stalled.
@@ -225,6 +242,8 @@ impl Driver {
         };
         let settings =
             Settings { concurrency: SLOTS, batch: 7, planted: self.plan.in_engine, ..Settings::default() };
+        let settings =
+            if self.plan.retention { retention::settings(self.world.seed, settings) } else { settings };
         let started = tokio::select! {
             biased;
             () = life.ends() => None,
@@ -366,6 +385,19 @@ impl Driver {
         });
     }
 
+    /// Somebody asks for a job of retention to run now.
+    fn run_a_job(&mut self) {
+        let Some((life, engine)) = self.some_process() else { return };
+        let world = self.world.clone();
+        self.clients.spawn(async move {
+            tokio::select! {
+                biased;
+                () = life.ends() => {}
+                () = run_a_job(&world, &engine) => {}
+            }
+        });
+    }
+
     /// Many people retry the same notification at once, by every way there is (I12).
     fn ask_many_times(&mut self) {
         let ended = self.world.model.inspect(|tables| tables.ended.keys().copied().collect::<Vec<_>>());
@@ -397,78 +429,6 @@ const POLICIES: [&str; 5] = [
     r#"{"strategy": "immediate", "maxAttempts": 2, "timeout": "20s", "deadLetter": false}"#,
     r#"{"strategy": "none", "maxAttempts": 1, "timeout": "2s"}"#,
 ];
-
-/// What a request under a key is answered with: the ids of the try that was stored.
-pub(super) fn answer(ids: &[NotificationId]) -> Vec<u8> {
-    ids.iter().flat_map(|id| id.to_bytes()).collect()
-}
-
-async fn client(
-    world: Arc<World>,
-    life: Arc<Life>,
-    engine: Arc<Engine>,
-    key: Option<String>,
-    notifications: Vec<Notification>,
-) {
-    let ids: Vec<NotificationId> = notifications.iter().map(|one| one.id).collect();
-    let idempotency = key.clone().map(|key| Idempotency {
-        tenant: "t0".parse().unwrap(),
-        key,
-        hash: [7; 32],
-        answer: answer(&ids),
-    });
-    if let Some(key) = &key {
-        world.ledger.lock().unwrap().keys.entry(key.clone()).or_default().offers.push(ids.clone());
-    }
-    let answered = tokio::select! {
-        biased;
-        () = life.ends() => return,
-        answered = engine.accept(idempotency, notifications) => answered,
-    };
-    told(&world, key, ids, answered);
-}
-
-/// The client learns what became of its request.
-fn told(
-    world: &World,
-    key: Option<String>,
-    ids: Vec<NotificationId>,
-    answered: Result<Accepted, AcceptError>,
-) {
-    let mut ledger = world.ledger.lock().unwrap();
-    let told = match answered {
-        Ok(Accepted::New) => {
-            ledger.acknowledged.extend(&ids);
-            answer(&ids)
-        }
-        Ok(Accepted::Twin(told)) => told,
-        Ok(Accepted::Conflict) => {
-            return world.break_promise(format!("I9: {key:?} is in conflict with itself"));
-        }
-        Err(_) => return,
-    };
-    let Some(key) = key else { return };
-    let keyed = ledger.keys.entry(key.clone()).or_default();
-    if keyed.answer.get_or_insert_with(|| told.clone()) != &told {
-        world.break_promise(format!("I9: {key} was answered in two ways"));
-    }
-}
-
-async fn act(world: &World, engine: &Engine, id: NotificationId, what: usize) {
-    let actor = Actor::local("simulation", None);
-    let letter = world.model.inspect(|tables| {
-        let mut letters = tables.dead_letters.iter().filter(|(_, view)| view.notification.id == id);
-        letters.next_back().map(|(letter, _)| *letter)
-    });
-    let _ = match (what, letter) {
-        (0, _) => engine.cancel(id, &actor).await,
-        (1, _) => engine.retry_now(id, &actor).await,
-        (3, Some(letter)) => engine.requeue(letter, &actor).await,
-        (4, Some(letter)) => engine.discard(letter, &actor).await,
-        (5, Some(letter)) => engine.restore(letter, &actor).await,
-        _ => engine.retry(id, &actor).await,
-    };
-}
 
 /// A clock that is wrong by so much.
 struct Skewed {

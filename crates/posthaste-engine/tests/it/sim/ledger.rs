@@ -9,6 +9,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Act, Change};
 
 use super::life::Life;
+use super::retention::Removed;
 
 /// Which attempt: generation and number.
 pub(super) type Number = (u32, u32);
@@ -56,6 +57,8 @@ pub(super) struct Ledger {
     pub(super) cancel_requested: BTreeMap<NotificationId, Number>,
     /// Calls that were answered as an error and happened later, or will.
     pub(super) late: u64,
+    /// What retention removed.
+    pub(super) removed: Removed,
 }
 
 impl Ledger {

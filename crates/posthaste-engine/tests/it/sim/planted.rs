@@ -24,6 +24,15 @@ const WITHIN: [(Planted, u64); 15] = [
     (Planted::ItemLostAtCancel, 100),
 ];
 
+/// The same for bugs of what the jobs of retention ask of the store.
+const WITHIN_RETENTION: [(Planted, u64); 5] = [
+    (Planted::PrunePassesOnce, 20),
+    (Planted::PruneForgetsDeadLetter, 20),
+    (Planted::PruneForgetsOperation, 200),
+    (Planted::PruneTakesPending, 20),
+    (Planted::PruneKeepsCounting, 20),
+];
+
 /// The same for bugs in the engine.
 const WITHIN_ENGINE: [(InEngine, u64); 5] = [
     (InEngine::SendWithoutLease, 1_000),
@@ -41,6 +50,15 @@ fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {
 fn every_bug_planted_in_the_store_is_seen_within_its_seeds() {
     for (bug, within) in WITHIN {
         let (seed, broken) = seen(Plan { planted: Some(bug), ..Plan::default() }, within)
+            .unwrap_or_else(|| panic!("{bug:?} was not seen within {within} seeds"));
+        eprintln!("{bug:?}: seed {seed}: {broken:.200}");
+    }
+}
+
+#[test]
+fn every_bug_planted_in_retention_is_seen_within_its_seeds() {
+    for (bug, within) in WITHIN_RETENTION {
+        let (seed, broken) = seen(Plan { planted: Some(bug), retention: true, ..Plan::default() }, within)
             .unwrap_or_else(|| panic!("{bug:?} was not seen within {within} seeds"));
         eprintln!("{bug:?}: seed {seed}: {broken:.200}");
     }

@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::model_store::Tables;
 use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
 use posthaste_engine::store::{
-    Acts, Listener, Notice, Queue, Result, Store, StoreError, acts, nodes, operations, queue,
+    Acts, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts, nodes, operations, queue,
+    retention,
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
 use super::late::Commit;
 use super::life::Life;
 use super::operations::changes;
+use super::retention::pruned;
 use super::world::World;
 
 /// One process's way to the store.
@@ -126,6 +129,12 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
             world.expect(acts_follow_arrows(&asked, &made, &before, &after));
             world.ledger.lock().unwrap().acted(&asked, &made);
             Ok(Answer::Acts(acts::Answer::Transition(made)))
+        }
+        Call::Retention(retention::Call::Prune { prune, audit }) => {
+            let before = world.model.inspect(Tables::clone);
+            let done = world.model.prune(prune, audit).await?;
+            pruned(world, &before, prune, done);
+            Ok(Answer::Retention(retention::Answer::Prune(done)))
         }
         Call::Operations(call @ operations::Call::Forward { .. }) => {
             let answer = call.apply(&world.model).await?;

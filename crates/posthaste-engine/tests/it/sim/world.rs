@@ -35,6 +35,7 @@ pub(super) struct Faults {
 
 /// Everything that the parts of a run share.
 pub(super) struct World {
+    pub(super) seed: u64,
     pub(super) clock: PausedClock,
     pub(super) model: ModelStore,
     pub(super) ledger: Mutex<Ledger>,
@@ -56,6 +57,7 @@ impl World {
     pub(super) fn new(seed: u64, faults: Faults) -> Self {
         let clock = PausedClock::start();
         Self {
+            seed,
             clock,
             model: ModelStore::with_clock(move || clock.now()),
             ledger: Mutex::default(),
@@ -98,8 +100,10 @@ impl World {
         let mut trace = self.trace.lock().unwrap();
         (life.number, what, self.now()).hash(&mut *trace);
         drop(trace);
-        let broken = self.shadow.lock().unwrap().check(&self.model, what);
-        let broken = broken.and_then(|()| acknowledged_are_there(&self.model, &self.ledger.lock().unwrap()));
+        let ledger = self.ledger.lock().unwrap();
+        let broken = self.shadow.lock().unwrap().check(&self.model, &ledger, what);
+        let broken = broken.and_then(|()| acknowledged_are_there(&self.model, &ledger));
+        drop(ledger);
         if let Err(broken) = broken {
             self.break_promise(format!("after {what} on process {}: {broken}", life.number));
         }
