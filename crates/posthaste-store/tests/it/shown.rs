@@ -32,14 +32,13 @@ async fn prune(store: &dyn Store, kind: Kind, second: i64) -> Pruned {
     store.prune(prune, audit).await.unwrap()
 }
 
-/// A dead letter that was discarded, and soft-deleted later.
-pub(crate) async fn is_deleted(store: &dyn Store) {
+/// A dead letter that was discarded, and soft-deleted later by these statements.
+pub(crate) async fn is_deleted(store: &dyn Store, run: impl FnOnce(&str)) {
     dies(store).await;
     let facts = store.facts(vec![id(0)]).await.unwrap().pop().unwrap();
     let change = Change { id: id(0), seen: facts.standing.seen(), act: Act::Discard };
     assert_eq!(store.transition(vec![change], None, None, at(3)).await.unwrap(), [true]);
-    let deleted = prune(store, Kind::DiscardedLetters, DELETED).await;
-    assert_eq!(deleted, Pruned { removed: 1, done: true });
+    run(&format!("update dead_letter set deleted_at = {}", at(DELETED).as_micros()));
     assert!(
         listed(store, LetterStatus::Discarded).await == 0 && listed(store, LetterStatus::Deleted).await == 1
     );
@@ -68,7 +67,7 @@ pub(crate) async fn is_shown_again(store: &dyn Store) {
 #[tokio::test]
 async fn what_the_version_before_restores_is_shown_and_not_purged() {
     let scene = Scene::new();
-    is_deleted(&scene.store).await;
+    is_deleted(&scene.store, |sql| beside(&scene.path(), |conn| conn.execute_batch(sql).unwrap())).await;
     beside(&scene.path(), |conn| conn.execute_batch(RESTORE).unwrap());
     is_shown_again(&scene.store).await;
 }
@@ -76,7 +75,7 @@ async fn what_the_version_before_restores_is_shown_and_not_purged() {
 #[tokio::test]
 async fn what_the_version_before_restored_before_the_step_is_shown_by_it() {
     let scene = Scene::new();
-    is_deleted(&scene.store).await;
+    is_deleted(&scene.store, |sql| beside(&scene.path(), |conn| conn.execute_batch(sql).unwrap())).await;
     let scene = scene.reopen_after(|conn| {
         conn.execute_batch("drop trigger dead_letter_shown").unwrap();
         conn.execute_batch(RESTORE).unwrap();
