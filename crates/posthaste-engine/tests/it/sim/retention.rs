@@ -39,7 +39,7 @@ fn periods(seed: u64) -> Periods {
         finished: seconds(6),
         dead_letters: seconds(8),
         dead_letters_restorable: seconds(6),
-        purge_pending_after: (seed % 4 == 3).then(|| LONGEST),
+        purge_pending_after: (seed % 4 == 3).then_some(LONGEST),
         audit: LONGEST,
         job_runs: LONGEST,
         counters: seconds(3_600),
