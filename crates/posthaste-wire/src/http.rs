@@ -134,6 +134,9 @@ impl HttpClient {
         let mut stage = Stage::Resolving;
         let answer = self.round_trip(tenant, &target, request, &mut stage);
         match tokio::time::timeout_at(deadline, answer).await {
+            Ok(Ok((_, response))) if let Some(refused) = self.dialer.refused(&target, response.status()) => {
+                Err(ExchangeError { stage, ..refused })
+            }
             Ok(Ok((connection, response))) => {
                 Ok(Exchange { pool: self.pool.clone(), target, connection, response, deadline })
             }

@@ -19,7 +19,7 @@ use url::Url;
 use utoipa_axum::router::OpenApiRouter;
 
 use self::budget::Budget;
-use self::cursor::Cursors;
+pub(crate) use self::cursor::Cursors;
 pub(crate) use self::cursor::{hex, unhex};
 use self::health::AcceptHealth;
 use self::metrics::{Figures, Requests};
@@ -154,7 +154,7 @@ impl Api {
     }
 
     /// By the secret of now: nodes that start at the same moment on an empty store each make one, and the last one stays.
-    fn cursors(&self) -> Cursors {
+    pub(crate) fn cursors(&self) -> Cursors {
         Cursors::new(&cursor::secret(&self.engine.settings()).unwrap_or(self.cursor_secret))
     }
 

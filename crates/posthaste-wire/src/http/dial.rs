@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::StatusCode;
 use posthaste_core::notification::Tenant;
 use posthaste_core::reply::{Fault, Reply};
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -93,6 +94,12 @@ impl Dialer {
             Host::Address(_) => Ok(()),
             Host::Name(name) => self.look_up(tenant, name).await.map(drop),
         }
+    }
+
+    /// What a response says if it is the proxy's own.
+    pub(super) fn refused(&self, target: &Target, status: StatusCode) -> Option<ExchangeError> {
+        let proxy = self.proxy.as_ref().filter(|_| target.scheme == Scheme::Http)?;
+        proxy.refusal(status)
     }
 
     /// Opens a connection. `stage` holds the progress if the future is dropped.

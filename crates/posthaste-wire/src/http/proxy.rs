@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use http::StatusCode;
 use http::header::{HeaderMap, HeaderValue, PROXY_AUTHORIZATION};
 use posthaste_core::reply::Fault;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,6 +68,12 @@ impl Proxy {
         if let Some(authorization) = &self.authorization {
             headers.insert(PROXY_AUTHORIZATION, authorization.clone());
         }
+    }
+
+    /// What a proxy says of itself in answer to a plain request. An origin never answers 407.
+    pub(super) fn refusal(&self, status: StatusCode) -> Option<ExchangeError> {
+        (status == StatusCode::PROXY_AUTHENTICATION_REQUIRED)
+            .then(|| self.refused("wants other credentials (407)"))
     }
 
     /// Asks the proxy for a tunnel to the target. What was sent so far has had no effect on the target, so

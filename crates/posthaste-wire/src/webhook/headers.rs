@@ -11,14 +11,13 @@ const RESERVED: &[&str] = &[
     "expect",
     "host",
     "keep-alive",
-    "proxy-connection",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
 ];
 /// Further reserved headers, by the start of their names.
-const RESERVED_PREFIXES: &[&str] = &["webhook-", "posthaste-"];
+const RESERVED_PREFIXES: &[&str] = &["webhook-", "posthaste-", "proxy-"];
 /// Limit on the headers of one notification.
 const MAX_HEADERS: usize = 64;
 /// Limit on the bytes of all names and values.

@@ -134,7 +134,7 @@ impl StartArgs {
     fn body(&self) -> Result<Value, WrongUse> {
         let mut body = Map::from_iter([("action".to_owned(), json!(self.action))]);
         if let Some(filter) = &self.filter {
-            body.insert("filter".to_owned(), filter_of(filter));
+            body.insert("filter".to_owned(), filter_of(filter)?);
         }
         if !self.id.is_empty() {
             body.insert("ids".to_owned(), json!(self.id));
@@ -158,9 +158,14 @@ impl StartArgs {
 }
 
 /// The parameters of a query as an object.
-fn filter_of(query: &str) -> Value {
-    let pairs = form_urlencoded::parse(query.trim_start_matches('?').as_bytes());
-    Value::Object(pairs.map(|(name, value)| (name.into_owned(), json!(value))).collect())
+fn filter_of(query: &str) -> Result<Value, WrongUse> {
+    let mut filter = Map::new();
+    for (name, value) in form_urlencoded::parse(query.trim_start_matches('?').as_bytes()) {
+        if filter.insert(name.clone().into_owned(), json!(value)).is_some() {
+            return Err(WrongUse(format!("`{name}` is given twice: several values are separated by commas")));
+        }
+    }
+    Ok(Value::Object(filter))
 }
 
 const COLUMNS: [Column; 9] = [
@@ -216,7 +221,7 @@ async fn start(session: &Session, args: &StartArgs) -> anyhow::Result<Exit> {
 
 /// Starts an operation on what a list's query matches, and watches it.
 pub(crate) async fn on_filter(session: &Session, action: Action, query: &Query) -> anyhow::Result<Exit> {
-    let body = json!({"action": action.name(), "filter": filter_of(&query.after(""))});
+    let body = json!({"action": action.name(), "filter": filter_of(&query.after(""))?});
     let answer = session.post(PATH, body.to_string()).await?;
     let id = field(&session.value(&answer)?, "id");
     if session.output == Output::Table {
@@ -324,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_filter_is_a_query() {
-        let filter = filter_of("?reasonCode=A,B&q=a%20b");
+        let filter = filter_of("?reasonCode=A,B&q=a%20b").unwrap();
         assert_eq!(filter, json!({"reasonCode": "A,B", "q": "a b"}));
+        assert!(filter_of("channel=sms&channel=email").unwrap_err().0.contains("`channel` is given twice"));
     }
 }

@@ -67,9 +67,10 @@ fn changes(found: &DeadLetterDetail, fields: &Fields) -> Result<Value> {
         changes.insert("subject".to_owned(), json!(subject));
     }
     let before = found.payload.body.get();
-    if let Some(body) =
-        typed("body").filter(|body| Some(body.as_str()) != editable(before).as_deref().map(str::trim))
-    {
+    // As it was typed: a payload may be empty, or end in spaces. A browser sends each line break as two characters.
+    let body = fields.raw("body").map(|typed| typed.replace("\r\n", "\n"));
+    let was = editable(before).map(|was| was.replace("\r\n", "\n"));
+    if let Some(body) = body.filter(|body| Some(body) != was.as_ref()) {
         changes.insert("body".to_owned(), typed_body(before, &body)?);
     }
     if let Some(expires) = typed("expiresAt") {
@@ -124,7 +125,7 @@ pub(super) async fn send(
         }
         Err(problem) => {
             let (status, ..) = problem.kind.shown();
-            let text = |name: &str| fields.get(name).unwrap_or_default().to_owned();
+            let text = |name: &str| fields.raw(name).unwrap_or_default().to_owned();
             let mut page = EditPage::of(&api, visitor, id, found).await;
             page.body = page.body.map(|_| text("body"));
             (page.to, page.subject, page.expires) = (text("to"), text("subject"), text("expiresAt"));

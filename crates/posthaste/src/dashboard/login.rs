@@ -87,24 +87,23 @@ impl Dashboard {
     /// Whether an address may try another key.
     fn may_try(&self, address: IpAddr, now: Instant) -> bool {
         let failures = self.failures.lock().expect("no code panics while it counts");
-        let known = failures.get(&network(address)).or_else(|| failures.get(&OTHERS));
-        known.is_none_or(|known| now.duration_since(known.since) >= WINDOW || known.count < MOST_FAILURES)
+        failures
+            .get(&network(address))
+            .is_none_or(|known| now.duration_since(known.since) >= WINDOW || known.count < MOST_FAILURES)
     }
 
     fn failed(&self, address: IpAddr, now: Instant) {
         let mut failures = self.failures.lock().expect("no code panics while it counts");
         failures.retain(|_, known| now.duration_since(known.since) < WINDOW);
         let address = network(address);
-        let has_room = failures.len() < MOST_ADDRESSES || failures.contains_key(&address);
-        let known = failures
-            .entry(if has_room { address } else { OTHERS })
-            .or_insert(Failures { since: now, count: 0 });
-        known.count += 1;
+        // The oldest is forgotten: whoever has many addresses must not keep others out.
+        if failures.len() >= MOST_ADDRESSES && !failures.contains_key(&address) {
+            let oldest = failures.iter().min_by_key(|(_, known)| known.since).map(|(address, _)| *address);
+            failures.remove(&oldest.expect("it is full"));
+        }
+        failures.entry(address).or_insert(Failures { since: now, count: 0 }).count += 1;
     }
 }
-
-/// What stands for all addresses that are not remembered.
-const OTHERS: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
 /// An IPv6 network is one caller, because whoever has one address of it has all.
 fn network(address: IpAddr) -> IpAddr {
@@ -360,8 +359,8 @@ mod tests {
         for number in 0..5_000_u32 {
             dashboard.failed(IpAddr::V4(number.into()), now);
         }
-        assert!(dashboard.failures.lock().unwrap().len() <= MOST_ADDRESSES + 1);
-        // Those that are not remembered share one count.
-        assert!(!dashboard.may_try(IpAddr::V4(4_999.into()), now));
+        assert_eq!(dashboard.failures.lock().unwrap().len(), MOST_ADDRESSES);
+        // Whoever has many addresses keeps nobody else out.
+        assert!(dashboard.may_try(IpAddr::V4(9_999.into()), now));
     }
 }

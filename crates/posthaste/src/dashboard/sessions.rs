@@ -17,6 +17,7 @@ use posthaste_engine::store::{Audit, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::cookie;
+use crate::http::cursor::Position;
 use crate::http::problem::{Kind, Problem, Result};
 use crate::http::{Api, hex, unhex};
 use crate::keys::{self, Caller, Hash};
@@ -65,16 +66,30 @@ impl Place {
     fn all_of(owner: &str) -> Vec<Self> {
         (0..PLACES).map(|number| Self { owner: owner.to_owned(), number }).collect()
     }
+}
 
-    /// From a cookie, with the secret.
-    fn parse(cookie: &str) -> Option<(Self, &str)> {
-        let mut parts = cookie.split('.');
+/// What a cookie holds, sealed: one that this installation has not made costs no look into the store.
+struct Ticket {
+    place: Place,
+    secret: String,
+}
+
+/// What the seal of a cookie is for, beside those of lists.
+const SEAL: &str = "session";
+
+impl Position for Ticket {
+    fn write(&self) -> Vec<u8> {
+        format!("{}.{}.{}", self.place.owner, self.place.number, self.secret).into_bytes()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(bytes).ok()?.split('.');
         let (owner, number, secret) = (parts.next()?, parts.next()?, parts.next()?);
         let number = number.parse().ok().filter(|number| *number < PLACES)?;
         let is_owner = owner == GIVEN || owner.parse::<KeyId>().is_ok();
-        let is_secret = secret.len() == 64 && secret.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let fits = is_owner && is_secret && parts.next().is_none();
-        fits.then(|| (Self { owner: owner.to_owned(), number }, secret))
+        let fits = is_owner && parts.next().is_none();
+        let place = || Place { owner: owner.to_owned(), number };
+        fits.then(|| Self { place: place(), secret: secret.to_owned() })
     }
 }
 
@@ -123,16 +138,17 @@ fn unavailable(error: StoreError) -> Problem {
 impl Api {
     /// The session that a request names in its cookie, if it is in force.
     pub(crate) async fn session_of(&self, headers: &HeaderMap) -> Result<Option<Session>> {
-        let given = cookie::read(headers, cookie::SESSION).and_then(Place::parse);
-        let Some((place, secret)) = given else { return Ok(None) };
+        let given = cookie::read(headers, cookie::SESSION);
+        let given = given.and_then(|cookie| self.cursors().open::<Ticket>(SEAL, cookie));
+        let Some(Ticket { place, secret }) = given else { return Ok(None) };
         let found = self.store.records(vec![place.key()]).await.map_err(unavailable)?;
         let Some(kept) = found.first().and_then(Kept::of) else { return Ok(None) };
-        let is_right = kept.secret == hex(&keys::hash(secret)) && self.engine.now() < kept.expires_at;
+        let is_right = kept.secret == hex(&keys::hash(&secret)) && self.engine.now() < kept.expires_at;
         let caller =
             kept.key_hash().filter(|_| is_right).and_then(|key| self.keys.find_hash(&self.engine, key));
         let same_owner = |caller: &Arc<Caller>| owner_of(caller) == place.owner;
         let caller = caller.filter(same_owner);
-        Ok(caller.map(|caller| Session { caller, place, secret: secret.to_owned() }))
+        Ok(caller.map(|caller| Session { caller, place, secret }))
     }
 
     /// Begins a session of a key that was checked. Returns what the cookie holds.
@@ -158,7 +174,7 @@ impl Api {
                 .await
                 .map_err(unavailable)?;
             if made.first().is_some_and(Option::is_some) {
-                return Ok(format!("{owner}.{}.{secret}", place.number));
+                return Ok(self.cursors().seal(SEAL, &Ticket { place, secret }));
             }
         }
         Err(Problem::new(Kind::KeyConflict, "too many people log in with this key at once: try again"))
@@ -208,6 +224,7 @@ fn free(places: &[Place], kept: &[Record], now: Timestamp) -> (Place, Expected) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Cursors;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_millis(second * 1000)
@@ -225,22 +242,26 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_names_a_place_and_nothing_else() {
-        let (key, secret) = (KeyId::new(at(0), 7), "a".repeat(64));
-        let (place, found) =
-            Place::parse(&format!("{key}.31.{secret}")).map(|(p, s)| (p, s.to_owned())).unwrap();
-        assert_eq!((place.owner, place.number, found), (key.to_string(), 31, secret.clone()));
-        assert!(Place::parse(&format!("given.0.{secret}")).is_some());
-        for bad in [
-            format!("given.32.{secret}"),
-            format!("other.0.{secret}"),
-            format!("given.0.{secret}.x"),
-            format!("given.0.{}", "g".repeat(64)),
-            "given.0.".to_owned(),
-            "given".to_owned(),
-            String::new(),
-        ] {
-            assert!(Place::parse(&bad).is_none(), "{bad}");
+    fn a_cookie_that_was_not_sealed_here_names_no_place() {
+        let (here, elsewhere) = (Cursors::new(&[1; 32]), Cursors::new(&[2; 32]));
+        let place = Place { owner: GIVEN.to_owned(), number: 31 };
+        let ticket = Ticket { place: place.clone(), secret: "s".repeat(64) };
+        let cookie = here.seal(SEAL, &ticket);
+        assert_eq!(here.open::<Ticket>(SEAL, &cookie).unwrap().place, place);
+        assert!(elsewhere.open::<Ticket>(SEAL, &cookie).is_none());
+        assert!(here.open::<Ticket>("/v1/notifications", &cookie).is_none());
+        let unsealed = format!("given.0.{}", "a".repeat(64));
+        for bad in [unsealed.as_str(), "given", "", &cookie[2..]] {
+            assert!(here.open::<Ticket>(SEAL, bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_ticket_names_a_place_of_a_key() {
+        for (text, fits) in
+            [("given.0.x", true), ("given.32.x", false), ("other.0.x", false), ("given.0.x.y", false)]
+        {
+            assert_eq!(Ticket::read(text.as_bytes()).is_some(), fits, "{text}");
         }
     }
 

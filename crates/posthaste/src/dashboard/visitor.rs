@@ -168,10 +168,14 @@ impl Fields {
         Ok(Self(pairs))
     }
 
-    /// A field that is there and not empty.
+    /// A field that is there and not empty, without spaces around it.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(given, _)| given == name);
-        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+        self.raw(name).map(str::trim).filter(|value| !value.is_empty())
+    }
+
+    /// A field as it was typed.
+    pub(super) fn raw(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
     pub(super) fn check_token(&self, token: &str) -> Result<()> {

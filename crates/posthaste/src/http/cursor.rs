@@ -1,4 +1,4 @@
-//! Where the next page begins, sealed: nobody can make one up, change one, or read an id out of it.
+//! Where the next page begins, and what a cookie holds, sealed: nobody can make one up, change one, or read an id out of it.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use posthaste_core::id::{DeadLetterId, GroupId, NotificationId, OperationId};
@@ -22,20 +22,20 @@ pub(crate) trait Position: Sized {
 }
 
 /// Seals and opens cursors.
-pub(super) struct Cursors {
+pub(crate) struct Cursors {
     key: RandomizedNonceKey,
 }
 
 const NONCE: usize = 12;
 
 impl Cursors {
-    pub(super) fn new(secret: &[u8; 32]) -> Self {
+    pub(crate) fn new(secret: &[u8; 32]) -> Self {
         let key = RandomizedNonceKey::new(&AES_256_GCM, secret).expect("the secret has the length of a key");
         Self { key }
     }
 
     /// The cursor of a place in a list.
-    pub(super) fn seal<P: Position>(&self, list: &str, position: &P) -> String {
+    pub(crate) fn seal<P: Position>(&self, list: &str, position: &P) -> String {
         let mut sealed = position.write();
         let nonce = self
             .key
@@ -45,7 +45,7 @@ impl Cursors {
     }
 
     /// The place in this very list, if the cursor was made for it.
-    pub(super) fn open<P: Position>(&self, list: &str, cursor: &str) -> Option<P> {
+    pub(crate) fn open<P: Position>(&self, list: &str, cursor: &str) -> Option<P> {
         let bytes = unhex(cursor)?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE)?;
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;

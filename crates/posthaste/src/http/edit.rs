@@ -217,11 +217,11 @@ impl SendContext<'_> {
             _ => mistakes.take(self.recipient(&new)).map(Into::into),
         };
         let headers = edited_headers(&edit.headers, &original.content.headers);
-        if let Some(UniqueMaybeTexts(given)) = edit.headers.given() {
-            let given = given.iter().filter_map(|(name, text)| Some((name.clone(), text.clone()?))).collect();
-            if let Err(bad) = check_headers(&given) {
-                mistakes.add(&format!("/headers{}", at(&bad.name)), bad.to_string());
-            }
+        // Given and kept ones together: both are sent.
+        if edit.headers.given().is_some()
+            && let Err(bad) = check_headers(&headers)
+        {
+            mistakes.add(&format!("/headers{}", at(&bad.name)), bad.to_string());
         }
         let (Some(destination), Some(body), true) = (destination, body, mistakes.is_empty()) else {
             return Err(mistakes.problem());

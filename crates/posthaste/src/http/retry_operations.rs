@@ -185,6 +185,10 @@ fn select_filter(
     now: Timestamp,
 ) -> Result<Selection> {
     let list = action.list();
+    if given.is_empty() {
+        let all = if action.is_about_dead_letters() { "; `\"all\": true` takes all of them" } else { "" };
+        return Err(Problem::at("/filter", format!("a filter needs at least one parameter{all}")));
+    }
     let mut values = vec![];
     for (name, value) in &given {
         let at = |detail: String| Problem::at(format!("/filter/{name}"), detail);

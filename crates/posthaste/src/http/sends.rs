@@ -309,20 +309,20 @@ impl<'a> Send<'a> {
         match accepted_as {
             Accepted::New => Ok(accepted(answer)),
             Accepted::Twin(first) => Ok(replay(first)),
-            Accepted::Conflict => {
-                let detail = "this Idempotency-Key was used in the last 24 hours with another body: use a new key for \
-                              a new request";
-                Err(Problem::new(Kind::IdempotencyConflict, detail))
-            }
+            Accepted::Conflict => Err(conflict()),
         }
     }
 
-    /// The first answer to a request that is known under its key and refused today.
+    /// The first answer to a request that is known under its key and refused today. The key of another request is a conflict.
     pub(super) async fn repeated(self) -> Result<Option<Response>> {
         let hash = self.hash();
         let Some(key) = self.key else { return Ok(None) };
         let first = self.api.store.idempotent(self.tenant, key, self.api.engine.now()).await?;
-        Ok(first.filter(|first| first.hash == hash).map(|first| replay(first.answer)))
+        match first {
+            Some(first) if first.hash == hash => Ok(Some(replay(first.answer))),
+            Some(_) => Err(conflict()),
+            None => Ok(None),
+        }
     }
 
     /// One key for the same bytes sent to two addresses is a conflict, so the address is part of what is
@@ -346,6 +346,11 @@ pub(super) fn json(answer: &impl Serialize) -> Vec<u8> {
 fn accepted(answer: Vec<u8>) -> Response {
     let kind = HeaderValue::from_static("application/json");
     (StatusCode::ACCEPTED, [(CONTENT_TYPE, kind)], answer).into_response()
+}
+
+fn conflict() -> Problem {
+    let detail = "this Idempotency-Key was used in the last 24 hours with another body: use a new key for a new request";
+    Problem::new(Kind::IdempotencyConflict, detail)
 }
 
 fn replay(first: Vec<u8>) -> Response {

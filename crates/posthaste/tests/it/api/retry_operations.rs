@@ -187,6 +187,8 @@ async fn wrong_requests_say_where_and_change_nothing(on: StoreKind) {
         (json!({"all": true, "canary": {"size": 0, "maxFailurePercent": 1}}), "/canary/size"),
         (json!({"all": true, "canary": {"size": 9, "maxFailurePercent": 101}}), "/canary/maxFailurePercent"),
         (json!({"all": true, "action": "discard", "canary": {"size": 9, "maxFailurePercent": 1}}), "/canary"),
+        (json!({"filter": {}}), "/filter"),
+        (json!({"filter": {}, "action": "cancel"}), "/filter"),
         (json!({"filter": {"colour": "red"}}), "/filter/colour"),
         (json!({"filter": {"reasonCode": "nonsense"}}), "/filter/reasonCode"),
         (json!({"filter": {"status": "discarded"}}), "/filter/status"),

@@ -174,6 +174,18 @@ async fn jobs_are_run_paused_and_resumed_on_their_page() {
     running.stop().await;
 }
 
+/// The payload of a copy whose text was cleared on the page.
+async fn cleared(running: &Running, browser: &mut Browser) -> serde_json::Value {
+    let mut sent = running.webhook("/status/400");
+    sent["body"] = json!("\n some text ");
+    let dead = running.admin.send_until(&sent, "deadLetter").await;
+    let page = format!("/dead-letters/{}/edit-and-retry", dead["deadLetterId"].as_str().unwrap());
+    let form = browser.get(&page).await.page();
+    assert!(form.contains(">\n\n some text </textarea>"), "a browser drops the first line break: {form}");
+    let done = browser.press(&page, &page, &[("to", &running.sink.url("/ok")), ("body", "")]).await;
+    running.admin.wait(done.to().strip_prefix("/notifications/").unwrap(), "succeeded").await["body"].take()
+}
+
 #[tokio::test]
 async fn a_dead_letter_is_edited_and_sent_as_another_notification() {
     let running = Running::start(StoreKind::Sqlite).await;
@@ -199,6 +211,7 @@ async fn a_dead_letter_is_edited_and_sent_as_another_notification() {
     let copy = done.to().strip_prefix("/notifications/").unwrap();
     let copied = running.admin.wait(copy, "succeeded").await;
     assert_eq!((&copied["editOf"], &copied["body"]), (&json!(id), &json!({"hello": "again"})));
+    assert_eq!(cleared(&running, &mut browser).await, json!(""), "an empty payload is a payload");
     let shown = browser.get(&format!("/dead-letters/{letter}")).await.page();
     assert!(
         shown.contains("An edited copy was sent in its place") && !shown.contains("Edit and retry<"),
