@@ -16,8 +16,8 @@ use tokio::time::Instant;
 use self::work::{Next, Work};
 use crate::acts::Actor;
 use crate::engine::{Engine, Shared};
-use crate::reads::Reads;
-use crate::store::{Accepted, DeadLetterView, Idempotency, StoreError, UnfinishedOperation, View};
+use crate::reads::{ReadError, Reads};
+use crate::store::{Accepted, DeadLetterView, Idempotency, Page, StoreError, UnfinishedOperation, View};
 
 mod work;
 
@@ -307,6 +307,24 @@ impl Engine {
 }
 
 impl Reads {
+    /// Operations that are not finished, newest first. There are few, so they are cheap to find among many.
+    pub async fn unfinished_operations(
+        &self,
+        before: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Page<Operation, OperationId>, ReadError> {
+        let all = self.shared().store.unfinished_operations(LOOKED_AT, self.shared().node.now()).await?;
+        let tenant = self.tenant(None)?;
+        let sees = |one: &Operation| {
+            (tenant.is_none() || one.tenant == tenant) && before.is_none_or(|before| one.id < before)
+        };
+        let mut rows: Vec<Operation> = all.into_iter().map(|one| one.operation).filter(sees).collect();
+        rows.sort_by_key(|one| std::cmp::Reverse(one.id));
+        let more = rows.len() > limit;
+        rows.truncate(limit);
+        Ok(Page { next: rows.last().filter(|_| more).map(|one| one.id), rows })
+    }
+
     /// Counts what an operation would act on, for at most a second.
     pub async fn preview_operation(&self, operation: &Operation) -> OperationResult<Preview> {
         let (until, now) = (Instant::now() + COUNTING, self.shared.node.now());

@@ -23,15 +23,20 @@ mod dead_letters;
 mod drawing;
 mod due;
 mod edit;
+mod failure_groups;
 mod filter_bar;
 mod flash;
+mod going;
 mod jobs;
 mod keys;
 mod login;
+mod new_operation;
 mod news;
 mod nodes;
 mod notification;
 mod notifications;
+mod operation;
+mod operations;
 mod overview;
 mod policies;
 mod policy;
@@ -111,6 +116,17 @@ pub static PAGES: &[PageRoute] = &[
     act("/dead-letters/{id}/restore", "restore"),
     page("/dead-letters/{id}/edit-and-retry", "editAndRetry"),
     act("/dead-letters/{id}/edit-and-retry", "editAndRetry"),
+    page("/failure-groups", "listFailureGroups"),
+    page("/failure-groups/{id}", "getFailureGroup"),
+    act("/failure-groups/{id}/note", "putFailureGroupNote"),
+    page("/retry-operations", "listRetryOperations"),
+    act("/retry-operations", "startRetryOperation"),
+    page("/retry-operations/new", "startRetryOperation"),
+    act("/retry-operations/new", "startRetryOperation"),
+    page("/retry-operations/{id}", "getRetryOperation"),
+    act("/retry-operations/{id}/pause", "pauseRetryOperation"),
+    act("/retry-operations/{id}/resume", "resumeRetryOperation"),
+    act("/retry-operations/{id}/cancel", "cancelRetryOperation"),
     page("/policies", "listPolicies"),
     page("/policies/{scope}", "getPolicy"),
     act("/policies/{scope}", "putPolicy"),
@@ -157,6 +173,15 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/dead-letters/{id}/discard", post(acts::discard))
         .route("/dead-letters/{id}/restore", post(acts::restore))
         .route("/dead-letters/{id}/edit-and-retry", get(edit::page).post(edit::send))
+        .route("/failure-groups", get(failure_groups::page))
+        .route("/failure-groups/{id}", get(failure_groups::one))
+        .route("/failure-groups/{id}/note", post(failure_groups::put_note))
+        .route("/retry-operations", get(operations::page).post(new_operation::start))
+        .route("/retry-operations/new", get(new_operation::page).post(new_operation::count_again))
+        .route("/retry-operations/{id}", get(operation::page))
+        .route("/retry-operations/{id}/pause", post(operation::pause))
+        .route("/retry-operations/{id}/resume", post(operation::resume))
+        .route("/retry-operations/{id}/cancel", post(operation::cancel))
         .route("/policies", get(policies::page))
         .route("/policies/{scope}", get(policy::page).post(policy::put))
         .route("/policies/{scope}/preview", post(policy::preview))

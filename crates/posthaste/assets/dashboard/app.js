@@ -61,7 +61,7 @@
       || (key === "u" && q(`.toast [data-key="u"]`));
     if (button) button.click();
   };
-  const pages = { o: "/", n: "/notifications", q: "/retry-queue", d: "/dead-letters" };
+  const pages = { o: "/", n: "/notifications", q: "/retry-queue", f: "/failure-groups", d: "/dead-letters", b: "/retry-operations" };
   let going = false;
 
   document.addEventListener("keydown", (event) => {
@@ -191,6 +191,23 @@
     window.addEventListener("pageshow", open);
     open();
   }
+
+  // What is changed on the page for a new operation is counted again.
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-again]")) q("#again").click();
+  });
+
+  // The progress of an operation, each second, while somebody looks. Where its state changes, its buttons do, too.
+  const poll = async () => {
+    const part = q("[data-poll]");
+    if (!part || document.hidden) return;
+    const answer = await fetch(part.dataset.poll, { headers: { "HX-Request": "true" } }).catch(() => null);
+    if (!answer || !answer.ok || q("dialog[open]")) return;
+    const next = new DOMParser().parseFromString(await answer.text(), "text/html").body.firstElementChild;
+    if (!next || next.dataset.state !== part.dataset.state) location.reload();
+    else part.replaceWith(next);
+  };
+  setInterval(poll, 1000);
 
   // A row that was swapped in has its times in UTC, and takes over the mark and the focus of the row before it.
   let focused = null;

@@ -30,7 +30,7 @@ Examples:
 Exit codes: 0 started (with --watch: completed), 1 failed, 2 wrong use";
 const LIST_EXAMPLES: &str = "\
 Examples:
-  posthaste retry-operations list";
+  posthaste retry-operations list --unfinished";
 const SHOW_EXAMPLES: &str = "\
 Examples:
   posthaste retry-operations show op_01jrq3v9zk8n2m4p6r8t0w2y4a --watch";
@@ -64,6 +64,9 @@ enum RetryOperationsCommand {
     /// List them, the newest first
     #[command(after_help = LIST_EXAMPLES)]
     List {
+        /// Only those that are not finished
+        #[arg(long)]
+        unfinished: bool,
         #[command(flatten)]
         paging: Paging,
     },
@@ -184,8 +187,10 @@ pub(crate) async fn run(args: RetryOperationsArgs, reach: &ServerArgs) -> anyhow
     let session = reach.open()?;
     match args.act {
         RetryOperationsCommand::Start(args) => start(&session, &args).await,
-        RetryOperationsCommand::List { paging } => {
-            listing::print(&session, PATH, &Query::default(), &paging, &COLUMNS).await
+        RetryOperationsCommand::List { unfinished, paging } => {
+            let mut query = Query::default();
+            query.set("unfinished", unfinished.then_some(true));
+            listing::print(&session, PATH, &query, &paging, &COLUMNS).await
         }
         RetryOperationsCommand::Show { id, watch: true } => watch(&session, &id).await,
         RetryOperationsCommand::Show { id, watch: false } => {

@@ -23,7 +23,7 @@ use crate::http::{dead_letters, edit};
 /// The longest payload that a form can hold.
 const LONGEST_BODY: usize = 16 * 1024;
 /// The most bytes of the answer of the API.
-const LONGEST_ANSWER: usize = 4 * 1024;
+const LONGEST_ANSWER: usize = 32 * 1024;
 
 #[derive(Template)]
 #[template(path = "edit.html")]
@@ -142,12 +142,17 @@ async fn sent(api: &Shared, visitor: &Visitor, id: DeadLetterId, changes: Result
     let answer =
         edit::edit_and_retry(State(api.clone()), caller, actor, NoQuery, IdempotencyKey(None), Id(id), body)
             .await?;
+    answered(answer, "notificationId").await
+}
+
+/// A field of what the API answered when it accepted something.
+pub(super) async fn answered(answer: Response, field: &str) -> Result<String> {
     debug_assert_eq!(answer.status(), StatusCode::ACCEPTED);
     let unreadable = || Problem::new(Kind::Internal, "the answer of the API cannot be read");
     let whole = http_body_util::Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
     let answer: Value =
         serde_json::from_slice(&whole.map_err(|_| unreadable())?.to_bytes()).map_err(|_| unreadable())?;
-    answer["notificationId"].as_str().map(str::to_owned).ok_or_else(unreadable)
+    answer[field].as_str().map(str::to_owned).ok_or_else(unreadable)
 }
 
 #[cfg(test)]

@@ -195,7 +195,7 @@ pub(super) fn quoted(value: &str) -> String {
 }
 
 /// `channel=email order 12` means the channel and a search for `order 12`.
-fn conditions(typed: &str, known: &[&'static str]) -> Vec<(String, String)> {
+pub(super) fn conditions(typed: &str, known: &[&'static str]) -> Vec<(String, String)> {
     let (mut found, mut words): (Vec<(String, String)>, Vec<&str>) = (vec![], vec![]);
     for word in typed.split_whitespace() {
         match word.split_once('=') {

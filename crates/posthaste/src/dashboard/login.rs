@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use url::form_urlencoded;
 
 use super::cookie;
+use super::going::Running;
 use super::sessions::{LENGTH, form_token};
 use super::shell;
 use super::visitor::{Fields, Form, check_origin, is_secure, theme};
@@ -47,6 +48,8 @@ pub(crate) struct Dashboard {
     failures: Mutex<HashMap<IpAddr, Failures>>,
     /// The test receiver of `posthaste dev`.
     sink: OnceLock<Inbox>,
+    /// The operations that every page shows in its navigation.
+    pub(super) running: Running,
 }
 
 /// Wrong keys from one address.

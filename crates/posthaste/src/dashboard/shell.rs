@@ -13,6 +13,7 @@ use posthaste_wire::sink::Inbox;
 
 use super::assets;
 use super::flash::Flash;
+use super::going::{Going, going};
 use super::show::{Markup, count, time};
 use super::visitor::Visitor;
 use crate::http::Shared;
@@ -28,6 +29,8 @@ pub const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; 
 pub(super) struct Shell {
     pub(super) title: String,
     pub(super) nav: Vec<NavGroup>,
+    /// The operations that are running.
+    pub(super) going: Vec<Going>,
     /// Who is logged in, for people.
     pub(super) who: String,
     pub(super) tenant: String,
@@ -66,7 +69,14 @@ const NAV: [(&str, &[Entry]); 4] = [
             ("Retry queue", "/retry-queue", "listRetryQueue"),
         ],
     ),
-    ("Repair", &[("Dead letters", "/dead-letters", "listDeadLetters")]),
+    (
+        "Repair",
+        &[
+            ("Failure groups", "/failure-groups", "listFailureGroups"),
+            ("Dead letters", "/dead-letters", "listDeadLetters"),
+            ("Operations", "/retry-operations", "listRetryOperations"),
+        ],
+    ),
     (
         "Set up",
         &[
@@ -117,6 +127,7 @@ impl Shell {
         let role = if caller.role == Role::Tenant { "sender and operator" } else { caller.role.name() };
         Self {
             title: title.to_owned(),
+            going: going(api, visitor).await,
             nav: groups.into_iter().filter(|group| !group.links.is_empty()).collect(),
             who: format!("{}, {role}", short_name(&caller.name)),
             tenant: caller.tenant.as_ref().map_or_else(|| "All tenants".to_owned(), ToString::to_string),

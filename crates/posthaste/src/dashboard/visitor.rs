@@ -178,6 +178,11 @@ impl Fields {
         self.0.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())
     }
 
+    /// All of them, in the order of the form.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (String, String)> {
+        self.0.iter().cloned()
+    }
+
     pub(super) fn check_token(&self, token: &str) -> Result<()> {
         let same = |given: &str| {
             aws_lc_rs::constant_time::verify_slices_are_equal(given.as_bytes(), token.as_bytes())

@@ -29,44 +29,44 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 #[derive(Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = FailureGroup)]
-struct FailureGroupView {
+pub(crate) struct FailureGroupView {
     /// The same for every tenant.
-    id: GroupId,
+    pub(crate) id: GroupId,
     /// What it groups by.
     #[schema(value_type = GroupKind)]
-    by: &'static str,
+    pub(crate) by: &'static str,
     /// What it is, for people: `503: upstream connect error`, or the name of what it groups by.
-    title: String,
+    pub(crate) title: String,
     /// How many dead letters are pending.
-    count: u64,
+    pub(crate) count: u64,
     /// When the first one died.
-    first_seen: Timestamp,
+    pub(crate) first_seen: Timestamp,
     /// When the last one died.
-    last_seen: Timestamp,
+    pub(crate) last_seen: Timestamp,
     /// How many of those that are pending died in each of the last 24 hours; the current hour is the last.
     #[schema(value_type = Vec<u64>, min_items = 24, max_items = 24)]
-    hours: [u64; HOURS],
+    pub(crate) hours: [u64; HOURS],
     /// Why the newest one ended.
-    reason_code: Option<Reason>,
+    pub(crate) reason_code: Option<Reason>,
     /// How the last attempt of the newest one failed.
-    failure_type: Option<FailureType>,
+    pub(crate) failure_type: Option<FailureType>,
     /// The status code of the last attempt of the newest one.
-    status_code: Option<u16>,
+    pub(crate) status_code: Option<u16>,
     /// The newest one. It may have been resolved since.
-    sample_id: DeadLetterId,
+    pub(crate) sample_id: DeadLetterId,
     /// What somebody wrote at the group.
-    note: Option<NoteView>,
+    pub(crate) note: Option<NoteView>,
 }
 
 /// A note at a failure group.
 #[derive(Serialize, ToSchema)]
 #[schema(as = Note)]
-struct NoteView {
-    text: String,
+pub(crate) struct NoteView {
+    pub(crate) text: String,
     /// Who wrote it.
-    by: String,
+    pub(crate) by: String,
     /// When.
-    at: Timestamp,
+    pub(crate) at: Timestamp,
 }
 
 /// What dead letters are grouped by.
@@ -120,7 +120,7 @@ fn by(query: &mut Query) -> Result<GroupBy> {
     params(("by" = Option<GroupKind>, Query, description = "What dead letters are grouped by; `fingerprint` by default"), Paged, OfTenant),
     security(("key" = ["reader"])),
     responses((status = 200, description = "A page", body = Page<FailureGroupView>), (status = 429, description = "")))]
-async fn list(
+pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -138,7 +138,7 @@ async fn list(
 #[utoipa::path(get, path = "/v1/failure-groups/{id}", operation_id = "getFailureGroup", tag = "dead letters",
     params(("id" = GroupId, Path), OfTenant), security(("key" = ["reader"])),
     responses((status = 200, description = "The group", body = FailureGroupView), (status = 404, description = "")))]
-async fn get(
+pub(crate) async fn get(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
@@ -165,7 +165,7 @@ struct NewNote {
 #[utoipa::path(put, path = "/v1/failure-groups/{id}/note", operation_id = "putFailureGroupNote", tag = "dead letters",
     params(("id" = GroupId, Path)), request_body = NewNote, security(("key" = ["operator"])),
     responses((status = 200, description = "The group with its note", body = FailureGroupView), (status = 404, description = "")))]
-async fn put_note(
+pub(crate) async fn put_note(
     State(api): State<Shared>,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,

@@ -89,6 +89,18 @@ impl Query {
         named.map_err(|bad| Problem::parameter("tenant", format!("tenant: {bad}")))
     }
 
+    /// Takes a parameter that is `true` or `false`, which is the default.
+    pub(crate) fn flag(&mut self, name: &'static str) -> Result<bool> {
+        match self.take(name).as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(other) => {
+                let detail = format!("{name} must be true or false, not `{}`", short(other));
+                Err(Problem::parameter(name, detail))
+            }
+        }
+    }
+
     /// What the list is, for its cursors: its address and its filters.
     pub(crate) fn list(&self) -> String {
         let mut filters: Vec<_> =

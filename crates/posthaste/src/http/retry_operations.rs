@@ -12,7 +12,7 @@ use posthaste_core::operation::{Action, Canary, MOST_IDS, Operation, Selection, 
 use posthaste_core::time::Timestamp;
 use posthaste_engine::acts::Actor;
 use posthaste_engine::operations::{NewOperation, OperationError, Sampled};
-use posthaste_engine::reads::ReadError;
+use posthaste_engine::reads::{ReadError, Reads};
 use serde::Deserialize;
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
@@ -30,9 +30,10 @@ use super::views::{
     DeadLetterView, NotificationView, OperationDetail, OperationView, PreviewView, SampleShown,
 };
 use super::{Api, Shared};
+use crate::keys::Caller;
 
 /// The most bytes of the body: 10,000 ids.
-const LARGEST: usize = 512 * 1024;
+pub(crate) const LARGEST: usize = 512 * 1024;
 /// The highest rate.
 const FASTEST: u32 = 100_000;
 
@@ -259,7 +260,7 @@ impl From<OperationError> for Problem {
     responses((status = 200, description = "What it would act on (`dryRun`)", body = PreviewView),
         (status = 202, description = "It has started", body = OperationView,
         headers(("idempotency-replayed", description = "`true` if it is the answer to an earlier request"))), (status = 409, description = "The key was used with another body, or too many operations are not finished"), (status = 429, description = "")))]
-async fn start(
+pub(crate) async fn start(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     ActorOf(actor): ActorOf,
@@ -270,10 +271,7 @@ async fn start(
     let asked: NewRetryOperation = read(&text)?;
     let (asked, dry_run) = asked.checked(&actor, api.engine.now())?;
     if dry_run {
-        let operation = api.engine.new_operation(asked, &actor).await?;
-        let preview =
-            api.read(&caller, |reads| async move { reads.preview_operation(&operation).await }).await?;
-        return Ok(Json(PreviewView::of(&preview, |one| shown(&api, one))).into_response());
+        return Ok(Json(preview(&api, &caller, asked, &actor).await?).into_response());
     }
     let send = Send::of(&api, &caller, "/v1/retry-operations", key, &text);
     let operation = async {
@@ -290,6 +288,24 @@ async fn start(
     send.answered(accepted, answer)
 }
 
+async fn preview(api: &Shared, caller: &Caller, asked: NewOperation, actor: &Actor) -> Result<PreviewView> {
+    let operation = api.engine.new_operation(asked, actor).await?;
+    let preview = api.read(caller, |reads| async move { reads.preview_operation(&operation).await }).await?;
+    Ok(PreviewView::of(&preview, |one| shown(api, one)))
+}
+
+/// What the body of a new operation would act on, whatever it says of `dryRun`.
+pub(crate) async fn dry_run(
+    api: &Shared,
+    caller: &Caller,
+    actor: &Actor,
+    text: &[u8],
+) -> Result<PreviewView> {
+    let asked: NewRetryOperation = read(text)?;
+    let (asked, _) = asked.checked(actor, api.engine.now())?;
+    preview(api, caller, asked, actor).await
+}
+
 fn shown(api: &Api, one: &Sampled) -> SampleShown {
     match one {
         Sampled::Letter(view) => SampleShown::letter(DeadLetterView::of(view, None)),
@@ -298,18 +314,24 @@ fn shown(api: &Api, one: &Sampled) -> SampleShown {
 }
 
 /// Lists operations, newest first.
+///
+/// With `unfinished=true` those that still have work to do: it costs as little as there are of them.
 #[utoipa::path(get, path = "/v1/retry-operations", operation_id = "listRetryOperations", tag = "retry operations",
-    params(Paged), security(("key" = ["reader"])),
+    params(("unfinished" = Option<bool>, Query, description = "Only those that are not finished"), Paged), security(("key" = ["reader"])),
     responses((status = 200, description = "A page", body = Page<OperationView>), (status = 429, description = "")))]
-async fn list(
+pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
 ) -> Result<Json<Page<OperationView>>> {
     let paging: Paging<OperationId> = Paging::take(&api, &caller, &mut query)?;
+    let unfinished = query.flag("unfinished")?;
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
-    let page = api.read(&caller, |reads| async move { reads.operations(from, limit).await }).await?;
+    let read = |reads: Reads| async move {
+        if unfinished { reads.unfinished_operations(from, limit).await } else { reads.operations(from, limit).await }
+    };
+    let page = api.read(&caller, read).await?;
     Ok(Json(paging.show(&api, page, |row| OperationView::of(&row))))
 }
 
@@ -317,7 +339,7 @@ async fn list(
 #[utoipa::path(get, path = "/v1/retry-operations/{id}", operation_id = "getRetryOperation", tag = "retry operations",
     params(("id" = OperationId, Path)), security(("key" = ["reader"])),
     responses((status = 200, description = "The operation", body = OperationDetail), (status = 404, description = "")))]
-async fn get(
+pub(crate) async fn get(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     NoQuery: NoQuery,
@@ -332,7 +354,7 @@ async fn get(
 #[utoipa::path(post, path = "/v1/retry-operations/{id}/pause", operation_id = "pauseRetryOperation", tag = "retry operations",
     params(("id" = OperationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
     responses((status = 202, description = "It is paused", body = OperationView), (status = 404, description = ""), (status = 409, description = "It is finished")))]
-async fn pause(
+pub(crate) async fn pause(
     State(api): State<Shared>,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,
@@ -347,7 +369,7 @@ async fn pause(
 #[utoipa::path(post, path = "/v1/retry-operations/{id}/resume", operation_id = "resumeRetryOperation", tag = "retry operations",
     params(("id" = OperationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
     responses((status = 202, description = "It goes on", body = OperationView), (status = 404, description = ""), (status = 409, description = "It is finished")))]
-async fn resume(
+pub(crate) async fn resume(
     State(api): State<Shared>,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,
@@ -362,7 +384,7 @@ async fn resume(
 #[utoipa::path(post, path = "/v1/retry-operations/{id}/cancel", operation_id = "cancelRetryOperation", tag = "retry operations",
     params(("id" = OperationId, Path)), request_body = Option<Nothing>, security(("key" = ["operator"])),
     responses((status = 202, description = "It is being stopped", body = OperationView), (status = 404, description = ""), (status = 409, description = "It is finished")))]
-async fn cancel(
+pub(crate) async fn cancel(
     State(api): State<Shared>,
     ActorOf(actor): ActorOf,
     NoQuery: NoQuery,

@@ -8,7 +8,8 @@ pub(crate) mod plan;
 
 pub(crate) use self::dead_letter::{DeadLetterDetail, DeadLetterView};
 pub(crate) use self::notification::{FailedView, NotificationDetail, NotificationView, Status};
-pub(super) use self::operation::{OperationDetail, OperationView, PreviewView, SampleShown};
+pub(super) use self::operation::SampleShown;
+pub(crate) use self::operation::{OperationDetail, OperationView, PreviewView, SampleView};
 
 use std::collections::BTreeMap;
 

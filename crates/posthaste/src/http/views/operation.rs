@@ -16,49 +16,49 @@ use super::{DeadLetterView, NotificationView};
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = RetryOperation)]
-pub(in crate::http) struct OperationView {
-    id: OperationId,
+pub(crate) struct OperationView {
+    pub(crate) id: OperationId,
     /// Whose items only; null for all tenants.
-    tenant: Option<Tenant>,
-    state: OperationState,
-    action: Action,
+    pub(crate) tenant: Option<Tenant>,
+    pub(crate) state: OperationState,
+    pub(crate) action: Action,
     /// The parameters of the list that it acts on. Durations have become times.
-    filter: Option<BTreeMap<String, String>>,
-    group: Option<String>,
-    all: Option<bool>,
+    pub(crate) filter: Option<BTreeMap<String, String>>,
+    pub(crate) group: Option<String>,
+    pub(crate) all: Option<bool>,
     /// What failed, or was accepted, at this time or later is not part of it.
-    cut_off: Timestamp,
+    pub(crate) cut_off: Timestamp,
     /// The most items a second.
-    rate: Option<u32>,
-    canary: Option<CanaryView>,
+    pub(crate) rate: Option<u32>,
+    pub(crate) canary: Option<CanaryView>,
     /// How many items were selected: final once the state is no longer `waiting` or `preparing`.
-    total: u64,
-    batches: u32,
-    batches_remaining: u32,
-    marked: u64,
-    staged: u64,
-    forwarded: u64,
-    skipped: u64,
-    remaining: u64,
+    pub(crate) total: u64,
+    pub(crate) batches: u32,
+    pub(crate) batches_remaining: u32,
+    pub(crate) marked: u64,
+    pub(crate) staged: u64,
+    pub(crate) forwarded: u64,
+    pub(crate) skipped: u64,
+    pub(crate) remaining: u64,
     /// How many were skipped for which reason.
-    skipped_reasons: BTreeMap<&'static str, u64>,
-    paused_by: Option<String>,
-    stopped_by: Option<String>,
-    started_at: Timestamp,
-    finished_at: Option<Timestamp>,
-    started_by: String,
+    pub(crate) skipped_reasons: BTreeMap<&'static str, u64>,
+    pub(crate) paused_by: Option<String>,
+    pub(crate) stopped_by: Option<String>,
+    pub(crate) started_at: Timestamp,
+    pub(crate) finished_at: Option<Timestamp>,
+    pub(crate) started_by: String,
 }
 
 /// The first items, whose first attempts decide whether the rest is sent.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
-struct CanaryView {
-    size: u32,
-    max_failure_percent: u32,
+pub(crate) struct CanaryView {
+    pub(crate) size: u32,
+    pub(crate) max_failure_percent: u32,
     /// How many of their first attempts failed so far.
-    failed: u32,
+    pub(crate) failed: u32,
     #[schema(value_type = CanaryWord)]
-    state: &'static str,
+    pub(crate) state: &'static str,
 }
 
 #[derive(ToSchema)]
@@ -117,22 +117,22 @@ impl OperationView {
 /// A retry operation with what happened to it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RetryOperationDetail)]
-pub(in crate::http) struct OperationDetail {
+pub(crate) struct OperationDetail {
     #[serde(flatten)]
-    operation: OperationView,
+    pub(crate) operation: OperationView,
     /// What it was given.
-    ids: Option<Vec<String>>,
-    events: Vec<EventView>,
+    pub(crate) ids: Option<Vec<String>>,
+    pub(crate) events: Vec<EventView>,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RetryOperationEvent)]
-struct EventView {
-    at: Timestamp,
+pub(crate) struct EventView {
+    pub(crate) at: Timestamp,
     /// Such as `paused`, `canaryPassed`, `adopted` (another node took it over) or `completed`.
-    event: String,
+    pub(crate) event: String,
     /// Who, where somebody asked for it.
-    by: Option<String>,
+    pub(crate) by: Option<String>,
 }
 
 impl OperationDetail {
@@ -154,31 +154,31 @@ impl OperationDetail {
 /// What a retry operation would act on.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = RetryOperationPreview)]
-pub(in crate::http) struct PreviewView {
-    total: u64,
+pub(crate) struct PreviewView {
+    pub(crate) total: u64,
     /// False if counting took longer than a second: then there are more than `total`.
-    exact: bool,
+    pub(crate) exact: bool,
     /// Up to five of them, as their list shows them.
     #[schema(max_items = 5)]
-    sample: Vec<SampleView>,
+    pub(crate) sample: Vec<SampleView>,
     /// The largest failure groups among them.
-    groups: Vec<GroupCount>,
+    pub(crate) groups: Vec<GroupCount>,
     /// How many of them have expired, so that they would be skipped.
-    expired: u64,
+    pub(crate) expired: u64,
 }
 
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(untagged)]
-enum SampleView {
+pub(crate) enum SampleView {
     Letter(Box<DeadLetterView>),
     Notification(Box<NotificationView>),
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-struct GroupCount {
-    id: String,
-    title: String,
-    count: u64,
+pub(crate) struct GroupCount {
+    pub(crate) id: String,
+    pub(crate) title: String,
+    pub(crate) count: u64,
 }
 
 impl PreviewView {

@@ -3,6 +3,7 @@
 mod acts;
 mod charts;
 mod content;
+mod incident;
 mod live;
 mod policy;
 mod roles;

@@ -51,6 +51,10 @@ async fn what_senders_and_receivers_say_is_escaped_everywhere() {
         pages.push(format!("/{list}?since={evil}&cursor={evil}"));
     }
     pages.push(format!("/login?to={evil}&once={evil}"));
+    pages.push(format!("/failure-groups?by={evil}&tenant={evil}"));
+    pages.push(format!("/retry-operations/new?q={evil}"));
+    pages.push(format!("/retry-operations/new?q={evil}&{evil}={evil}&action={evil}&rate={evil}"));
+    pages.push(format!("/retry-operations/new?ids={evil}"));
     pages.push(format!("/policies/{evil}"));
     pages.push(format!("/jobs/{evil}/runs"));
     let mut browser = Browser::with(&running, ADMIN).await;
@@ -162,7 +166,7 @@ async fn a_list_goes_on_where_its_page_ends() {
 async fn an_address_that_is_not_there_is_said_in_words() {
     let running = Running::start(StoreKind::Sqlite).await;
     let mut browser = Browser::with(&running, ADMIN).await;
-    for path in ["/notifications/ntf_nothing", "/dead-letters/x", "/jobs/none/runs", "/policies/nonsense"] {
+    for path in ["/notifications/ntf_nothing", "/dead-letters/x", "/jobs/none/runs", "/policies/nonsense", "/failure-groups/grp_x", "/failure-groups/grp_2tthczw8vgnv4tjy43e8xn4edg", "/retry-operations/op_x"] {
         let shown = browser.get(path).await;
         shown.is(404);
         assert!(

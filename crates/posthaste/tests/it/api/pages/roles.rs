@@ -6,6 +6,7 @@ use posthaste::http::openapi::document;
 use posthaste_core::role::Role;
 use serde_json::{Value, json};
 
+use super::super::retry_operations::finished;
 use super::super::running::{Running, StoreKind};
 use super::super::tenants::populate;
 use super::{Browser, filled, form, is_safe, token_of};
@@ -16,6 +17,8 @@ struct Scene {
     notification: String,
     dead_letter: String,
     key: String,
+    group: String,
+    operation: String,
 }
 
 impl Scene {
@@ -24,11 +27,18 @@ impl Scene {
         let made = running.admin.post("/v1/keys", &json!({"name": "of a", "tenant": "a"})).await.is(201);
         let a = running.caller(made["key"].as_str());
         let (notifications, dead_letters) = populate(&running, &a).await;
+        let groups = a.get("/v1/failure-groups").await;
+        let nothing = json!({"filter": {"q": "nothing is like this"}});
+        let operation = a.post("/v1/retry-operations", &nothing).await.is(202);
+        let operation = operation["id"].as_str().unwrap().to_owned();
+        finished(&a, &operation).await;
         Self {
             running,
             notification: notifications["retryScheduled"].clone(),
             dead_letter: dead_letters["pending"].clone(),
             key: made["id"].as_str().unwrap().to_owned(),
+            group: groups["data"][0]["id"].as_str().unwrap().to_owned(),
+            operation,
         }
     }
 
@@ -37,6 +47,8 @@ impl Scene {
             "notifications" => self.notification.clone(),
             "dead-letters" => self.dead_letter.clone(),
             "keys" => self.key.clone(),
+            "failure-groups" => self.group.clone(),
+            "retry-operations" => self.operation.clone(),
             "jobs" => "retry-expire".to_owned(),
             "policies" => "tenant:a".to_owned(),
             "assets" => "app.css".to_owned(),
@@ -60,6 +72,8 @@ impl Scene {
             "/v1/dead-letters?status=all&limit=500",
             "/v1/policies",
             "/v1/jobs",
+            "/v1/failure-groups",
+            "/v1/retry-operations",
         ] {
             let mut shown = self.running.admin.get(list).await;
             shown.as_object_mut().unwrap().remove("nextCursor");
@@ -100,7 +114,11 @@ async fn each_role_sees_the_pages_whose_operations_it_may_call(on: StoreKind) {
             let route = document().routes.all().iter().find(|route| route.name == operation).unwrap();
             let about = format!("{role:?} of {tenant} at {path}");
             // The API's own answer to the same key says who may.
-            let api = if path == "/" { "/v1/stats".to_owned() } else { format!("/v1{path}") };
+            let api = match path.as_str() {
+                "/" => "/v1/stats".to_owned(),
+                "/retry-operations/new" => "/v1/retry-operations".to_owned(),
+                _ => format!("/v1{path}"),
+            };
             let caller = scene.running.caller(Some(&key));
             let allowed = if route.method == Method::GET {
                 caller.ask(Method::GET, &api, &[], "").await.status
@@ -118,6 +136,9 @@ async fn each_role_sees_the_pages_whose_operations_it_may_call(on: StoreKind) {
             }
         }
         let acts = |page: &str| page.contains("Retry Now") || page.contains(">Discard<");
+        let groups = browser.get("/failure-groups").await.page();
+        let has_acts = groups.contains("Requeue these") || groups.contains("Add a note");
+        assert_eq!(has_acts, role != Some(Role::Reader), "{role:?} of {tenant}: {groups}");
         let list = browser.get("/dead-letters").await.page();
         assert_eq!(acts(&list), role != Some(Role::Reader), "{role:?} of {tenant}");
         // What a role may not see is not in its navigation.
@@ -195,7 +216,7 @@ async fn a_tenant_sees_and_touches_nothing_of_another() {
     browser.cookies.remove("__Host-posthaste-flash");
     for page in PAGES.iter().filter(|page| page.method == Method::GET && !page.path.contains('{')) {
         let shown = browser.get(page.path).await;
-        for theirs in [&scene.notification, &scene.dead_letter, &scene.key] {
+        for theirs in [&scene.notification, &scene.dead_letter, &scene.key, &scene.group, &scene.operation] {
             assert!(!shown.text.contains(theirs.as_str()), "{}: {}", page.path, shown.text);
         }
     }
