@@ -38,6 +38,7 @@ mod notifications;
 mod operation;
 mod operations;
 mod overview;
+mod picks;
 mod policies;
 mod policy;
 mod policy_form;

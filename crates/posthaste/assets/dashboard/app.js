@@ -78,6 +78,7 @@
       case "k": move(-1); break;
       case "g": going = true; setTimeout(() => { going = false; }, 1500); break;
       case "Enter": if (rows()[current] && event.target === document.body) q("a", rows()[current]).click(); break;
+      case "x": if (rows()[current] && q("[name=ids]", rows()[current])) q("[name=ids]", rows()[current]).click(); break;
       case ".": if (news) news.click(); break;
       case "r": case "d": case "u": press(event.key); break;
       default:
@@ -192,10 +193,12 @@
     open();
   }
 
-  // What is changed on the page for a new operation is counted again.
+  // What is changed on the page for a new operation is counted again; one tick stands for all on the page.
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-again]")) q("#again").click();
+    if (event.target.matches("[data-all]")) all("[name=ids]").forEach((tick) => { tick.checked = event.target.checked; });
   });
+  all("[data-all]").forEach((tick) => { tick.hidden = false; });
 
   // The progress of an operation, each second, while somebody looks. Where its state changes, its buttons do, too.
   const poll = async () => {

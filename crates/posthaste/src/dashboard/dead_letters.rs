@@ -7,20 +7,24 @@ use http::StatusCode;
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::filter::List;
 use posthaste_core::id::DeadLetterId;
+use posthaste_core::operation::Action;
 use posthaste_core::time::Timestamp;
 
 use super::drawing::trace;
+use super::failure_groups;
 use super::filter_bar::{FilterBar, Tab};
 use super::flash::Flash;
 use super::login::see;
 use super::news::News;
 use super::notifications::at_its_place;
+use super::picks::{Picks, acts_on_letters};
 use super::shell::{self, Shell, figures};
 use super::show::{self, Markup, count};
 use super::visitor::Visitor;
 use crate::http::Shared;
 use crate::http::dead_letters;
 use crate::http::extract::{Authenticated, Id, NoQuery};
+use crate::http::failure_groups::FailureGroupView;
 use crate::http::problem::Result;
 use crate::http::query::Query;
 use crate::http::views::DeadLetterView;
@@ -28,6 +32,8 @@ use crate::http::views::attempt::{AttemptView, OutcomeView};
 
 /// How many times of attempts are listed in a row.
 const TIMES: usize = 5;
+/// How many groups are shown above the list.
+const GROUPS: usize = 3;
 
 #[derive(Template)]
 #[template(path = "dead-letters.html")]
@@ -38,6 +44,12 @@ struct DeadLettersPage {
     rows: Vec<Row>,
     next: Option<String>,
     news: Option<News>,
+    picks: Option<Picks>,
+    may_start: bool,
+    /// The largest causes, where the list is of all that wait.
+    groups: Vec<failure_groups::Row>,
+    /// The cause that the list is of.
+    group: Option<FailureGroupView>,
 }
 
 /// A dead letter, and what the visitor may do with it.
@@ -49,6 +61,9 @@ pub(super) struct Row {
     all_tenants: bool,
     /// What an act on it came to.
     done: Option<Flash>,
+    /// Whether the list has ticks for whom it is shown, and whether this row has one.
+    column: bool,
+    tick: bool,
 }
 
 /// What may be done with a dead letter.
@@ -78,7 +93,18 @@ impl Row {
     fn of(visitor: &Visitor, now: Timestamp, one: DeadLetterView) -> Self {
         let may = May::of(visitor, &one);
         let all_tenants = visitor.caller.tenant.is_none();
-        Self { one, token: visitor.token.clone(), now, may, all_tenants, done: None }
+        let column = visitor.may("startRetryOperation");
+        Self { one, token: visitor.token.clone(), now, may, all_tenants, done: None, column, tick: false }
+    }
+
+    /// The same with a tick, if an act of the list can be done with it.
+    fn with_tick(self, acts: &[Action]) -> Self {
+        let fits = |act: &Action| match act {
+            Action::Requeue | Action::Discard => self.may.requeue,
+            Action::Restore => self.may.restore,
+            Action::RetryNow | Action::Cancel => false,
+        };
+        Self { tick: self.column && acts.iter().any(fits), ..self }
     }
 
     fn time(&self, at: &Timestamp) -> Markup {
@@ -149,9 +175,33 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let next = bar.next(listed.next_cursor.as_ref());
     let last = listed.data.last().filter(|_| next.is_some()).map(|one| one.id.to_string());
     let news = news.map(|news| news.up_to(last));
-    let rows = listed.data.into_iter().map(|one| Row::of(&visitor, shell.now, one)).collect();
-    let page = DeadLettersPage { shell, bar, tabs, rows, next, news };
+    let acts = acts_on_letters(bar.value("status"));
+    let row = |one| Row::of(&visitor, shell.now, one).with_tick(acts);
+    let rows = listed.data.into_iter().map(row).collect();
+    let picks = Picks::of(&visitor, &bar, shell.now, acts, &[]);
+    let (groups, group) = causes(&api, &visitor, &bar).await;
+    let may_start = visitor.may("startRetryOperation");
+    let page = DeadLettersPage { shell, bar, tabs, rows, next, news, picks, may_start, groups, group };
     Ok(page.shell.answer_with(status, &page))
+}
+
+/// The largest groups of what the list shows, or the group that it shows. Groups are counted for all that waits, and for a
+/// tenant: with another filter there is nothing to show. The list is worth showing without them.
+async fn causes(
+    api: &Shared,
+    visitor: &Visitor,
+    bar: &FilterBar,
+) -> (Vec<failure_groups::Row>, Option<FailureGroupView>) {
+    let tenant = bar.value("tenant");
+    if let Some(group) = bar.value("group") {
+        return (vec![], failure_groups::found(api, visitor, group, tenant).await);
+    }
+    let is_counted =
+        |(name, value): &(String, String)| name == "tenant" || (name == "status" && value == "pending");
+    if bar.first().is_some() || bar.problem.is_some() || !bar.pairs().iter().all(is_counted) {
+        return (vec![], None);
+    }
+    (failure_groups::largest(api, visitor, GROUPS, tenant).await, None)
 }
 
 #[derive(Template)]

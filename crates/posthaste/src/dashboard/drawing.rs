@@ -55,7 +55,8 @@ pub(super) fn trace(attempts: &[(i64, bool)]) -> Markup {
 pub(super) fn hours(counts: &[u64]) -> Markup {
     let (most, all) = (counts.iter().copied().max().unwrap_or(0), counts.iter().sum::<u64>());
     let label = format!("{} in the last {} hours", super::show::count(&all), counts.len());
-    let mut svg = format!("<svg class=\"sc\" height=\"34\" role=\"img\" aria-label=\"{label}\"><title>{label}</title>");
+    let mut svg =
+        format!("<svg class=\"sc\" height=\"34\" role=\"img\" aria-label=\"{label}\"><title>{label}</title>");
     let width = 100.0 / f64::from(u32::try_from(counts.len().max(1)).unwrap_or(u32::MAX));
     let mut x = 0.0;
     for number in counts {
@@ -77,7 +78,8 @@ pub(super) fn hours(counts: &[u64]) -> Markup {
 /// A bar whose parts, each with its class, are shares of a whole.
 pub(super) fn bar(size: &str, label: &str, parts: &[(&str, f64)]) -> Markup {
     let label = escape(label);
-    let mut svg = format!("<svg class=\"bar{size}\" role=\"img\" aria-label=\"{label}\"><title>{label}</title>");
+    let mut svg =
+        format!("<svg class=\"bar{size}\" role=\"img\" aria-label=\"{label}\"><title>{label}</title>");
     let mut x = 0.0;
     for (class, part) in parts.iter().filter(|(_, part)| *part > 0.0) {
         let width = part * 100.0;

@@ -11,7 +11,7 @@ use serde_json::json;
 use url::form_urlencoded::Serializer;
 
 use super::acts::again;
-use super::drawing::{hours, share};
+use super::drawing::{bar, hours, share};
 use super::filter_bar::{FilterBar, Tab};
 use super::flash::Flash;
 use super::login::see;
@@ -66,7 +66,7 @@ struct Say {
 pub(super) struct Row {
     pub(super) one: FailureGroupView,
     /// Its part of all pending dead letters.
-    pub(super) part: f64,
+    part: f64,
     /// The parameters that select it, for lists and operations. The group `other` has none.
     pub(super) query: Option<String>,
 }
@@ -74,14 +74,7 @@ pub(super) struct Row {
 impl Row {
     fn of(one: FailureGroupView, dead: u64, tenant: Option<&str>) -> Self {
         let part = share(one.count, dead.max(one.count));
-        let query = (!one.id.is_other()).then(|| {
-            let mut query = Serializer::new(String::new());
-            query.append_pair("group", &one.id.to_string());
-            if let Some(tenant) = tenant {
-                query.append_pair("tenant", tenant);
-            }
-            query.finish()
-        });
+        let query = (!one.id.is_other()).then(|| of_tenant(&format!("group={}", one.id), tenant));
         Self { one, part, query }
     }
 
@@ -90,7 +83,7 @@ impl Row {
     }
 
     /// How the newest of it failed, in words.
-    pub(super) fn failure(&self) -> String {
+    fn failure(&self) -> String {
         let parts = [
             self.one.failure_type.map(|failure: FailureType| failure.name().to_owned()),
             self.one.status_code.map(|code| code.to_string()),
@@ -99,12 +92,18 @@ impl Row {
         parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 
+    /// Its part as a bar.
+    pub(super) fn bar(&self) -> Markup {
+        bar("", &self.percent(), &[("f", self.part)])
+    }
+
     fn trend(&self) -> Markup {
         hours(&self.one.hours)
     }
 
-    fn grown(&self) -> u64 {
-        grown(&self.one)
+    /// How many died since the beginning of the hour before the current one.
+    pub(super) fn grown(&self) -> u64 {
+        self.one.hours.iter().rev().take(2).sum()
     }
 
     /// How it grows, if it does.
@@ -112,11 +111,6 @@ impl Row {
         let grown = self.grown();
         (grown > 0).then(|| format!("Growing: {} in this hour and the one before", count(&grown)))
     }
-}
-
-/// How many of a group died since the beginning of the hour before the current one.
-pub(super) fn grown(group: &FailureGroupView) -> u64 {
-    group.hours.iter().rev().take(2).sum()
 }
 
 impl May {
@@ -127,24 +121,49 @@ impl May {
 
 /// Pending dead letters of a tenant, or of all that the visitor sees.
 async fn dead(api: &Shared, visitor: &Visitor, tenant: Option<&str>) -> Result<u64> {
-    let query = tenant.map(|tenant| Serializer::new(String::new()).append_pair("tenant", tenant).finish());
-    let query = Query::parse("/v1/stats", &query.unwrap_or_default())?;
+    let query = Query::parse("/v1/stats", &of_tenant("", tenant))?;
     let stats = stats::get(State(api.clone()), Authenticated(visitor.caller.clone()), query).await?;
     Ok(stats.0.total.in_dead_letter)
 }
 
 /// The groups of a query.
-pub(super) async fn groups(
-    api: &Shared,
-    visitor: &Visitor,
-    query: &str,
-) -> Result<Json<Page<FailureGroupView>>> {
+async fn groups(api: &Shared, visitor: &Visitor, query: &str) -> Result<Json<Page<FailureGroupView>>> {
     let query = Query::parse("/v1/failure-groups", query)?;
     failure_groups::list(State(api.clone()), Authenticated(visitor.caller.clone()), query).await
 }
 
+fn of_tenant(query: &str, tenant: Option<&str>) -> String {
+    let mut query = Serializer::new(query.to_owned());
+    if let Some(tenant) = tenant {
+        query.append_pair("tenant", tenant);
+    }
+    query.finish()
+}
+
+/// The largest groups by fingerprint; none where they cannot be read.
+pub(super) async fn largest(api: &Shared, visitor: &Visitor, most: usize, tenant: Option<&str>) -> Vec<Row> {
+    let query = of_tenant(&format!("limit={most}"), tenant);
+    match groups(api, visitor, &query).await {
+        Ok(Json(page)) => rows(api, visitor, page.data, tenant).await.unwrap_or_default(),
+        Err(_) => vec![],
+    }
+}
+
+/// A group, if there is one and it can be read.
+pub(super) async fn found(
+    api: &Shared,
+    visitor: &Visitor,
+    id: &str,
+    tenant: Option<&str>,
+) -> Option<FailureGroupView> {
+    let query = Query::parse("/v1/failure-groups", &of_tenant("", tenant)).ok()?;
+    let caller = Authenticated(visitor.caller.clone());
+    let found = failure_groups::get(State(api.clone()), caller, query, Id(id.parse().ok()?)).await;
+    found.ok().map(|Json(group)| group)
+}
+
 /// Groups as rows of a page.
-pub(super) async fn rows(
+async fn rows(
     api: &Shared,
     visitor: &Visitor,
     groups: Vec<FailureGroupView>,

@@ -110,6 +110,11 @@ impl FilterBar {
         self.is_later_page.then(|| self.address(&self.pairs))
     }
 
+    /// The conditions.
+    pub(super) fn pairs(&self) -> &[(String, String)] {
+        &self.pairs
+    }
+
     /// The value of a condition.
     pub(super) fn value(&self, name: &str) -> Option<&str> {
         self.pairs.iter().find(|(given, _)| given == name).map(|(_, value)| value.as_str())

@@ -56,7 +56,10 @@ impl Going {
 impl Running {
     fn known(&self, tenant: &Option<Tenant>, now: Instant) -> Option<Vec<Going>> {
         let known = self.0.lock().expect("no code panics while it reads");
-        known.get(tenant).filter(|(read, _)| now.duration_since(*read) < FRESH).map(|(_, going)| going.clone())
+        known
+            .get(tenant)
+            .filter(|(read, _)| now.duration_since(*read) < FRESH)
+            .map(|(_, going)| going.clone())
     }
 
     fn keep(&self, tenant: Option<Tenant>, going: Vec<Going>, now: Instant) {

@@ -11,6 +11,7 @@ use super::drawing::cells;
 use super::filter_bar::{FilterBar, Tab};
 use super::login::see;
 use super::news::News;
+use super::picks::{Picks, acts_on_notifications};
 use super::shell::{Shell, figures};
 use super::show::{self, Markup, count};
 use super::visitor::Visitor;
@@ -33,6 +34,7 @@ struct NotificationsPage {
     next: Option<String>,
     all_tenants: bool,
     news: Option<News>,
+    picks: Option<Picks>,
 }
 
 /// What a list says of one notification.
@@ -81,7 +83,8 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let all_tenants = visitor.caller.tenant.is_none();
     let last = listed.data.last().filter(|_| next.is_some()).map(|row| row.notification_id.to_string());
     let news = news.map(|news| news.up_to(last));
-    let page = NotificationsPage { shell, bar, tabs, rows: listed.data, next, all_tenants, news };
+    let picks = Picks::of(&visitor, &bar, shell.now, acts_on_notifications(bar.value("status")), &[]);
+    let page = NotificationsPage { shell, bar, tabs, rows: listed.data, next, all_tenants, news, picks };
     Ok(page.shell.answer_with(status, &page))
 }
 

@@ -6,8 +6,9 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
+use super::failure_groups;
 use super::shell::{Shell, sink_of};
-use super::show::{self, counted, length, percent};
+use super::show::{self, count, counted, length, percent};
 use super::throughput::{Asked, Throughput, throughput};
 use super::visitor::Visitor;
 use crate::http::Shared;
@@ -20,6 +21,9 @@ use crate::http::stats::{self, StatsView};
 
 /// Due work that waits longer than this is late.
 const LATE: f64 = 10.0;
+/// Of so many groups, the largest ones, those are named that grow most, and how many of them.
+const LOOKED_AT: usize = 50;
+const GROWING: usize = 3;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -50,7 +54,7 @@ struct Need {
     /// The state whose shape it has.
     state: &'static str,
     what: String,
-    href: &'static str,
+    href: String,
     then: String,
 }
 
@@ -71,7 +75,12 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     };
     let is_new = stats.channels.is_empty();
     let chart = if is_new { None } else { Some(throughput(&api, &visitor, &asked).await?) };
-    let needs = needs(&stats, &nodes, &jobs);
+    let mut needs = needs(&stats, &nodes, &jobs);
+    if stats.total.in_dead_letter > 0 {
+        let groups = failure_groups::largest(&api, &visitor, LOOKED_AT, None).await;
+        // The health is about the whole, so it comes first.
+        needs.splice(1..1, growing(groups));
+    }
     let shell = Shell::of(&api, &visitor, "Overview", "/").await;
     let page = OverviewPage {
         shell,
@@ -101,7 +110,7 @@ fn needs(stats: &StatsView, nodes: &[NodeView], jobs: &[JobView]) -> Vec<Need> {
         needs.push(Need {
             state: "deadLetter",
             what: counted(dead, "dead letter waits", "dead letters wait"),
-            href: "/dead-letters",
+            href: "/dead-letters".to_owned(),
             then: "They stay until you retry or discard them.".to_owned(),
         });
     }
@@ -109,7 +118,7 @@ fn needs(stats: &StatsView, nodes: &[NodeView], jobs: &[JobView]) -> Vec<Need> {
         needs.push(Need {
             state: "open",
             what: format!("Due work waits for {}", length(&late)),
-            href: "/retry-queue",
+            href: "/retry-queue".to_owned(),
             then: "It is sent as soon as there is room: look at the nodes and at what is being sent."
                 .to_owned(),
         });
@@ -118,7 +127,7 @@ fn needs(stats: &StatsView, nodes: &[NodeView], jobs: &[JobView]) -> Vec<Need> {
         needs.push(Need {
             state: "failed",
             what: format!("Node {} does not answer", node.name),
-            href: "/nodes",
+            href: "/nodes".to_owned(),
             then: "The other nodes take back what it held. Its notifications are sent again.".to_owned(),
         });
     }
@@ -127,11 +136,27 @@ fn needs(stats: &StatsView, nodes: &[NodeView], jobs: &[JobView]) -> Vec<Need> {
         needs.push(Need {
             state: "failed",
             what: format!("The last run of {} failed", job.id),
-            href: "/jobs",
+            href: "/jobs".to_owned(),
             then: format!("{error}. It runs again by itself at its next time."),
         });
     }
     needs
+}
+
+/// The groups that grow most, of the largest ones.
+fn growing(mut groups: Vec<failure_groups::Row>) -> impl Iterator<Item = Need> {
+    groups.retain(|group| group.grown() > 0 && group.query.is_some());
+    groups.sort_by_key(|group| std::cmp::Reverse(group.grown()));
+    groups.into_iter().take(GROWING).map(|group| Need {
+        state: "deadLetter",
+        href: format!("/failure-groups/{}", group.one.id),
+        then: format!(
+            "{} in this hour and the one before, {} wait.",
+            counted(group.grown(), "death", "deaths"),
+            count(&group.one.count)
+        ),
+        what: group.one.title,
+    })
 }
 
 fn health(stats: &StatsView, needs: &[Need]) -> Health {

@@ -4,12 +4,14 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use posthaste_core::filter::List;
+use posthaste_core::operation::Action;
 
 use super::due::{Asked, Due, due};
 use super::filter_bar::FilterBar;
 use super::login::see;
 use super::news::News;
 use super::notifications::at_its_place;
+use super::picks::Picks;
 use super::shell::Shell;
 use super::show;
 use super::visitor::Visitor;
@@ -30,6 +32,7 @@ struct RetryQueuePage {
     next: Option<String>,
     news: Option<News>,
     all_tenants: bool,
+    picks: Option<Picks>,
     may_retry: bool,
     may_cancel: bool,
 }
@@ -52,7 +55,11 @@ pub(super) async fn page(State(api): State<Shared>, mut visitor: Visitor) -> Res
     let wants = status.is_success() && visitor.may("retryLoad");
     let due = if wants { Some(due(&api, &visitor, &asked, bar.value("tenant")).await?) } else { None };
     let shell = Shell::of(&api, &visitor, "Retry queue", "/retry-queue").await;
+    // The queue is what waits for a retry or makes one: an act on all that match is no wider.
+    let also = [("state", "retryScheduled,retrying")];
+    let picks = Picks::of(&visitor, &bar, shell.now, &[Action::Cancel, Action::RetryNow], &also);
     let page = RetryQueuePage {
+        picks,
         next: bar.next(listed.next_cursor.as_ref()),
         bar,
         news,

@@ -329,7 +329,11 @@ pub(crate) async fn list(
     query.finish()?;
     let (from, limit) = (paging.from, paging.limit);
     let read = |reads: Reads| async move {
-        if unfinished { reads.unfinished_operations(from, limit).await } else { reads.operations(from, limit).await }
+        if unfinished {
+            reads.unfinished_operations(from, limit).await
+        } else {
+            reads.operations(from, limit).await
+        }
     };
     let page = api.read(&caller, read).await?;
     Ok(Json(paging.show(&api, page, |row| OperationView::of(&row))))

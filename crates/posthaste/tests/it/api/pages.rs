@@ -5,6 +5,7 @@ mod charts;
 mod content;
 mod incident;
 mod live;
+mod picks;
 mod policy;
 mod roles;
 mod session;

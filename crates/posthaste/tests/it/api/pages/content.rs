@@ -166,7 +166,15 @@ async fn a_list_goes_on_where_its_page_ends() {
 async fn an_address_that_is_not_there_is_said_in_words() {
     let running = Running::start(StoreKind::Sqlite).await;
     let mut browser = Browser::with(&running, ADMIN).await;
-    for path in ["/notifications/ntf_nothing", "/dead-letters/x", "/jobs/none/runs", "/policies/nonsense", "/failure-groups/grp_x", "/failure-groups/grp_2tthczw8vgnv4tjy43e8xn4edg", "/retry-operations/op_x"] {
+    for path in [
+        "/notifications/ntf_nothing",
+        "/dead-letters/x",
+        "/jobs/none/runs",
+        "/policies/nonsense",
+        "/failure-groups/grp_x",
+        "/failure-groups/grp_2tthczw8vgnv4tjy43e8xn4edg",
+        "/retry-operations/op_x",
+    ] {
         let shown = browser.get(path).await;
         shown.is(404);
         assert!(

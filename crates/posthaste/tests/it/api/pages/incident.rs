@@ -16,7 +16,7 @@ on_each_store! {
 }
 
 /// Dead letters that were refused with these statuses, whose next attempt arrives.
-async fn die(running: &Running, caller: &Caller, statuses: &[u16]) -> Vec<Value> {
+pub(super) async fn die(running: &Running, caller: &Caller, statuses: &[u16]) -> Vec<Value> {
     let mut all = vec![];
     for status in statuses {
         let sent = running.webhook(&format!("/sequence/{status},200"));
@@ -30,7 +30,7 @@ async fn groups(caller: &Caller) -> Vec<Value> {
 }
 
 /// The fields of the form for a new operation, as a browser would send them with its button.
-fn form_of(page: &Shown) -> Vec<(String, String)> {
+pub(super) fn form_of(page: &Shown) -> Vec<(String, String)> {
     let part = |tag: &str, name: &str| -> Option<String> {
         let value = tag.split_once(&format!(" {name}=\""))?.1.split('"').next()?;
         Some(value.replace("&#38;", "&").replace("&#39;", "'").replace("&#34;", "\""))
@@ -50,12 +50,15 @@ fn form_of(page: &Shown) -> Vec<(String, String)> {
 }
 
 /// Sends a form with some of its fields changed.
-async fn send(browser: &mut Browser, path: &str, fields: &[(String, String)], change: &[(&str, &str)]) -> Shown {
+pub(super) async fn send(
+    browser: &mut Browser,
+    path: &str,
+    fields: &[(String, String)],
+    change: &[(&str, &str)],
+) -> Shown {
     let changed = |name: &str| change.iter().find(|(given, _)| *given == name).map(|(_, value)| *value);
-    let mut all: Vec<(&str, &str)> = fields
-        .iter()
-        .map(|(name, value)| (name.as_str(), changed(name).unwrap_or(value.as_str())))
-        .collect();
+    let mut all: Vec<(&str, &str)> =
+        fields.iter().map(|(name, value)| (name.as_str(), changed(name).unwrap_or(value.as_str()))).collect();
     all.extend(change.iter().filter(|(name, _)| !fields.iter().any(|(given, _)| given == name)).copied());
     browser.send("/retry-operations/new", path, &all).await
 }
@@ -85,12 +88,19 @@ async fn causes_are_counted_and_noted(on: StoreKind) {
     }
     // The part of one tenant, and other kinds.
     let page = browser.get("/failure-groups?tenant=acme").await.page();
-    assert!(page.contains("2 groups hold 2 dead letters.") && page.contains(&format!("{id}&#38;tenant=acme")), "{page}");
+    assert!(
+        page.contains("2 groups hold 2 dead letters.") && page.contains(&format!("{id}&#38;tenant=acme")),
+        "{page}"
+    );
     let page = browser.get("/failure-groups?by=tenant").await.page();
     assert!(page.contains(">acme<") && page.contains("aria-current=\"true\">Tenant"), "{page}");
     let wrong = browser.get("/failure-groups?by=colour").await;
     wrong.is(422);
-    assert!(wrong.text.contains("The filter is not right") && wrong.text.contains("destination"), "{}", wrong.text);
+    assert!(
+        wrong.text.contains("The filter is not right") && wrong.text.contains("destination"),
+        "{}",
+        wrong.text
+    );
     // A note is kept, and removed by an empty text.
     let (own, note) = (format!("/failure-groups/{id}"), format!("/failure-groups/{id}/note"));
     browser.press(&own, &note, &[("text", "their <b>deploy</b>")]).await.is(303);
@@ -113,7 +123,14 @@ async fn what_was_counted_is_started_once(on: StoreKind) {
     let group = groups(&running.admin).await[0]["id"].as_str().unwrap().to_owned();
     let mut browser = Browser::with(&running, ADMIN).await;
     let page = browser.get(&format!("/retry-operations/new?action=requeue&group={group}")).await;
-    for words in ["Requeue in bulk", "Start: requeue 2<", "Sample, 2 of 2", "Audited as admin", "until=", "--canary 100"] {
+    for words in [
+        "Requeue in bulk",
+        "Start: requeue 2<",
+        "Sample, 2 of 2",
+        "Audited as admin",
+        "until=",
+        "--canary 100",
+    ] {
         assert!(page.text.contains(words), "{words}: {}", page.text);
     }
     let fields = form_of(&page);
@@ -188,7 +205,11 @@ async fn what_is_wrong_starts_nothing(on: StoreKind) {
     ] {
         let shown = send(&mut browser, "/retry-operations", &fields, change).await;
         shown.is(422);
-        assert!(shown.text.contains("Not started.") && shown.text.contains(words), "{change:?}: {}", shown.text);
+        assert!(
+            shown.text.contains("Not started.") && shown.text.contains(words),
+            "{change:?}: {}",
+            shown.text
+        );
         // What was wrong is shown again, and can be mended.
         assert!(shown.text.contains("id=\"again\""), "{}", shown.text);
     }
@@ -226,7 +247,12 @@ async fn an_operation_is_watched_paused_and_cancelled(on: StoreKind) {
     let mut browser = Browser::with(&running, ADMIN).await;
     browser.press(&path, &format!("{path}/pause"), &[]).await.is(303);
     let page = browser.get(&path).await.page();
-    for words in ["paused by admin", "it waits until somebody resumes it", "Resume", "Cancel the rest of this operation?"] {
+    for words in [
+        "paused by admin",
+        "it waits until somebody resumes it",
+        "Resume",
+        "Cancel the rest of this operation?",
+    ] {
         assert!(page.contains(words), "{words}: {page}");
     }
     // The navigation of every page shows it; what was read is good for a second.
@@ -237,7 +263,10 @@ async fn an_operation_is_watched_paused_and_cancelled(on: StoreKind) {
     assert!(browser.get("/retry-operations?unfinished=true").await.page().contains(&path));
     // The part that changes, as the script asks for it.
     let part = browser.ask(http::Method::GET, &path, &[("hx-request", "true")], String::new()).await.page();
-    assert!(part.starts_with("<div class=\"stack\" data-poll") && part.contains("data-state=\"paused\""), "{part}");
+    assert!(
+        part.starts_with("<div class=\"stack\" data-poll") && part.contains("data-state=\"paused\""),
+        "{part}"
+    );
     browser.press(&path, &format!("{path}/resume"), &[]).await.is(303);
     assert!(browser.get(&path).await.page().contains("It goes on."));
     browser.press(&path, &format!("{path}/cancel"), &[]).await.is(303);
