@@ -1,3 +1,5 @@
+//! Links and forms as what the API takes.
+
 use super::*;
 
 fn wanted(query: &str) -> Wanted {

@@ -110,7 +110,7 @@ async fn causes_are_counted_and_noted(on: StoreKind) {
     let long = "x".repeat(2_001);
     browser.press(&own, &note, &[("text", &long)]).await.is(303);
     let page = browser.get(&own).await.page();
-    assert!(page.contains("Not done.") && page.contains("2,000"), "{page}");
+    assert!(page.contains("Not done.") && page.contains("2000 characters"), "{page}");
     assert_eq!(groups(&running.admin).await[0]["note"]["text"], "their <b>deploy</b>");
     browser.press(&own, &note, &[("text", "")]).await.is(303);
     assert_eq!(groups(&running.admin).await[0]["note"], Value::Null);
@@ -256,8 +256,8 @@ async fn an_operation_is_watched_paused_and_cancelled(on: StoreKind) {
         assert!(page.contains(words), "{words}: {page}");
     }
     // The navigation of every page shows it; what was read is good for a second.
-    let page = until_it_says(&mut browser, "/notifications", "class=\"going\"").await;
-    assert!(page.contains(&format!("class=\"going\" href=\"{path}\"")) && page.contains("paused"), "{page}");
+    let page = until_it_says(&mut browser, "/notifications", "<br>paused").await;
+    assert!(page.contains(&format!("class=\"going\" href=\"{path}\"")), "{page}");
     let listed = running.admin.get("/v1/retry-operations?unfinished=true").await;
     assert_eq!(listed["data"][0]["id"], started["id"]);
     assert!(browser.get("/retry-operations?unfinished=true").await.page().contains(&path));
