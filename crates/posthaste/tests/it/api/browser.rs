@@ -5,6 +5,7 @@
 
 mod driver;
 mod hostile;
+mod incident;
 mod keyboard;
 mod live;
 mod looks;

@@ -29,7 +29,7 @@ impl Scene {
 
     /// The planned time of the next attempt that the page of a notification shows.
     async fn planned(&self) -> Timestamp {
-        let script = "return document.querySelector('.story .nxt > time').dateTime";
+        let script = "return document.querySelector('.story .nxt:has(b) > time').dateTime";
         time(&self.browser.script(script, json!([])).await)
     }
 
