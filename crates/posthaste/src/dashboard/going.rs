@@ -30,7 +30,10 @@ const MOST_TENANTS: usize = 256;
 
 /// What is running, as it was read for each tenant.
 #[derive(Default)]
-pub(super) struct Running(Mutex<HashMap<Option<Tenant>, (Instant, Vec<Going>)>>);
+pub(super) struct Running(Mutex<HashMap<Option<Tenant>, Read>>);
+
+/// When it was read, and what was running then.
+type Read = (Instant, Vec<Going>);
 
 /// An operation that is running.
 #[derive(Debug, Clone, PartialEq, Eq)]
