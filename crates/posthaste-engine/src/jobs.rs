@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::job::{self, Job, RunOutcome, Schedule};
+use posthaste_core::lease::NodeId;
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -49,6 +50,8 @@ pub enum JobError {
 pub(crate) struct Started {
     job: Job,
     run: i64,
+    /// The id of this node when it began. Another one means that it was taken for dead.
+    node: NodeId,
 }
 
 /// The runs that this node knows of.
@@ -72,28 +75,36 @@ impl KnownRuns {
     }
 
     /// Takes on a run of this node that it does not know of.
-    fn take_on(&self, job: Job, run: i64) -> Option<Started> {
+    fn take_on(&self, job: Job, run: i64, node: NodeId) -> Option<Started> {
         self.of(job, |known| {
             let is_unknown = known.beginning == 0 && run > known.last;
             is_unknown.then(|| {
                 known.last = run;
-                Started { job, run }
+                Started { job, run, node }
             })
         })
     }
 }
 
 /// Starts a run in the store, if that is possible.
-async fn begin(shared: &Shared, job: Job, why: Why, audit: Option<Audit>, now: Timestamp) -> Result<Begun> {
+async fn begin(
+    shared: &Shared,
+    job: Job,
+    why: Why,
+    audit: Option<Audit>,
+    now: Timestamp,
+) -> Result<(Begun, NodeId)> {
     shared.runs.of(job, |known| known.beginning += 1);
-    let begun = shared.store.begin_job(shared.job_start(job, why), audit, now).await;
+    let start = shared.job_start(job, why);
+    let node = start.node;
+    let begun = shared.store.begin_job(start, audit, now).await;
     shared.runs.of(job, |known| {
         known.beginning -= 1;
         if let Ok(Begun::Started { run }) = begun {
             known.last = known.last.max(run);
         }
     });
-    begun
+    Ok((begun?, node))
 }
 
 /// The loop. Runs are its tasks: they end with it.
@@ -159,7 +170,7 @@ async fn start_due(shared: &Shared) -> Result<Look> {
         let Some(job) = Job::from_name(&view.name) else { continue };
         let running = view.running.as_ref().map(|running| &running.run);
         if let Some(run) = running.filter(|run| run.node == shared.node.id()) {
-            look.started.extend(shared.runs.take_on(job, run.number));
+            look.started.extend(shared.runs.take_on(job, run.number, run.node));
         }
         let next = match job::due(&view.standing()) {
             Some(due) if due <= now => match start(shared, job, &view, now).await {
@@ -184,8 +195,8 @@ async fn start_due(shared: &Shared) -> Result<Look> {
 async fn start(shared: &Shared, job: Job, view: &JobView, now: Timestamp) -> Result<Option<Started>> {
     let why = Why::Time { seen: view.next_run, next_run: next_run(view, now) };
     match begin(shared, job, why, None, now).await? {
-        Begun::Started { run } => Ok(Some(Started { job, run })),
-        Begun::Running | Begun::NotDue | Begun::Unknown => Ok(None),
+        (Begun::Started { run }, node) => Ok(Some(Started { job, run, node })),
+        (Begun::Running | Begun::NotDue | Begun::Unknown, _) => Ok(None),
     }
 }
 
@@ -204,13 +215,24 @@ impl Shared {
 }
 
 /// Works on a run and records its end. While the store does not serve, the record is asked for again.
-async fn work(shared: Arc<Shared>, Started { job, run }: Started) {
+///
+/// A node that was taken for dead drops the run where it is: it is repeated by one that lives, and recorded as interrupted.
+async fn work(shared: Arc<Shared>, Started { job, run, node }: Started) {
     tracing::info!(%job, run, "job started");
     let mut count = 0;
-    let outcome = match CatchPanic(Box::pin(make(&shared, job, &mut count))).await {
-        Ok(Ok(())) => RunOutcome::Done { count },
-        Ok(Err(error)) => RunOutcome::failed(count, &error.causes()),
-        Err(_) => RunOutcome::failed(count, "the job broke down: this is a bug"),
+    let made = tokio::select! {
+        biased;
+        () = shared.node.succeeded(node) => None,
+        made = CatchPanic(Box::pin(make(&shared, job, &mut count))) => Some(made),
+    };
+    let outcome = match made {
+        Some(Ok(Ok(()))) => RunOutcome::Done { count },
+        Some(Ok(Err(error))) => RunOutcome::failed(count, &error.causes()),
+        Some(Err(_)) => RunOutcome::failed(count, "the job broke down: this is a bug"),
+        None => {
+            tracing::warn!(%job, run, count, "job dropped: its node was taken for dead");
+            return;
+        }
     };
     match &outcome {
         RunOutcome::Done { .. } | RunOutcome::Interrupted => tracing::info!(%job, run, count, "job done"),
@@ -280,10 +302,10 @@ impl Engine {
         let why = Why::Asked { by: actor.name.clone() };
         let (shared, audit) = (self.shared.clone(), self.job_audit("run-job", job, actor));
         let begin = async move {
-            let begun = begin(&shared, job, why, Some(audit), shared.node.now()).await?;
+            let (begun, node) = begin(&shared, job, why, Some(audit), shared.node.now()).await?;
             if let Begun::Started { run } = begun {
                 // A loop that has ended ends the process, and then the run is interrupted.
-                let _ = shared.jobs.send(Started { job, run });
+                let _ = shared.jobs.send(Started { job, run, node });
             }
             Ok(begun)
         };

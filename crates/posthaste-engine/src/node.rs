@@ -187,6 +187,11 @@ impl Node {
         }
     }
 
+    /// Waits until the node has another id than this one: it was taken for dead and joined again.
+    pub(crate) async fn succeeded(&self, id: NodeId) {
+        self.standing.wait(|standing| (standing.id != id).then_some(())).await;
+    }
+
     /// Law 2: waits until the lease outlasts `need`; refuses once the lease belongs to an earlier life of the node.
     pub(crate) async fn hold(&self, lease: Lease, need: Duration) -> Result<(), LeaseGone> {
         self.standing

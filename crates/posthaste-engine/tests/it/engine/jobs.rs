@@ -9,7 +9,7 @@ use posthaste_engine::jobs::{JobError, JobSettings};
 use posthaste_engine::store::{Begun, JobRun, JobStart, Jobs, Nodes, Why};
 
 use super::PLAIN;
-use crate::rig::{BEGIN, FaultyStore, Rig, Script, Trouble, ada, http, notification, pass, secs, send};
+use crate::rig::{BEGIN, FaultyStore, Rig, Script, Trouble, ada, http, ms, notification, pass, secs, send};
 
 /// A rig with one job, which runs at the full hour. The first is 46 minutes and 40 seconds after the start.
 fn rig(job: Job) -> Rig {
@@ -173,6 +173,51 @@ async fn a_run_whose_start_was_answered_as_an_error_is_worked_on_by_its_node() {
     pass(secs(FIRST)).await;
     let ends: Vec<_> = history(&rig, Job::RetryExpire).await.into_iter().map(|(_, end)| end).collect();
     assert_eq!(ends, [done(0), done(0), done(0)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_began_is_worked_on_though_the_next_job_cannot_begin() {
+    let mut rig = rig(Job::RetryExpire);
+    rig.settings.jobs.schedules.push((Job::RetryProcessor, Some(Schedule::parse("0 * * * *").unwrap())));
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let _node = rig.start_on(store.clone()).await;
+    pass(secs(FIRST - 1)).await;
+    // The first of the two begins.
+    store.next("begin_job", [Trouble::ToldLate(ms(1)), Trouble::Refuse]);
+    pass(secs(30)).await;
+    assert_eq!(store.calls("begin_job"), 3);
+    assert_eq!(history(&rig, Job::RetryExpire).await, [(FIRST, done(0))]);
+    let other = history(&rig, Job::RetryProcessor).await;
+    assert_eq!((other.len(), other[0].1.clone()), (1, done(0)), "{other:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_taken_for_dead_drops_its_run_and_one_node_repeats_it() {
+    let mut rig = rig(Job::RetryExpire);
+    rig.settings.hold = secs(4);
+    rig.settings.beat = secs(1);
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let slow = rig.start_on(store.clone()).await;
+    let other = rig.start().await;
+    pass(secs(1)).await;
+    let before = slow.node_id();
+    // A run that takes ten minutes.
+    store.next("nodes", [Trouble::ToldLate(secs(600))]);
+    slow.run_job(Job::RetryExpire, &ada()).await.unwrap();
+    store.refuse(&["heartbeat"]);
+    pass(secs(15)).await;
+    store.refuse(&[]);
+    pass(secs(5)).await;
+    assert_ne!(slow.node_id(), before, "it joined again");
+    pass(secs(120)).await;
+    let all = history(&rig, Job::RetryExpire).await;
+    assert_eq!((all.len(), all[0].1.clone()), (2, Some(RunOutcome::Interrupted)), "{all:?}");
+    assert_eq!(all[1].1, done(0), "{all:?}");
+    pass(secs(600)).await;
+    // Nothing of the first run goes on.
+    let ends = [&slow, &other].map(|node| node.metrics().job_runs);
+    let ends: u64 = ends.iter().flatten().map(|(_, done, failed)| done + failed).sum();
+    assert_eq!(ends, 1);
 }
 
 #[tokio::test(start_paused = true)]
