@@ -13,8 +13,11 @@ use crate::engine::{Engine, Shared};
 use crate::reads::{ReadError, Reads};
 use crate::store::{Audit, FailureGroup, GroupCursor, Page, Result};
 
-/// How many dead letters get a fingerprint, or how many groups are removed, in one transaction: so few that others hardly wait.
+/// How many dead letters get a fingerprint in one transaction: so few that others hardly wait.
 const CHUNK: usize = 50;
+
+/// How many empty groups are removed at once. Nobody waits for them, and to find them a store may have to read all groups.
+const EMPTY_CHUNK: usize = 500;
 
 /// How many rows of hours are removed in one transaction. They are narrow.
 const HOUR_CHUNK: usize = 500;
@@ -132,7 +135,7 @@ impl Shared {
 pub(crate) async fn tidy(shared: &Shared, count: &mut u64) -> Result<()> {
     *count += in_chunks(CHUNK, || shared.store.fill_groups(CHUNK)).await?;
     let before = shared.node.now().earlier(Duration::from_secs(3_600 * HOURS as u64));
-    *count += in_chunks(CHUNK, || shared.store.prune_groups(before, CHUNK)).await?;
+    *count += in_chunks(EMPTY_CHUNK, || shared.store.prune_groups(before, EMPTY_CHUNK)).await?;
     in_chunks(HOUR_CHUNK, || shared.store.prune_group_hours(before, HOUR_CHUNK)).await?;
     Ok(())
 }

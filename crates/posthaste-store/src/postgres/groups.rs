@@ -52,7 +52,14 @@ impl Groups for PostgresStore {
     }
 
     async fn prune_groups(&self, before: Timestamp, limit: usize) -> store::Result<usize> {
-        Ok(transact!(self, tx => prune(&tx, before, limit))?)
+        if list!(self, tx => any_has_many_writers(&tx))? {
+            transact!(self, tx => fold(&tx, limit))?;
+        }
+        let places = list!(self, tx => empty(&tx, before, limit))?;
+        if places.is_empty() {
+            return Ok(0);
+        }
+        Ok(transact!(self, tx => remove(&tx, &places))?)
     }
 
     async fn prune_group_hours(&self, before: Timestamp, limit: usize) -> store::Result<usize> {
@@ -257,35 +264,106 @@ async fn fill(tx: &Tx, limit: usize) -> Result<usize> {
     Ok(ids.len())
 }
 
-/// Removes what adds up to nothing, while nobody changes it: then the sum of what is left stays what it was. Rows of many writers
-/// are added up as well.
-async fn prune(tx: &Tx, before: Timestamp, limit: usize) -> Result<usize> {
-    let empty = "
-        select g.kind, g.tenant, g.id, g.writer, g.n
-        from failure_group g
-        where (g.kind, g.tenant, g.id) in (
-            select e.kind, e.tenant, e.id
-            from failure_group e
-            where not exists (
-                select
-                from failure_group o
-                where o.kind = e.kind
-                and o.tenant = e.tenant
-                and o.id = failure_group_id(e.kind, '')
-                having sum(o.n) <> 0)
-            group by e.kind, e.tenant, e.id
-            having sum(e.n) = 0
-            and coalesce((array_agg(e.sample order by e.sample desc nulls last))[1] < $1, true)
-            order by (array_agg(e.sample order by e.sample desc nulls last))[1] nulls first, e.kind, e.tenant, e.id
-            limit $2)
-        order by g.kind, g.tenant, g.id, g.writer
-        for update";
-    let fold = "select failure_group_fold($1)";
-    let (most, oldest) = (bigint(limit), letter_uuid(DeadLetterId::least_at(before)));
-    let (of_fold, of_empty) = (bind![most => INT8], bind![oldest => UUID, most => INT8]);
-    let steps = [statement!(fold, of_fold), statement!(empty, of_empty)];
-    let mut answers = tx.send(Some(Mode::Write), &steps, Then::Continue).await?;
-    let mut found: BTreeMap<(i16, String, Uuid), (i64, Vec<i16>)> = BTreeMap::new();
+/// A group of a tenant, or of all of them.
+type Place = (i16, String, Uuid);
+
+/// Adds up the rows of groups that have many writers. These are the groups that just grow, so whoever waits for their rows waits
+/// for nothing else of this job.
+async fn fold(tx: &Tx, limit: usize) -> Result<()> {
+    let steps = [statement!("select failure_group_fold($1)", bind![bigint(limit) => INT8])];
+    tx.send(Some(Mode::Write), &steps, Then::Commit).await?;
+    Ok(())
+}
+
+async fn any_has_many_writers(tx: &Tx) -> Result<bool> {
+    let sql = "
+        select
+        from failure_group
+        group by kind, tenant, id
+        having count(*) > 4
+        limit 1";
+    Ok(!tx.alone(Mode::Read, sql, bind![]).await?.is_empty())
+}
+
+/// The groups of a tenant or of all, `o`, in which dead letters count that have no group of their own: while there are any, the
+/// groups of their kind stay. `$1` has the kinds and `$2` the ids of those groups.
+macro_rules! others {
+    () => {
+        "select o.kind, o.tenant
+         from unnest($1::smallint[], $2::uuid[]) as other (kind, id)
+         join failure_group o on o.kind = other.kind and o.id = other.id
+         group by o.kind, o.tenant
+         having sum(o.n) <> 0"
+    };
+}
+
+fn other_groups() -> (Vec<i16>, Vec<Uuid>) {
+    GroupBy::ALL
+        .map(|by| (i16::from(by.code()), Uuid::from_bytes(GroupId::other(by).to_bytes())))
+        .into_iter()
+        .unzip()
+}
+
+/// Groups that add up to nothing. It reads the whole table and locks nothing.
+async fn empty(tx: &Tx, before: Timestamp, limit: usize) -> Result<Vec<Place>> {
+    let sql = concat!(
+        "with others as materialized (",
+        others!(),
+        ")
+         select e.kind, e.tenant, e.id
+         from failure_group e
+         where not exists (
+             select
+             from others o
+             where o.kind = e.kind
+             and o.tenant = e.tenant)
+         group by e.kind, e.tenant, e.id
+         having sum(e.n) = 0
+         and coalesce((array_agg(e.sample order by e.sample desc nulls last))[1] < $3, true)
+         order by (array_agg(e.sample order by e.sample desc nulls last))[1] nulls first, e.kind, e.tenant, e.id
+         limit $4"
+    );
+    let (kinds, others) = other_groups();
+    let oldest = letter_uuid(DeadLetterId::least_at(before));
+    let bound = bind![kinds => INT2_ARRAY, others => UUID_ARRAY, oldest => UUID, bigint(limit) => INT8];
+    let rows = tx.alone(Mode::Read, sql, bound).await?;
+    let place = |row: &Row| {
+        let mut columns = Columns::of(row);
+        Ok((columns.take()?, columns.take()?, columns.take()?))
+    };
+    rows.iter().map(place).collect()
+}
+
+/// Removes those of these groups that add up to nothing still, while nobody changes them: then the sum of what is left stays what
+/// it was.
+async fn remove(tx: &Tx, places: &[Place]) -> Result<usize> {
+    let sql = concat!(
+        "with others as materialized (",
+        others!(),
+        ")
+         select g.kind, g.tenant, g.id, g.writer, g.n
+         from unnest($3::smallint[], $4::text[], $5::uuid[]) as u (kind, tenant, id)
+         join failure_group g on g.kind = u.kind and g.tenant = u.tenant and g.id = u.id
+         where not exists (
+             select
+             from others o
+             where o.kind = g.kind
+             and o.tenant = g.tenant)
+         order by g.kind, g.tenant, g.id, g.writer
+         for update of g"
+    );
+    let (kinds, others) = other_groups();
+    let (of_kinds, tenants, ids): (Vec<i16>, Vec<&str>, Vec<Uuid>) =
+        places.iter().map(|(kind, tenant, id)| (*kind, tenant.as_str(), *id)).collect();
+    let bound = bind![
+        kinds => INT2_ARRAY,
+        others => UUID_ARRAY,
+        of_kinds => INT2_ARRAY,
+        tenants => TEXT_ARRAY,
+        ids => UUID_ARRAY,
+    ];
+    let mut answers = tx.send(Some(Mode::Write), &[statement!(sql, bound)], Then::Continue).await?;
+    let mut found: BTreeMap<Place, (i64, Vec<i16>)> = BTreeMap::new();
     for row in answers.pop().unwrap_or_default() {
         let mut columns = Columns::of(&row);
         let place = (columns.take()?, columns.take()?, columns.take()?);
@@ -294,8 +372,14 @@ async fn prune(tx: &Tx, before: Timestamp, limit: usize) -> Result<usize> {
         *sum += columns.take::<i64>()?;
     }
     found.retain(|_, (sum, _)| *sum == 0);
+    delete(tx, &found).await?;
+    Ok(found.len())
+}
+
+/// Deletes the rows of these writers, and commits.
+async fn delete(tx: &Tx, found: &BTreeMap<Place, (i64, Vec<i16>)>) -> Result<()> {
     let (mut kinds, mut tenants, mut ids, mut writers) = (vec![], vec![], vec![], vec![]);
-    for ((kind, tenant, id), (_, own)) in &found {
+    for ((kind, tenant, id), (_, own)) in found {
         for writer in own {
             kinds.push(*kind);
             tenants.push(tenant.clone());
@@ -312,7 +396,7 @@ async fn prune(tx: &Tx, before: Timestamp, limit: usize) -> Result<usize> {
         and g.writer = u.writer";
     let bound = bind![kinds => INT2_ARRAY, tenants => TEXT_ARRAY, ids => UUID_ARRAY, writers => INT2_ARRAY];
     tx.send(None, &[statement!(delete, bound)], Then::Commit).await?;
-    Ok(found.len())
+    Ok(())
 }
 
 async fn prune_hours(tx: &Tx, before: Timestamp, limit: usize) -> Result<usize> {

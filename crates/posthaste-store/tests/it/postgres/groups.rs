@@ -67,6 +67,49 @@ async fn beyond_the_limit_dead_letters_count_with_others() {
     assert_eq!(store.recount().await.unwrap(), None);
 }
 
+#[tokio::test]
+async fn the_rows_of_a_group_that_grows_are_not_held_while_empty_groups_are_removed() {
+    let server = Server::shared();
+    let database = server.database();
+    let (hot, empty) = ("00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002");
+    let fill = format!(
+        "insert into failure_group (kind, tenant, id, writer, n, label)
+         select 1, 'acme', '{hot}', w, 1, 'https://hot' from generate_series(1, 6) as w;
+         insert into failure_group (kind, tenant, id, writer, n, label)
+         values (1, 'acme', '{empty}', 1, 2, 'https://empty'), (1, 'acme', '{empty}', 2, -2, 'https://empty')"
+    );
+    server.sql(&database, &fill);
+    let url = server.url(&database);
+    let store = Arc::new(PostgresStore::connect(&url, callers_time()).await.unwrap());
+    let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    let mut running = JoinSet::new();
+    running.spawn(async move { connection.await.unwrap() });
+    let hold = format!("begin; select from failure_group where id = '{empty}' for update");
+    holder.batch_execute(&hold).await.unwrap();
+    let mut pruning = JoinSet::new();
+    pruning.spawn(async move { store.prune_groups(posthaste_core::time::Timestamp::EPOCH, 100).await });
+    let waits = "
+        select count(*)
+        from pg_stat_activity
+        where datname = current_database()
+        and wait_event_type = 'Lock'";
+    let begun = tokio::time::Instant::now();
+    while server.sql(&database, waits) == "0" {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "it does not come to the empty group");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let rows = format!("select count(*) || ' ' || sum(n) from failure_group where id = '{hot}'");
+    assert_eq!(server.sql(&database, &rows), "1 6", "it is folded and committed");
+    let bury = format!("set lock_timeout = '5s'; update failure_group set n = n + 1 where id = '{hot}'");
+    server.sql(&database, &bury);
+    holder.batch_execute("rollback").await.unwrap();
+    assert_eq!(pruning.join_next().await.unwrap().unwrap().unwrap(), 1);
+    assert_eq!(
+        server.sql(&database, "select string_agg(id || ' ' || n, ',') from failure_group"),
+        format!("{hot} 7")
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_writers_of_one_group_add_up_and_are_folded() {
     let server = Server::shared();
