@@ -12,7 +12,7 @@ pub use self::canary::{Canary, CanaryState, FirstAttempt, Verdict, first_attempt
 pub use self::decide::{decide, forwardable};
 pub use self::pace::{RateLimit, Window};
 pub use self::selection::{Contradiction, Selection, narrow, selected};
-pub use self::words::{Action, OperationState, Skip, Stage};
+pub use self::words::{Action, OperationState, Skip, Stage, Staging};
 use crate::act::Seen;
 use crate::flow::FlowId;
 use crate::id::{DeadLetterId, NotificationId, OperationId};
@@ -115,6 +115,8 @@ pub struct Selected {
 pub struct Batch {
     /// Counted from 1.
     pub number: u32,
+    /// The id of its last staging.
+    pub staging: Option<u64>,
     /// The items that are held, in the order of their ids.
     pub items: Vec<BatchItem>,
 }

@@ -48,8 +48,7 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
         let burials: Vec<(&Overdue, Change)> =
             page.iter().filter_map(|row| burial(shared, row, now).map(|change| (row, change))).collect();
         if !burials.is_empty() {
-            let heard = burials.iter().filter(|(row, _)| shared.live.hears(&row.tenant));
-            let named = shared.named(heard.map(|(row, _)| row.id)).await;
+            let named = shared.named(burials.iter().map(|(row, _)| (row.id, &row.tenant))).await;
             let changes = burials.iter().map(|(_, change)| change.clone()).collect();
             let made = end(shared, changes, State::DeadLetter, now).await?;
             let buried = burials.into_iter().zip(made).filter_map(|(burial, made)| made.then_some(burial));

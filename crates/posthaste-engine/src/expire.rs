@@ -38,13 +38,15 @@ pub(crate) async fn expire(shared: &Shared, count: &mut u64) -> Result<Option<Ti
         let expire = |row: &ExpiringRow| Change { id: row.id, seen: row.seen, act: Act::Expire };
         let changes: Vec<Change> = expiring.rows.iter().map(expire).collect();
         if !changes.is_empty() {
-            let named = shared.named(changes.iter().map(|change| change.id)).await;
+            let tenants = shared.heard_tenants(changes.iter().map(|change| change.id)).await;
+            let whose = changes.iter().filter_map(|change| Some((change.id, tenants.get(&change.id)?)));
+            let named = shared.named(whose).await;
             let made = end(shared, changes, State::Expired, now).await?;
             any = made.contains(&true);
             *count += made.iter().filter(|made| **made).count() as u64;
             let ended = expiring.rows.into_iter().zip(made).filter_map(|(row, made)| made.then_some(row));
             let ended: Vec<ExpiringRow> = ended.collect();
-            journal::expired(shared, &named, &ended, now);
+            journal::expired(shared, (&named, &tenants), &ended, now);
             let ended = ended.iter().map(|row| row.id).collect();
             series::ended_waiting(shared, ended, Happened::Expired).await;
         }

@@ -3,6 +3,7 @@
 //! What is logged is one event for each change, with ids as fields. Never a payload, an address or an error text, which may
 //! quote either.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use posthaste_core::act::effect;
@@ -17,7 +18,7 @@ use posthaste_core::time::Timestamp;
 
 use crate::acts::Actor;
 use crate::engine::Shared;
-use crate::live::{Change, Named};
+use crate::live::{Change, Named, Tenants};
 use crate::slots::Hold;
 use crate::store::{
     self, Accepted, Act, Arrival, Claimed, Ending, ExpiringRow, Facts, Next, Overdue, Settlement,
@@ -82,12 +83,17 @@ pub(crate) fn settled(shared: &Shared, claimed: &Claimed, settlement: &Settlemen
 }
 
 /// Waiting ones ran out of time.
-pub(crate) fn expired(shared: &Shared, named: &Named, rows: &[ExpiringRow], at: Timestamp) {
+pub(crate) fn expired(
+    shared: &Shared,
+    (named, tenants): (&Named, &Tenants),
+    rows: &[ExpiringRow],
+    at: Timestamp,
+) {
     let mut changes = WaitingChanges::new(shared, named);
     for ExpiringRow { id, seen } in rows {
         tracing::debug!(%id, "expired");
         let made = seen.attempt.saturating_sub(1);
-        changes.tell(*id, |waited| Change::new(at, waited, State::Expired, made));
+        changes.tell(*id, tenants.get(id), |waited| Change::new(at, waited, State::Expired, made));
     }
     changes.end(at);
 }
@@ -104,10 +110,7 @@ pub(crate) fn buried_unsent(
         if let Act::Bury { dead_letter, reason, .. } = &change.act {
             let made = change.seen.attempt.saturating_sub(1);
             buried(row.id, &row.tenant, row.channel, *dead_letter, *reason, made);
-            if !shared.live.hears(&row.tenant) {
-                continue;
-            }
-            changes.tell(row.id, |waited| Change {
+            changes.tell(row.id, Some(&row.tenant), |waited| Change {
                 reason: Some(*reason),
                 dead_letter: Some(*dead_letter),
                 ..Change::new(at, waited, State::DeadLetter, made)
@@ -117,35 +120,46 @@ pub(crate) fn buried_unsent(
     changes.end(at);
 }
 
-/// Changes of what waited, of which some are not named. Those are told as one gap.
+/// Changes of what waited, of which some are not named. Those of a tenant are told as one gap.
 struct WaitingChanges<'a> {
     shared: &'a Shared,
     named: &'a Named,
-    has_gap: bool,
+    /// Whose changes are not named; none where that is not known either.
+    gaps: BTreeSet<Option<&'a Tenant>>,
 }
 
 impl<'a> WaitingChanges<'a> {
-    const fn new(shared: &'a Shared, named: &'a Named) -> Self {
-        Self { shared, named, has_gap: false }
+    fn new(shared: &'a Shared, named: &'a Named) -> Self {
+        Self { shared, named, gaps: BTreeSet::new() }
     }
 
-    fn tell(&mut self, id: NotificationId, change: impl FnOnce(&Arc<Notification>) -> Change) {
+    fn tell(
+        &mut self,
+        id: NotificationId,
+        tenant: Option<&'a Tenant>,
+        change: impl FnOnce(&Arc<Notification>) -> Change,
+    ) {
         match self.named.get(&id) {
             Some(waited) => self.shared.live.tell(&waited.tenant, || change(waited)),
-            None => self.has_gap = true,
+            None => {
+                self.gaps.insert(tenant);
+            }
         }
     }
 
     fn end(self, at: Timestamp) {
-        if self.has_gap {
-            self.shared.live.gap(at);
+        for tenant in self.gaps {
+            match tenant {
+                Some(tenant) => self.shared.live.gap(tenant, at),
+                None => self.shared.live.gap_for_all(at),
+            }
         }
     }
 }
 
 /// Leases were taken or given back by their number: which notifications wait again is not known.
 pub(crate) fn gave_up_leases(shared: &Shared) {
-    shared.live.gap(shared.node.now());
+    shared.live.gap_for_all(shared.node.now());
 }
 
 fn buried(
@@ -173,7 +187,7 @@ pub(crate) fn acted(shared: &Shared, named: &Named, facts: &Facts, act: &Act, ac
                 shared.live.tell(tenant, || change);
             }
         }
-        (None, _) | (_, Err(_)) => shared.live.gap(at),
+        (None, _) | (_, Err(_)) => shared.live.gap(tenant, at),
     }
 }
 

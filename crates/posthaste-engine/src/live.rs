@@ -211,12 +211,19 @@ impl Live {
         }
     }
 
-    /// This node changed notifications that it cannot name.
-    pub(crate) fn gap(&self, at: Timestamp) {
+    /// This node changed notifications of this tenant that it cannot name.
+    pub(crate) fn gap(&self, tenant: &Tenant, at: Timestamp) {
         if self.is_heard() {
             let audiences = self.read();
-            let limits = audiences.limits();
-            audiences.all().for_each(|audience| audience.push(Entry::Gap(at), size_of::<Entry>(), limits));
+            tell_gap(audiences.of(tenant), at, audiences.limits());
+        }
+    }
+
+    /// This node changed notifications of tenants that it does not know.
+    pub(crate) fn gap_for_all(&self, at: Timestamp) {
+        if self.is_heard() {
+            let audiences = self.read();
+            tell_gap(audiences.all(), at, audiences.limits());
         }
     }
 
@@ -253,6 +260,10 @@ impl Live {
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Audiences> {
         self.audiences.read().expect("no code panics while it changes the audiences")
     }
+}
+
+fn tell_gap<'a>(hearing: impl Iterator<Item = &'a Arc<Audience>>, at: Timestamp, limits: RingLimits) {
+    hearing.for_each(|audience| audience.push(Entry::Gap(at), size_of::<Entry>(), limits));
 }
 
 impl Audiences {
@@ -336,6 +347,8 @@ impl Audience {
 
 /// Notifications by their ids.
 pub(crate) type Named = HashMap<NotificationId, Arc<Notification>>;
+/// Tenants by the ids of their notifications.
+pub(crate) type Tenants = HashMap<NotificationId, Tenant>;
 
 /// The most notifications that one batch of changes looks up.
 const MOST_LOOKUPS: usize = 100;
@@ -343,24 +356,31 @@ const MOST_LOOKUPS: usize = 100;
 impl Shared {
     /// The notification that somebody is about to act on, for whoever listens to its tenant.
     pub(crate) async fn acted_on(&self, facts: &Facts) -> Named {
-        let is_heard = self.live.hears(&facts.tenant);
-        self.named(is_heard.then_some(facts.id).into_iter()).await
+        self.named(std::iter::once((facts.id, &facts.tenant))).await
     }
 
-    /// The notifications that are about to change, for whoever listens; none if nobody does. It is bounded, and what the
-    /// store does not return is told as a gap.
-    pub(crate) async fn named(&self, ids: impl Iterator<Item = NotificationId>) -> Named {
-        let mut named = Named::new();
-        if self.live.is_heard() {
-            for id in ids.take(MOST_LOOKUPS) {
-                match self.store.get(id).await {
-                    Ok(Some(view)) => drop(named.insert(id, view.notification)),
-                    Ok(None) => {}
-                    Err(_) => break,
-                }
-            }
+    /// The notifications that are about to change, where somebody listens to their tenant. It is one bounded read, and what it
+    /// does not return is told as a gap.
+    pub(crate) async fn named<'a>(&self, ids: impl Iterator<Item = (NotificationId, &'a Tenant)>) -> Named {
+        if !self.live.is_heard() {
+            return Named::new();
         }
-        named
+        let heard = ids.filter(|(_, tenant)| self.live.hears(tenant)).map(|(id, _)| id);
+        let heard: Vec<NotificationId> = heard.take(MOST_LOOKUPS).collect();
+        if heard.is_empty() {
+            return Named::new();
+        }
+        let found = self.store.get_many(heard).await.unwrap_or_default();
+        found.into_iter().map(|view| (view.notification.id, view.notification)).collect()
+    }
+
+    /// Whose these are, if anybody listens to anything: then a change of theirs is told to no other tenant.
+    pub(crate) async fn heard_tenants(&self, ids: impl Iterator<Item = NotificationId>) -> Tenants {
+        if !self.live.is_heard() {
+            return Tenants::new();
+        }
+        let facts = self.store.facts(ids.collect()).await.unwrap_or_default();
+        facts.into_iter().map(|facts| (facts.id, facts.tenant)).collect()
     }
 }
 
@@ -410,6 +430,18 @@ mod tests {
         let all = live.join(None, NodeId(1), 1);
         assert!(tell(&live, "a") && tell(&live, "b"));
         assert_eq!(all.lock().next(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_gap_of_a_tenant_is_told_to_nobody_else() {
+        let live = Live::default();
+        let (a, b) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let audiences = [Some(&a), Some(&b), None].map(|tenant| live.join(tenant, NodeId(1), 1));
+        let told = || audiences.each_ref().map(|audience| audience.lock().next() - 1);
+        live.gap(&a, Timestamp::MIN);
+        assert_eq!(told(), [1, 0, 1]);
+        live.gap_for_all(Timestamp::MIN);
+        assert_eq!(told(), [2, 1, 2]);
     }
 
     #[tokio::test(start_paused = true)]

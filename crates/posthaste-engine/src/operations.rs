@@ -3,7 +3,7 @@
 //! Each operation has one runner over all nodes, as a job has. The loop gives every operation of this node a step in turn, so
 //! that several go on side by side and the store is never given more than one step at a time. `work` has the steps.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +17,9 @@ use self::work::{Next, Work};
 use crate::acts::Actor;
 use crate::engine::{Engine, Shared};
 use crate::reads::{ReadError, Reads};
-use crate::store::{Accepted, DeadLetterView, Idempotency, Page, StoreError, UnfinishedOperation, View};
+use crate::store::{
+    Accepted, DeadLetterView, Facts, Idempotency, Page, StoreError, UnfinishedOperation, View,
+};
 
 mod work;
 
@@ -170,6 +172,29 @@ impl ItemId {
         let letter = || text.parse().ok().map(Self::Letter);
         text.parse().ok().map(Self::Notification).or_else(letter)
     }
+
+    const fn letter(&self) -> Option<DeadLetterId> {
+        match self {
+            Self::Letter(id) => Some(*id),
+            Self::Notification(_) => None,
+        }
+    }
+}
+
+impl Shared {
+    /// The notifications that these ids name, in one read; none for an id that names nothing.
+    async fn named_by(&self, ids: &[String]) -> Result<Vec<Option<NotificationId>>, StoreError> {
+        let parsed: Vec<Option<ItemId>> = ids.iter().map(|id| ItemId::parse(id)).collect();
+        let letters: Vec<DeadLetterId> = parsed.iter().filter_map(|id| id.as_ref()?.letter()).collect();
+        let of_letters =
+            if letters.is_empty() { vec![] } else { self.store.notifications_of(letters).await? };
+        let mut of_letters = of_letters.into_iter();
+        let named = |id: Option<ItemId>| match id? {
+            ItemId::Notification(id) => Some(id),
+            ItemId::Letter(_) => of_letters.next().flatten(),
+        };
+        Ok(parsed.into_iter().map(named).collect())
+    }
 }
 
 impl Engine {
@@ -201,23 +226,12 @@ impl Engine {
     }
 
     async fn check_ids(&self, ids: &[String], actor: &Actor) -> OperationResult<()> {
-        let mut found = Vec::with_capacity(ids.len());
-        for (place, id) in ids.iter().enumerate() {
-            let unknown = || OperationError::UnknownId { place, id: id.clone() };
-            let notification = match ItemId::parse(id).ok_or_else(unknown)? {
-                ItemId::Notification(id) => Some(id),
-                ItemId::Letter(id) => self.shared.store.notification_of(id).await?,
-            };
-            found.push(notification.ok_or_else(unknown)?);
-        }
-        for (chunk, part) in found.chunks(PAGE).enumerate() {
-            let facts = self.shared.store.facts(part.to_vec()).await?;
-            let seen = |id: &NotificationId| {
-                facts.iter().any(|facts| {
-                    facts.id == *id && actor.tenant.as_ref().is_none_or(|own| *own == facts.tenant)
-                })
-            };
-            if let Some(missing) = part.iter().position(|id| !seen(id)) {
+        for (chunk, part) in ids.chunks(PAGE).enumerate() {
+            let named = self.shared.named_by(part).await?;
+            let facts = self.shared.store.facts(named.iter().flatten().copied().collect()).await?;
+            let is_own = |facts: &&Facts| actor.tenant.as_ref().is_none_or(|own| *own == facts.tenant);
+            let seen: HashSet<NotificationId> = facts.iter().filter(is_own).map(|facts| facts.id).collect();
+            if let Some(missing) = named.iter().position(|id| id.is_none_or(|id| !seen.contains(&id))) {
                 let place = chunk * PAGE + missing;
                 return Err(OperationError::UnknownId { place, id: ids[place].clone() });
             }

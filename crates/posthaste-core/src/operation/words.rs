@@ -182,3 +182,12 @@ impl Stage {
         }
     }
 }
+
+/// A staging of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Staging {
+    pub batch: u32,
+    /// The last staging that was seen. Where there is a later one, this one was decided about items that are not as they were.
+    pub after: Option<u64>,
+    pub id: u64,
+}

@@ -10,7 +10,7 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Notification;
 use posthaste_core::operation::{
     Action, Canary, Decision, Operation, OperationChange, OperationState, Refused, Selected, Selection, Skip,
-    Standing, Verdict, decide,
+    Staging, Standing, Verdict, decide,
 };
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -26,6 +26,7 @@ pub(super) const PROMISES: &[Promise] = list![
     marking_keeps_its_cursor_with_its_items,
     a_notification_is_held_by_one_operation,
     only_items_of_the_last_staging_are_forwarded,
+    a_batch_that_was_staged_since_it_was_read_is_not_staged,
     forwarding_does_the_act_once,
     what_changed_meanwhile_or_expired_is_left_out,
     a_stopped_operation_lets_go_of_everything,
@@ -91,7 +92,19 @@ async fn stage(scene: &Scene, id: OperationId, node: NodeId, staging: u64) -> Re
         let found = Some((facts.bucket.flow, &facts.standing));
         decisions.push((item.selected.notification, decide(operation.action, item.selected, found, at(32))));
     }
-    need("stage", scene.store.stage(id, node, batch.number, staging, decisions, at(32)).await?)
+    need(
+        "stage",
+        scene
+            .store
+            .stage(
+                id,
+                node,
+                Staging { batch: batch.number, after: batch.staging, id: staging },
+                decisions,
+                at(32),
+            )
+            .await?,
+    )
 }
 
 /// An operation over these, with all of them staged.
@@ -106,6 +119,11 @@ pub(super) async fn staged(
     need("mark", scene.store.mark(operation.id, node, walk(None, found, None)).await?)?;
     stage(scene, operation.id, node, 1).await?;
     Ok(node)
+}
+
+/// A staging of a first batch that was not staged before.
+const fn first_staging(id: u64) -> Staging {
+    Staging { batch: 1, after: None, id }
 }
 
 async fn quotas(scene: &Scene, id: OperationId, limit: u32) -> Result<Vec<(FlowId, u32)>, Broken> {
@@ -180,7 +198,7 @@ async fn only_the_runner_does_the_steps_of_an_operation(mut scene: Scene) -> Kep
     let whole = || walk(None, &ids(&all), None);
     same("marked by another", scene.store.mark(id, other, whole()).await?, None)?;
     need("marked", scene.store.mark(id, runner, whole()).await?)?;
-    same("staged by another", scene.store.stage(id, other, 1, 1, vec![], at(33)).await?, None)?;
+    same("staged by another", scene.store.stage(id, other, first_staging(1), vec![], at(33)).await?, None)?;
     stage(&scene, id, runner, 1).await?;
     let quotas = quotas(&scene, id, 10).await?;
     same("forwarded by another", scene.store.forward(id, other, quotas.clone(), at(34)).await?, None)?;
@@ -268,7 +286,7 @@ async fn only_items_of_the_last_staging_are_forwarded(mut scene: Scene) -> Kept 
     let good = Decision::Stage { flow: facts.bucket.flow, seen: facts.standing.seen() };
     let decisions = vec![(all[0].id, good), (all[1].id, Decision::TryAgain)];
     let store = &scene.store;
-    let half = need("stage", store.stage(id, node, 1, 5, decisions, at(32)).await?)?;
+    let half = need("stage", store.stage(id, node, first_staging(5), decisions, at(32)).await?)?;
     same("not staged as a whole", half.standing.staged, 0)?;
     let quota = vec![(facts.bucket.flow, 9)];
     let none = need("forward", store.forward(id, node, quota.clone(), at(33)).await?)?;
@@ -279,10 +297,39 @@ async fn only_items_of_the_last_staging_are_forwarded(mut scene: Scene) -> Kept 
     let staged = stage(&scene, id, node, 6).await?;
     same("staged", staged.standing.staged, 2)?;
     let again = vec![(all[0].id, good), (all[1].id, good)];
-    same("staged twice", store.stage(id, node, 1, 7, again, at(33)).await?, None)?;
+    same(
+        "staged twice",
+        store.stage(id, node, Staging { batch: 1, after: Some(6), id: 7 }, again, at(33)).await?,
+        None,
+    )?;
     same("no batch is left", store.batch_to_stage(id).await?, None)?;
     let done = need("forward", store.forward(id, node, quotas(&scene, id, 9).await?, at(34)).await?)?;
     same("forwarded", (done.done.len(), done.operation.standing.forwarded), (2, 2))
+}
+
+async fn a_batch_that_was_staged_since_it_was_read_is_not_staged(mut scene: Scene) -> Kept {
+    let all = dead(&mut scene, 2).await?;
+    let node = join(&scene).await?;
+    let operation = new_operation(1, Action::Requeue);
+    let id = operation.id;
+    start(&scene, &operation).await?;
+    adopt(&scene, id, node).await?;
+    need("mark", scene.store.mark(id, node, walk(None, &ids(&all), None)).await?)?;
+    let store = &scene.store;
+    let decisions =
+        || vec![(all[0].id, Decision::TryAgain), (all[1].id, Decision::Skip(Skip::ChangedMeanwhile))];
+    same("its last staging", need("a batch", store.batch_to_stage(id).await?)?.staging, None)?;
+    let first = need("stage", store.stage(id, node, first_staging(5), decisions(), at(32)).await?)?;
+    same("one is left out", (first.held(), first.standing.all_skipped()), (1, 1))?;
+    // The same decisions again: the answer to the first was an error.
+    let late = store.stage(id, node, first_staging(6), decisions(), at(33)).await?;
+    same("staged as it was read before", late, None)?;
+    let batch = need("the batch again", store.batch_to_stage(id).await?)?;
+    same("what is left of it", (batch.staging, batch.items.len()), (Some(5), 1))?;
+    same("the operation", store.operation(id).await?, Some(first))?;
+    let last = stage(&scene, id, node, 7).await?;
+    same("staged", (last.standing.staged, last.held()), (1, 1))?;
+    same("held", store.held_by(ids(&all)).await?, vec![(all[0].id, id)])
 }
 
 async fn forwarding_does_the_act_once(mut scene: Scene) -> Kept {

@@ -30,6 +30,12 @@ impl Acts for ModelStore {
         Ok(self.lock().dead_letters.get(&dead_letter).map(|dead| dead.notification.id))
     }
 
+    async fn notifications_of(&self, dead_letters: Vec<DeadLetterId>) -> Result<Vec<Option<NotificationId>>> {
+        let tables = self.lock();
+        let of = |id: DeadLetterId| tables.dead_letters.get(&id).map(|dead| dead.notification.id);
+        Ok(dead_letters.into_iter().map(of).collect())
+    }
+
     async fn transition(
         &self,
         changes: Vec<Change>,

@@ -10,7 +10,7 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::operation::{
     Batch, BatchItem, BatchMark, Decision, Operation, OperationChange, Refused, Selected, Skip, Stage,
-    StagedBatch, forwardable,
+    StagedBatch, Staging, forwardable,
 };
 use posthaste_core::time::Timestamp;
 
@@ -138,8 +138,7 @@ impl OperationTable {
     fn stage(
         &mut self,
         operation: &mut Operation,
-        number: u32,
-        staging: u64,
+        staging: Staging,
         decisions: Vec<(NotificationId, Decision)>,
     ) {
         let id = operation.id;
@@ -148,7 +147,9 @@ impl OperationTable {
         for (notification, decision) in decisions {
             let Some(item) = self.items.get_mut(&(id, notification)) else { continue };
             match decision {
-                Decision::Stage { flow, seen } => item.place = ItemPlace::Staged { staging, flow, seen },
+                Decision::Stage { flow, seen } => {
+                    item.place = ItemPlace::Staged { staging: staging.id, flow, seen };
+                }
                 Decision::Skip(why) => item.place = ItemPlace::Skipped(why),
                 Decision::TryAgain => {
                     item.tries += 1;
@@ -156,9 +157,9 @@ impl OperationTable {
                 }
             }
         }
-        if let Some(batch) = self.batches.get_mut(&(id, number)) {
+        if let Some(batch) = self.batches.get_mut(&(id, staging.batch)) {
             batch.stage = stage;
-            batch.staging = Some(staging);
+            batch.staging = Some(staging.id);
             batch.held = batch.held.saturating_sub(skipped);
         }
     }
@@ -363,28 +364,28 @@ impl Operations for ModelStore {
         let table = &tables.operations;
         let waits =
             |((of, _), row): &(&(OperationId, u32), &BatchRow)| *of == id && row.stage == Stage::Staging;
-        let Some(((_, number), _)) = table.batches.iter().find(waits) else { return Ok(None) };
+        let Some(((_, number), row)) = table.batches.iter().find(waits) else { return Ok(None) };
         let held = table.of(id).filter(|(_, item)| item.batch == *number && item.place.is_held());
         let items = held.map(|(_, item)| BatchItem { selected: item.selected, tries: item.tries });
-        Ok(Some(Batch { number: *number, items: items.collect() }))
+        Ok(Some(Batch { number: *number, staging: row.staging, items: items.collect() }))
     }
 
     async fn stage(
         &self,
         id: OperationId,
         node: NodeId,
-        batch: u32,
-        staging: u64,
+        staging: Staging,
         decisions: Vec<(NotificationId, Decision)>,
         _now: Timestamp,
     ) -> Result<Option<Operation>> {
         let staged = self.lock().step(id, |tables, operation| {
-            let row = tables.operations.batches.get(&(id, batch))?;
+            let row = tables.operations.batches.get(&(id, staging.batch))?;
             let twice = tables.has(Planted::StagedTwice);
-            if !operation.may_forward(node) || (row.stage != Stage::Staging && !twice) {
+            let overtaken = row.staging != staging.after && !tables.has(Planted::StagedUnseen);
+            if !operation.may_forward(node) || ((row.stage != Stage::Staging || overtaken) && !twice) {
                 return None;
             }
-            tables.operations.stage(operation, batch, staging, decisions);
+            tables.operations.stage(operation, staging, decisions);
             Some(())
         });
         Ok(staged.map(|(operation, ())| operation))

@@ -55,6 +55,8 @@ pub enum Planted {
     MarkingForgetsCursor,
     /// A batch is staged that was staged before.
     StagedTwice,
+    /// A batch is staged although it was staged since it was read.
+    StagedUnseen,
     /// An operation forwards items that were not staged, for any node.
     ForwardWithoutFence,
     /// An operation that is stopped leaves an item behind.
@@ -63,7 +65,7 @@ pub enum Planted {
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -90,6 +92,7 @@ impl Planted {
         Self::GroupKeepsResolved,
         Self::MarkingForgetsCursor,
         Self::StagedTwice,
+        Self::StagedUnseen,
         Self::ForwardWithoutFence,
         Self::ItemLostAtCancel,
     ];

@@ -25,6 +25,12 @@ impl Reads for ModelStore {
         Ok(self.lock().view(id))
     }
 
+    async fn get_many(&self, ids: Vec<NotificationId>) -> Result<Vec<View>> {
+        let tables = self.lock();
+        let ids: BTreeSet<NotificationId> = ids.into_iter().collect();
+        Ok(ids.into_iter().filter_map(|id| tables.view(id)).collect())
+    }
+
     async fn history(&self, id: NotificationId) -> Result<History> {
         Ok(self.lock().history(id))
     }

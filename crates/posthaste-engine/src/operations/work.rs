@@ -8,7 +8,7 @@ use posthaste_core::flow::FlowId;
 use posthaste_core::id::NotificationId;
 use posthaste_core::operation::{
     Action, Batch, BatchItem, Decision, MOST_TRIES, Operation, OperationChange, OperationState, RateLimit,
-    Selected, Selection, Skip, Verdict, Window, decide, first_attempt, judge, selected,
+    Selected, Selection, Skip, Staging, Verdict, Window, decide, first_attempt, judge, selected,
 };
 use posthaste_core::series::Happened;
 use tokio::time::Instant;
@@ -223,7 +223,7 @@ async fn announce(shared: &Shared, operation: &Operation, done: &[Facts]) {
     let cancelled = done.iter().filter(|facts| act(facts) == Act::Cancel).map(|facts| facts.id).collect();
     series::ended_waiting(shared, cancelled, Happened::Cancelled).await;
     let actor = Actor::local(&operation.started_by, operation.tenant.clone());
-    let named = shared.named(done.iter().map(|facts| facts.id)).await;
+    let named = shared.named(done.iter().map(|facts| (facts.id, &facts.tenant))).await;
     for facts in done {
         journal::acted(shared, &named, facts, &act(facts), &actor);
     }
@@ -309,14 +309,15 @@ async fn stage_or_wait(shared: &Shared, operation: &Operation) -> Result<Next> {
 
 /// Stages the next batch; none if no batch waits.
 async fn stage_next(shared: &Shared, operation: &Operation) -> Result<Option<Next>> {
-    let Some(Batch { number, items }) = shared.store.batch_to_stage(operation.id).await? else {
+    let Some(Batch { number, staging: after, items }) = shared.store.batch_to_stage(operation.id).await?
+    else {
         return Ok(None);
     };
     let decisions = decisions(shared, operation.action, &items).await?;
     let again = decisions.iter().any(|(_, decision)| *decision == Decision::TryAgain);
-    let staging = (shared.random() >> 64) as u64;
+    let staging = Staging { batch: number, after, id: (shared.random() >> 64) as u64 };
     let (node, now) = (shared.node.id(), shared.node.now());
-    shared.store.stage(operation.id, node, number, staging, decisions, now).await?;
+    shared.store.stage(operation.id, node, staging, decisions, now).await?;
     Ok(Some(if again { Next::After(TRY_AGAIN) } else { Next::Again }))
 }
 

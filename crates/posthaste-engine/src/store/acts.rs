@@ -21,6 +21,9 @@ slice! {
         /// The notification of a dead letter.
         read NotificationOf: fn notification_of(dead_letter: DeadLetterId) -> Option<NotificationId>;
 
+        /// The notifications of these dead letters, in their order; none for one that does not exist.
+        read NotificationsOf: fn notifications_of(dead_letters: Vec<DeadLetterId>) -> Vec<Option<NotificationId>>;
+
         /// Makes each change whose notification is still as it was seen and which `effect` allows, and returns for each
         /// whether it was made. `actor` is named in the history and by the dead letters that it resolves. If any was made and `audit` is given, its row is written with the numbers of changes asked for and made.
         write Transition: fn transition(

@@ -6,7 +6,7 @@ use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Tenant;
 pub use posthaste_core::operation::{
-    Batch, BatchItem, Decision, Operation, OperationChange, Refused, Selected, Skip,
+    Batch, BatchItem, Decision, Operation, OperationChange, Refused, Selected, Skip, Staging,
 };
 use posthaste_core::time::Timestamp;
 
@@ -55,13 +55,13 @@ slice! {
         /// The first batch that is to be staged.
         read ToStage: fn batch_to_stage(id: OperationId) -> Option<Batch>;
 
-        /// Writes what was decided about each item of a batch, under a fresh staging id, if the batch is to be staged. If an
+        /// Writes what was decided about each item of a batch, under a fresh staging id, if the batch is to be staged and was
+        /// not staged since it was read: else items that were left out meanwhile would be counted twice. If an
         /// item is to be tried again, the whole batch is staged once more: only items of the last staging are forwarded.
         write Stage: fn stage(
             id: OperationId,
             node: NodeId,
-            batch: u32,
-            staging: u64,
+            staging: Staging,
             decisions: Vec<(NotificationId, Decision)>,
             now: Timestamp,
         ) -> Option<Operation>;

@@ -23,6 +23,9 @@ slice! {
         /// A notification as it stands, without its history.
         read Get: fn get(id: NotificationId) -> Option<View>;
 
+        /// Several of them, each once, in id order. One that does not exist, or cannot be read, is left out.
+        read GetMany: fn get_many(ids: Vec<NotificationId>) -> Vec<View>;
+
         /// Its attempts and events, oldest first.
         read History: fn history(id: NotificationId) -> History;
 

@@ -29,7 +29,7 @@ fn every_promise_has_a_name_of_its_own() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 28] = [
+const SEEN_BY: [(Planted, &str); 29] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::ReclaimAlive, "a_living_node_loses_nothing"),
@@ -59,6 +59,7 @@ const SEEN_BY: [(Planted, &str); 28] = [
     (Planted::GroupKeepsResolved, "a_group_counts_its_pending_dead_letters"),
     (Planted::MarkingForgetsCursor, "marking_keeps_its_cursor_with_its_items"),
     (Planted::StagedTwice, "only_items_of_the_last_staging_are_forwarded"),
+    (Planted::StagedUnseen, "a_batch_that_was_staged_since_it_was_read_is_not_staged"),
     (Planted::ForwardWithoutFence, "only_the_runner_does_the_steps_of_an_operation"),
     (Planted::ItemLostAtCancel, "a_stopped_operation_lets_go_of_everything"),
 ];

@@ -60,3 +60,8 @@ pub(crate) fn count(done: &[Facts]) -> u32 {
 pub(crate) const fn staging(id: u64) -> i64 {
     id.cast_signed()
 }
+
+/// The staging id of such a column.
+pub(crate) fn seen_staging(column: Option<i64>) -> Option<u64> {
+    column.map(i64::cast_unsigned)
+}

@@ -36,6 +36,13 @@ impl Acts for PostgresStore {
         Ok(look!(self, tx => notification_of(&tx, dead_letter))?)
     }
 
+    async fn notifications_of(
+        &self,
+        dead_letters: Vec<DeadLetterId>,
+    ) -> store::Result<Vec<Option<NotificationId>>> {
+        Ok(look!(self, tx => notifications_of(&tx, &dead_letters))?)
+    }
+
     async fn transition(
         &self,
         changes: Vec<Change>,
@@ -108,6 +115,21 @@ async fn notification_of(tx: &Tx, letter: DeadLetterId) -> Result<Option<Notific
     let sql = "select notification from dead_letter where id = $1";
     let rows = tx.alone(Mode::Read, sql, bind![letter_uuid(letter) => UUID]).await?;
     rows.first().map(|row| Columns::of(row).notification_id()).transpose()
+}
+
+async fn notifications_of(tx: &Tx, letters: &[DeadLetterId]) -> Result<Vec<Option<NotificationId>>> {
+    let sql = "
+        select d.notification
+        from unnest($1::uuid[]) with ordinality as asked (id, place)
+        left join dead_letter d on d.id = any(array[asked.id])
+        order by asked.place";
+    let asked: Vec<Uuid> = letters.iter().copied().map(letter_uuid).collect();
+    let rows = tx.alone(Mode::Read, sql, bind![asked => UUID_ARRAY]).await?;
+    let read = |row: &Row| {
+        let id: Option<Uuid> = Columns::of(row).take()?;
+        Ok(id.map(|id| NotificationId::from_bytes(id.into_bytes())))
+    };
+    rows.iter().map(read).collect()
 }
 
 /// Applies each change that is still possible, with one audit row for all of them.

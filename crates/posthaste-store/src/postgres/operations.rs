@@ -6,7 +6,9 @@ use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Tenant;
-use posthaste_core::operation::{Batch, BatchItem, Decision, Operation, OperationChange, Refused, Selected};
+use posthaste_core::operation::{
+    Batch, BatchItem, Decision, Operation, OperationChange, Refused, Selected, Staging,
+};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
     self, Accepted, Audit, Forwarded, Idempotency, Operations, Page, Request, Rest, UnfinishedOperation, Walk,
@@ -82,12 +84,11 @@ impl Operations for PostgresStore {
         &self,
         id: OperationId,
         node: NodeId,
-        batch: u32,
-        staging: u64,
+        staging: Staging,
         decisions: Vec<(NotificationId, Decision)>,
         _now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        Ok(transact!(self, tx => steps::stage(&tx, id, node, (batch, staging), &decisions))?)
+        Ok(transact!(self, tx => steps::stage(&tx, id, node, staging, &decisions))?)
     }
 
     async fn staged_flows(
@@ -296,9 +297,9 @@ async fn adopt(tx: &Tx, id: OperationId, node: NodeId, now: Timestamp) -> Result
 
 async fn batch_to_stage(tx: &Tx, id: OperationId) -> Result<Option<Batch>> {
     let sql = "
-        select b.number, i.notification, i.dead_letter, i.tries
+        select b.number, b.staging, i.notification, i.dead_letter, i.tries
         from (
-            select number
+            select number, staging
             from operation_batch
             where operation = $1
             and stage = 1
@@ -308,11 +309,12 @@ async fn batch_to_stage(tx: &Tx, id: OperationId) -> Result<Option<Batch>> {
         order by i.notification";
     let rows = tx.alone(Mode::Read, sql, bind![operation_uuid(id) => UUID]).await?;
     let Some(first) = rows.first() else { return Ok(None) };
-    let number: u32 = Columns::of(first).small()?;
+    let mut columns = Columns::of(first);
+    let (number, staging) = (columns.small()?, kept::seen_staging(columns.take()?));
     let mut items = vec![];
     for row in &rows {
         let mut columns = Columns::of(row);
-        columns.skip(1);
+        columns.skip(2);
         let Some(notification) = columns.take::<Option<Uuid>>()? else { continue };
         let letter: Option<Uuid> = columns.take()?;
         let selected = Selected {
@@ -321,7 +323,7 @@ async fn batch_to_stage(tx: &Tx, id: OperationId) -> Result<Option<Batch>> {
         };
         items.push(BatchItem { selected, tries: columns.small()? });
     }
-    Ok(Some(Batch { number, items }))
+    Ok(Some(Batch { number, staging, items }))
 }
 
 /// Jumps from flow to flow, however many items a flow has.

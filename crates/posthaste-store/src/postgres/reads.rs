@@ -9,9 +9,10 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
     self, AuditRow, DeadLetterView, DueCursor, History, HistoryEvent, LastError, Page, Reads, Stats, View,
 };
+use uuid::Uuid;
 
 use super::ends::ENDED_COLUMNS;
-use super::fault::{Fault, Result};
+use super::fault::{Fault, Result, unless_damaged};
 use super::flows::Flows;
 use super::rows::{Columns, Keys, QUEUE_COLUMNS, attempt, uuid, wide, wide_columns};
 use super::tx::{Mode, Then, Tx, bind, statement};
@@ -22,6 +23,10 @@ use crate::kept::places::Place;
 impl Reads for PostgresStore {
     async fn get(&self, id: NotificationId) -> store::Result<Option<View>> {
         Ok(look!(self, tx => get(&tx, &self.flows, id))?)
+    }
+
+    async fn get_many(&self, ids: Vec<NotificationId>) -> store::Result<Vec<View>> {
+        Ok(look!(self, tx => get_many(&tx, &self.flows, &ids))?)
     }
 
     async fn history(&self, id: NotificationId) -> store::Result<History> {
@@ -158,6 +163,35 @@ pub(super) async fn get(tx: &Tx, flows: &Flows, id: NotificationId) -> Result<Op
     let keys = flows.keys(tx, [FlowId(Columns::of(row).take()?)]).await?;
     let view = Columns::of(row).view(id, &keys);
     view.map(Some).map_err(|fault| fault.of(id))
+}
+
+async fn get_many(tx: &Tx, flows: &Flows, ids: &[NotificationId]) -> Result<Vec<View>> {
+    let sql = concat!(
+        "select n.id, ",
+        wide_columns!(),
+        ", ",
+        place_columns!(),
+        ", l.*
+         from notification n
+         left join queue q on q.id = any(array[n.id])
+         left join ended e on e.id = any(array[n.id])
+         ",
+        last_attempt!("n.id"),
+        "
+         where n.id = any($1)
+         order by n.id"
+    );
+    let asked: Vec<Uuid> = ids.iter().copied().map(uuid).collect();
+    let rows = tx.alone(Mode::Read, sql, bind![asked => UUID_ARRAY]).await?;
+    let named = rows.iter().map(|row| Ok(FlowId(row.try_get(1)?))).collect::<Result<Vec<_>>>()?;
+    let keys = flows.keys(tx, named).await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let mut columns = Columns::of(row);
+        let id = columns.notification_id()?;
+        found.extend(unless_damaged(&id, columns.view(id, &keys))?);
+    }
+    Ok(found)
 }
 
 pub(super) async fn history(tx: &Tx, id: NotificationId) -> Result<History> {

@@ -33,6 +33,16 @@ impl Acts for SqliteStore {
         self.find(move |reader| notification_of(&reader.conn, dead_letter)).await
     }
 
+    async fn notifications_of(
+        &self,
+        dead_letters: Vec<DeadLetterId>,
+    ) -> store::Result<Vec<Option<NotificationId>>> {
+        let all = move |reader: &mut Reader| {
+            dead_letters.iter().map(|letter| notification_of(&reader.conn, *letter)).collect()
+        };
+        self.find(all).await
+    }
+
     async fn transition(
         &self,
         changes: Vec<Change>,

@@ -6,7 +6,9 @@ use posthaste_core::flow::FlowId;
 use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Tenant;
-use posthaste_core::operation::{Batch, BatchItem, Decision, Operation, OperationChange, Refused, Selected};
+use posthaste_core::operation::{
+    Batch, BatchItem, Decision, Operation, OperationChange, Refused, Selected, Staging,
+};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
     self, Accepted, Audit, Forwarded, Idempotency, Operations, Page, Rest, UnfinishedOperation, Walk,
@@ -78,12 +80,11 @@ impl Operations for SqliteStore {
         &self,
         id: OperationId,
         node: NodeId,
-        batch: u32,
-        staging: u64,
+        staging: Staging,
         decisions: Vec<(NotificationId, Decision)>,
         _now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        self.write(decisions.len(), move |tx| steps::stage(tx, id, node, (batch, staging), &decisions)).await
+        self.write(decisions.len(), move |tx| steps::stage(tx, id, node, staging, &decisions)).await
     }
 
     async fn staged_flows(
@@ -264,14 +265,15 @@ fn adopt(tx: &Tx<'_>, id: OperationId, node: NodeId, now: Timestamp) -> Result<O
 
 fn batch_to_stage(conn: &Connection, id: OperationId) -> Result<Option<Batch>> {
     let mut select = conn.prepare_cached(
-        "select number
+        "select number, staging
          from operation_batch
          where operation = ?1
          and stage = 1
          order by number
          limit 1",
     )?;
-    let Some(number) = select.query_row([id.to_bytes()], |row| row.get::<_, u32>(0)).optional()? else {
+    let read = |row: &Row<'_>| Ok((row.get::<_, u32>(0)?, row.get(1)?));
+    let Some((number, staging)) = select.query_row([id.to_bytes()], read).optional()? else {
         return Ok(None);
     };
     let mut select = conn.prepare_cached(
@@ -289,7 +291,7 @@ fn batch_to_stage(conn: &Connection, id: OperationId) -> Result<Option<Batch>> {
             Selected { notification: notification_id(row, 0)?, dead_letter: maybe_dead_letter_id(row, 1)? };
         items.push(BatchItem { selected, tries: row.get(2)? });
     }
-    Ok(Some(Batch { number, items }))
+    Ok(Some(Batch { number, staging: kept::seen_staging(staging), items }))
 }
 
 /// Jumps from flow to flow, however many items a flow has.

@@ -10,7 +10,7 @@ use posthaste_engine::store::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::fault::{Fault, Result};
+use super::fault::{Fault, Result, unless_damaged};
 use super::readers::Reader;
 use super::rows::{Wide, queue_columns, queued, time};
 use super::settle::attempts;
@@ -21,6 +21,10 @@ use crate::kept::places::Place;
 impl Reads for SqliteStore {
     async fn get(&self, id: NotificationId) -> store::Result<Option<View>> {
         self.find(move |reader| get(reader, id)).await
+    }
+
+    async fn get_many(&self, ids: Vec<NotificationId>) -> store::Result<Vec<View>> {
+        self.find(move |reader| get_many(reader, ids)).await
     }
 
     async fn history(&self, id: NotificationId) -> store::Result<History> {
@@ -98,6 +102,16 @@ pub(super) fn get(reader: &mut Reader, id: NotificationId) -> Result<Option<View
         Ok(need_place(conn, id)?.view(wide.notification()?, ends::last_attempt(conn, id)?.failed()))
     };
     Wide::find(conn, flows, id).and_then(|wide| wide.map(view).transpose()).map_err(|fault| fault.of(id))
+}
+
+fn get_many(reader: &mut Reader, mut ids: Vec<NotificationId>) -> Result<Vec<View>> {
+    ids.sort_unstable();
+    ids.dedup();
+    let mut found = Vec::with_capacity(ids.len());
+    for id in ids {
+        found.extend(unless_damaged(&id, get(reader, id))?.flatten());
+    }
+    Ok(found)
 }
 
 /// Returns `None` if the last attempt was delivered, or there was none.

@@ -125,6 +125,9 @@ async fn a_notification_that_dies_twice_leaves_two_dead_letters(mut scene: Scene
     for name in [first, second] {
         same("whose it is", scene.store.notification_of(name).await?, Some(notification.id))?;
     }
+    let names = vec![second, scene.grave(), first, second];
+    let own = Some(notification.id);
+    same("whose they are", scene.store.notifications_of(names).await?, [own, None, own, own])?;
     let facts = scene.facts(notification.id).await?;
     same("the facts", facts.standing.letter(), Some((second, DeadLetterStatus::Pending)))
 }

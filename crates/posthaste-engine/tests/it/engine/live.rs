@@ -1,5 +1,7 @@
 //! Those who listen are told of each change once and in order, or that they missed something.
 
+use std::sync::Arc;
+
 use posthaste_core::failure::FailureType;
 use posthaste_core::filter::{Filter, List};
 use posthaste_core::id::NotificationId;
@@ -13,7 +15,7 @@ use posthaste_engine::live::{Change, Event, EventId, Heard, Listener, Start};
 use posthaste_engine::reads::ReadError;
 
 use super::PLAIN;
-use crate::rig::{BEGIN, Rig, Script, ada, http, ms, notification, pass, secs, send};
+use crate::rig::{BEGIN, FaultyStore, Rig, Script, ada, http, ms, notification, pass, secs, send};
 
 fn listen(engine: &Engine, query: &[(&str, &str)], start: Start) -> Listener {
     let filter = Filter::parse(List::Notifications, query.iter().copied(), engine.now()).unwrap();
@@ -303,6 +305,31 @@ async fn leases_that_are_taken_back_are_told_as_missed() {
     drop(engine);
     pass(secs(20)).await;
     assert!(missed(&mut listener).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_expires_is_read_at_once_and_only_for_a_tenant_that_is_heard() {
+    let rig = Rig::new();
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(store.clone()).await;
+    let mut other =
+        engine.reads(Some("acme".parse().unwrap())).listen(Filter::default(), Start::Now).unwrap();
+    let expire = async |count: usize, after: u64| {
+        for _ in 0..count {
+            let mut old = notification(&engine, "b", PLAIN);
+            old.not_before = Some(BEGIN.later(secs(9_000)));
+            old.expires_at = Some(BEGIN.later(secs(after)));
+            send(&engine, old).await;
+        }
+        pass(secs(110)).await;
+    };
+    expire(150, 100).await;
+    assert_eq!((store.calls("get"), store.calls("get_many")), (0, 0), "nobody listens to their tenant");
+    let mut listener = listen(&engine, &[("state", "expired")], Start::Now);
+    expire(150, 200).await;
+    assert_eq!((store.calls("get"), store.calls("get_many")), (0, 1));
+    assert_eq!(states(&mut listener).len(), 101, "a hundred, and that some were missed");
+    assert!(other.take().is_empty(), "which no other tenant is told");
 }
 
 #[tokio::test(start_paused = true)]

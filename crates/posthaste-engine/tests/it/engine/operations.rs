@@ -401,3 +401,27 @@ async fn what_waits_can_be_cancelled_and_retried_now() {
     pass(secs(1)).await;
     assert_eq!(ended(&rig, id).await.standing.skipped.get(&Skip::AlreadyResolved), Some(&1));
 }
+
+#[tokio::test(start_paused = true)]
+async fn ids_of_dead_letters_are_looked_up_together() {
+    let rig = Rig::new();
+    let faulty = Arc::new(FaultyStore::on(&rig.model));
+    let engine = rig.start_on(faulty.clone()).await;
+    let mut ids = vec![];
+    for id in dead(&rig, &engine, 30).await {
+        ids.push(rig.dead_letter(id).await.id.to_string());
+        ids.push(id.to_string());
+    }
+    let by_ids = |ids: Vec<String>| NewOperation { selection: Selection::Ids(ids), ..all(Action::Requeue) };
+    engine.new_operation(by_ids(ids.clone()), &ada()).await.unwrap();
+    assert_eq!([faulty.calls("notification_of"), faulty.calls("notifications_of")], [0, 1]);
+    for (place, bad) in [(0, "dl_"), (59, "dl_0000000000000000000000000z"), (7, "nothing")] {
+        let mut with_bad = ids.clone();
+        bad.clone_into(&mut with_bad[place]);
+        let refused = engine.new_operation(by_ids(with_bad), &ada()).await;
+        assert!(
+            matches!(&refused, Err(OperationError::UnknownId { place: at, id }) if (*at, id.as_str()) == (place, bad)),
+            "{refused:?}"
+        );
+    }
+}

@@ -5,14 +5,18 @@ use std::collections::{BTreeMap, HashSet};
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
-use posthaste_core::operation::{Decision, Operation, Selected, Skip, Stage, StagedBatch, forwardable};
+use posthaste_core::operation::{
+    Decision, Operation, Selected, Skip, Stage, StagedBatch, Staging, forwardable,
+};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Change, Facts, Forwarded, Rest, Walk};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{lock, operation_uuid, refused, save, seen};
-use crate::kept::operations::{FORWARDED, MARKED, SKIPPED, StagedItem, count, decided, staging};
+use crate::kept::operations::{
+    FORWARDED, MARKED, SKIPPED, StagedItem, count, decided, seen_staging, staging,
+};
 use crate::postgres::acts::{Locked, apply};
 use crate::postgres::changes::Changes;
 use crate::postgres::fault::Result;
@@ -89,20 +93,23 @@ async fn insert(
     rows.iter().map(|row| Columns::of(row).notification_id()).collect()
 }
 
-/// `batch` is its number and the new staging id.
 pub(super) async fn stage(
     tx: &Tx,
     id: OperationId,
     node: NodeId,
-    batch: (u32, u64),
+    new: Staging,
     decisions: &[(NotificationId, Decision)],
 ) -> Result<Option<Operation>> {
     let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
-    let (of, staging) = (number(batch.0), staging(batch.1));
-    let sql = "select stage from operation_batch where operation = $1 and number = $2";
+    let (of, staging) = (number(new.batch), staging(new.id));
+    let sql = "select stage, staging from operation_batch where operation = $1 and number = $2";
     let rows = tx.rows(sql, bind![operation_uuid(id) => UUID, of => INT4]).await?;
-    let stage = rows.first().map(|row| Columns::of(row).code()).transpose()?;
-    if !operation.may_forward(node) || stage != Some(Stage::Staging.code()) {
+    let read = |row: &Row| -> Result<(u8, Option<u64>)> {
+        let mut columns = Columns::of(row);
+        Ok((columns.code()?, seen_staging(columns.take()?)))
+    };
+    let found = rows.first().map(read).transpose()?;
+    if !operation.may_forward(node) || found != Some((Stage::Staging.code(), new.after)) {
         return refused(tx).await;
     }
     let columns = Decided::of(decisions);

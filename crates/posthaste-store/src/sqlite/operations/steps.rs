@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
-use posthaste_core::operation::{Decision, Operation, Skip, Stage, StagedBatch, forwardable};
+use posthaste_core::operation::{Decision, Operation, Skip, Stage, StagedBatch, Staging, forwardable};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Facts, Forwarded, Rest, Walk};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::{load, save, seen};
-use crate::kept::operations::{FORWARDED, MARKED, SKIPPED, StagedItem, count, decided, staging};
+use crate::kept::operations::{
+    FORWARDED, MARKED, SKIPPED, StagedItem, count, decided, seen_staging, staging,
+};
 use crate::sqlite::acts::Found;
 use crate::sqlite::fault::Result;
 use crate::sqlite::planted::Planted;
@@ -56,24 +58,24 @@ pub(super) fn mark(tx: &Tx<'_>, id: OperationId, node: NodeId, walk: &Walk) -> R
     Ok(Some(operation))
 }
 
-/// `batch` is its number and the new staging id.
 pub(super) fn stage(
     tx: &Tx<'_>,
     id: OperationId,
     node: NodeId,
-    batch: (u32, u64),
+    new: Staging,
     decisions: &[(NotificationId, Decision)],
 ) -> Result<Option<Operation>> {
     let Some(mut operation) = load(tx.conn, id)? else { return Ok(None) };
-    let (number, staging) = (batch.0, staging(batch.1));
+    let (number, staging) = (new.batch, staging(new.id));
     let mut select = tx.conn.prepare_cached(
-        "select stage
+        "select stage, staging
          from operation_batch
          where operation = ?1
          and number = ?2",
     )?;
-    let stage: Option<u8> = select.query_row(params![id.to_bytes(), number], |row| row.get(0)).optional()?;
-    if !operation.may_forward(node) || stage != Some(Stage::Staging.code()) {
+    let read = |row: &Row<'_>| Ok((row.get::<_, u8>(0)?, seen_staging(row.get(1)?)));
+    let found = select.query_row(params![id.to_bytes(), number], read).optional()?;
+    if !operation.may_forward(node) || found != Some((Stage::Staging.code(), new.after)) {
         return Ok(None);
     }
     let mut update = tx.conn.prepare_cached(

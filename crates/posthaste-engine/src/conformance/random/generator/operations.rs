@@ -2,8 +2,8 @@
 
 use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::operation::{
-    Action, Canary, Decision, Operation, OperationChange, Selected, Selection, Skip, Standing, Verdict,
-    decide,
+    Action, Canary, Decision, Operation, OperationChange, Selected, Selection, Skip, Staging, Standing,
+    Verdict, decide,
 };
 
 use super::{Generator, TENANTS, tenant};
@@ -40,8 +40,8 @@ impl Generator {
                 // Mostly a batch that was staged before.
                 let decisions = vec![(self.some_ids(1).pop(), Decision::Skip(Skip::Ejected))];
                 let decisions = decisions.into_iter().filter_map(|(id, what)| Some((id?, what))).collect();
-                let (batch, staging) = (1, self.rng.u64(..));
-                operations::Call::Stage { id, node, batch, staging, decisions, now }
+                let staging = Staging { batch: 1, after: None, id: self.rng.u64(..) };
+                operations::Call::Stage { id, node, staging, decisions, now }
             }
             _ => self.next_step(store, &operation, node).await,
         }
@@ -99,8 +99,10 @@ impl Generator {
             Some(batch) => {
                 let items: Vec<Selected> = batch.items.iter().map(|item| item.selected).collect();
                 let decisions = self.decisions(store, operation.action, &items).await;
-                let staging = self.rng.u64(..);
-                operations::Call::Stage { id, node, batch: batch.number, staging, decisions, now: self.now }
+                // Now and then the batch was staged since it was read.
+                let after = if self.rng.u32(0..10) == 0 { Some(self.rng.u64(..)) } else { batch.staging };
+                let staging = Staging { batch: batch.number, after, id: self.rng.u64(..) };
+                operations::Call::Stage { id, node, staging, decisions, now: self.now }
             }
             None => self.forward(id, node),
         }

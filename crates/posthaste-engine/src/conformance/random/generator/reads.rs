@@ -41,10 +41,15 @@ impl Generator {
                 waking::Call::Overdue { due_before, first_due_before, after, limit }.into()
             }
             5 => acts::Call::Facts { ids: self.some_ids(20) }.into(),
+            6 if self.rng.bool() => {
+                let dead_letters = (0..3).map(|_| self.some_grave_or_none()).collect();
+                acts::Call::NotificationsOf { dead_letters }.into()
+            }
             6 => acts::Call::NotificationOf { dead_letter: self.some_grave_or_none() }.into(),
             18 => key_uses::Call::All {}.into(),
             19 => reads::Call::Tenants { from: self.some_tenant(), limit: self.rng.usize(0..4) }.into(),
             7 => settings::Call::Get { known: self.rng.bool().then(|| self.rng.i64(0..20)) }.into(),
+            8 if self.rng.bool() => reads::Call::GetMany { ids: self.some_ids(20) }.into(),
             8 => reads::Call::Get { id: self.some_id() }.into(),
             9 => reads::Call::History { id: self.some_id() }.into(),
             other => self.list(other, limit).into(),
