@@ -26,8 +26,9 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_secs(60);
 /// The most tenants and channels that are told apart between two writes. Beyond them only the sum over all tenants counts.
 const MOST_KEYS: usize = 10_000;
-/// The most rows in memory. If the store is away for so long that there are more, those of the earliest periods are lost.
-const MOST_ROWS: usize = 20_000;
+/// The most rows in memory: two minutes and two hours of all of these, and their sums. If the store is away for so long that
+/// there are more, those of the earliest periods are lost.
+const MOST_ROWS: usize = 4 * (MOST_KEYS + Channel::ALL.len());
 /// The most rows in one call to the store.
 const ROWS_AT_ONCE: usize = 500;
 
@@ -85,7 +86,6 @@ impl Rollups {
     fn unwritten(&self) -> Vec<SeriesRow> {
         let mut gathered = self.lock();
         gathered.fold();
-        gathered.forget_earliest();
         let open = gathered.rows.iter().filter(|(_, row)| !row.is_written);
         open.map(|(key, row)| self.row(key, row.figures.clone())).collect()
     }
@@ -145,11 +145,17 @@ impl Gathered {
 
     /// Adds what is fresh to the rows of its tenant and of all, by the minute and by the hour.
     fn fold(&mut self) {
+        self.make_room();
         for ((minute, tenant, channel), figures) in self.fresh.drain() {
             for span in Span::ALL {
                 let sum = Some(None);
                 for whose in sum.into_iter().chain(tenant.clone().map(Some)) {
-                    let row = self.rows.entry((span, span.start(minute), whose, channel)).or_default();
+                    let key = (span, span.start(minute), whose, channel);
+                    // The other rows last: one that left the memory now would be written with too little afterwards.
+                    if key.2.is_some() && self.rows.len() >= MOST_ROWS && !self.rows.contains_key(&key) {
+                        continue;
+                    }
+                    let row = self.rows.entry(key).or_default();
                     row.figures.merge(&figures);
                     row.is_written = false;
                 }
@@ -157,13 +163,30 @@ impl Gathered {
         }
     }
 
-    fn forget_earliest(&mut self) {
-        let beyond = self.rows.len().saturating_sub(MOST_ROWS);
-        for _ in 0..beyond {
-            self.rows.pop_first();
+    /// Drops rows of periods that are over, where what is fresh needs their room: first those that are written.
+    fn make_room(&mut self) {
+        let Some(latest) = self.fresh.keys().map(|(minute, ..)| *minute).max() else { return };
+        // Those of the sums, of which there may be two periods of each span at the most.
+        let sums = 2 * Span::ALL.len() * Channel::ALL.len();
+        if self.rows.len() + Span::ALL.len() * self.fresh.len() + sums <= MOST_ROWS {
+            return;
         }
-        if beyond > 0 {
-            tracing::warn!(rows = beyond, "figures are lost: the store did not take them for too long");
+        let keys = self.fresh.keys().flat_map(|(minute, tenant, channel)| {
+            Span::ALL.map(|span| (span, span.start(*minute), tenant.clone(), *channel))
+        });
+        let new = keys.filter(|key| !self.rows.contains_key(key)).count();
+        let beyond = (self.rows.len() + new + sums).saturating_sub(MOST_ROWS);
+        let over = self.rows.iter().filter(|((span, at, ..), _)| at.later(span.length()) <= latest);
+        let mut dropped: Vec<(bool, Timestamp, RowKey)> =
+            over.map(|(key, row)| (!row.is_written, key.1, key.clone())).collect();
+        dropped.sort_unstable();
+        dropped.truncate(beyond);
+        let lost = dropped.iter().filter(|(is_lost, ..)| *is_lost).count();
+        for (_, _, key) in dropped {
+            self.rows.remove(&key);
+        }
+        if lost > 0 {
+            tracing::warn!(rows = lost, "figures are lost: the store did not take them for too long");
         }
     }
 }

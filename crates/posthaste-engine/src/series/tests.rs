@@ -91,6 +91,35 @@ fn reads_use_what_is_in_memory_in_place_of_what_this_node_wrote() {
 }
 
 #[test]
+fn as_many_tenants_as_are_told_apart_lose_nothing_while_the_store_takes_the_rows() {
+    let rollups = Rollups::new(NodeId(3));
+    let tenants: Vec<Tenant> = (0..MOST_KEYS).map(|number| tenant(&format!("t{number}"))).collect();
+    let mut store = BTreeMap::new();
+    // Two minutes of one hour and two of the next one, with two writes in each.
+    for second in [3_480, 3_500, 3_540, 3_599, 3_600, 3_601, 3_660, 3_661] {
+        let now = at(second);
+        tenants.iter().for_each(|whose| accepted(&rollups, now, whose));
+        let rows = rollups.unwritten();
+        rollups.written(&rows, now);
+        assert!(rollups.lock().rows.len() <= MOST_ROWS);
+        for row in rows {
+            store.insert((row.span, row.at, row.tenant, row.channel), row.figures.accepted);
+        }
+    }
+    let count = |span, second: i64| {
+        let of_period =
+            store.iter().filter(|((of, at, ..), _)| (*of, at.as_millis()) == (span, second * 1_000));
+        of_period.map(|(_, count)| *count).sum::<u64>()
+    };
+    // Once for the tenants, and once in the sum over them.
+    let all = 2 * u64::try_from(MOST_KEYS).unwrap();
+    for minute in [3_480, 3_540, 3_600, 3_660] {
+        assert_eq!(count(Span::Minute, minute), 2 * all, "{minute}");
+    }
+    assert_eq!([count(Span::Hour, 0), count(Span::Hour, 3_600)], [4 * all, 4 * all]);
+}
+
+#[test]
 fn memory_is_bounded_by_tenants_and_by_periods() {
     let rollups = Rollups::new(NodeId(3));
     for number in 0..MOST_KEYS + 50 {
@@ -102,10 +131,13 @@ fn memory_is_bounded_by_tenants_and_by_periods() {
     assert!(rows.len() <= MOST_ROWS);
     // The store is away: the earliest periods are given up.
     for minute in 0..100 {
-        for number in 0..200 {
+        for number in 0..500 {
             accepted(&rollups, at(60 * minute), &tenant(&format!("t{number}")));
         }
-        assert!(rollups.unwritten().len() <= MOST_ROWS);
+        let rows = rollups.unwritten();
+        assert!(rows.len() <= MOST_ROWS);
+        // The sum goes on though there were more tenants in the first hour than the bound has room for.
+        assert!(rows.iter().any(|row| row.tenant.is_none() && row.at == at(60 * minute)));
     }
     let rows = rollups.unwritten();
     assert!(rows.iter().any(|row| row.span == Span::Minute && row.at == at(60 * 99)));
