@@ -362,9 +362,6 @@ impl Shared {
     /// The notifications that are about to change, where somebody listens to their tenant. It is one bounded read, and what it
     /// does not return is told as a gap.
     pub(crate) async fn named<'a>(&self, ids: impl Iterator<Item = (NotificationId, &'a Tenant)>) -> Named {
-        if !self.live.is_heard() {
-            return Named::new();
-        }
         let heard = ids.filter(|(_, tenant)| self.live.hears(tenant)).map(|(id, _)| id);
         let heard: Vec<NotificationId> = heard.take(MOST_LOOKUPS).collect();
         if heard.is_empty() {
