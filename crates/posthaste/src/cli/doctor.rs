@@ -1,5 +1,7 @@
 //! `posthaste doctor`: finds problems and says what to do about them.
 
+mod groups;
+mod jobs;
 mod leaving;
 mod store;
 
@@ -258,7 +260,8 @@ async fn keyed(session: &Session, is_ready: bool) -> Vec<Finding> {
     }
     // Only keys for all tenants see jobs.
     if let Ok(Ok(jobs)) = session.get("/v1/jobs").await.map(|answer| answer.json::<Value>()) {
-        found.push(jobs_finding(&jobs));
+        found.push(jobs::finding(&jobs, SystemClock.now()));
+        found.extend(groups::check(session).await);
     }
     found
 }
@@ -274,38 +277,6 @@ fn unread(status: Option<StatusCode>, text: String, is_ready: bool) -> Finding {
         "key",
         "it cannot be checked until the server is ready, and neither can the queue and the jobs",
     )
-}
-
-/// How late a job may start without a warning.
-const LATE_JOB: Duration = Duration::from_secs(300);
-
-fn jobs_finding(page: &Value) -> Finding {
-    let now = SystemClock.now();
-    let trouble = |job: &Value| {
-        let id = job["id"].as_str().unwrap_or_default();
-        let next: Option<Timestamp> = job["nextRunAt"].as_str().and_then(|at| at.parse().ok());
-        if job["lastRun"]["outcome"] == "failed" {
-            let error = job["lastRun"]["error"].as_str().unwrap_or_default();
-            return Some(format!("the last run of {id} failed: {error}\nlook at `posthaste jobs runs {id}`"));
-        }
-        if job["paused"] == true && ["retention", "dead-letter-cleanup"].contains(&id) {
-            return Some(format!(
-                "{id} is paused, so tables grow beyond their periods: `posthaste jobs resume {id}`"
-            ));
-        }
-        if job["running"] == false && next.is_some_and(|next| now.since(next) > LATE_JOB) {
-            return Some(format!(
-                "{id} is late: it was to run at {}; do all nodes reach the store?",
-                job["nextRunAt"]
-            ));
-        }
-        None
-    };
-    let found: Vec<String> = page["data"].as_array().into_iter().flatten().filter_map(trouble).collect();
-    match found.as_slice() {
-        [] => Finding::ok("jobs", "none failed and none is late"),
-        found => Finding::warn("jobs", found.join("\n")),
-    }
 }
 
 fn overdue(stats: &Value) -> Finding {

@@ -435,6 +435,7 @@ async fn the_doctor_finds_nothing_on_a_healthy_server_and_a_bad_key_on_a_wrong_o
         "{}",
         well.out
     );
+    assert!(well.out.contains("every dead letter is in its groups"), "{}", well.out);
     let ill = scene.run(&["doctor", "--key", "phk_wrong"]).await;
     assert_eq!(ill.code, Some(1));
     assert!(ill.out.lines().any(|line| line.starts_with("fail  key")), "{}", ill.out);
