@@ -137,6 +137,8 @@ id!(DeadLetterId, "dl_", "deadLetterId");
 id!(KeyId, "key_", "keyId");
 // A hash of what the group is by and of its key, so it carries no time.
 text_id!(GroupId, "grp_", "groupId");
+// A hash of kind, tenant and name.
+text_id!(DestinationId, "dst_", "destinationId");
 id!(OperationId, "op_", "operationId");
 
 #[cfg(test)]

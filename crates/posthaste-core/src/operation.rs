@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::canary::{Canary, CanaryState, FirstAttempt, Verdict, first_attempt, judge};
 pub use self::decide::{decide, forwardable};
-pub use self::pace::{RateLimit, Window};
+pub use self::pace::Window;
 pub use self::selection::{Contradiction, Selection, narrow, selected};
 pub use self::words::{Action, OperationState, Skip, Stage, Staging};
 use crate::act::Seen;
@@ -22,7 +22,6 @@ use crate::time::Timestamp;
 
 mod canary;
 mod decide;
-mod micros;
 mod pace;
 mod selection;
 mod words;
@@ -45,7 +44,7 @@ pub struct Operation {
     pub action: Action,
     pub selection: Selection,
     /// What died, or was accepted, at this time or later is not selected.
-    #[serde(with = "micros")]
+    #[serde(with = "crate::micros")]
     pub cut_off: Timestamp,
     /// The most items a second.
     pub rate: Option<u32>,
@@ -53,7 +52,7 @@ pub struct Operation {
     pub started_by: String,
     pub key_id: Option<String>,
     pub address: Option<String>,
-    #[serde(with = "micros")]
+    #[serde(with = "crate::micros")]
     pub started_at: Timestamp,
     /// How far it is. Kept apart, because it changes.
     #[serde(skip)]
@@ -88,7 +87,7 @@ pub struct Standing {
     pub canary_state: CanaryState,
     pub paused_by: Option<String>,
     pub stopped_by: Option<String>,
-    #[serde(with = "micros::maybe")]
+    #[serde(with = "crate::micros::maybe")]
     pub finished_at: Option<Timestamp>,
     pub events: Vec<OperationEvent>,
 }
@@ -96,7 +95,7 @@ pub struct Standing {
 /// Something that happened to an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationEvent {
-    #[serde(with = "micros")]
+    #[serde(with = "crate::micros")]
     pub at: Timestamp,
     pub event: String,
     pub by: Option<String>,

@@ -1,6 +1,4 @@
-//! How fast an operation forwards: at the pace of each destination, and within the rate that was asked for.
-
-use crate::time::Timestamp;
+//! How fast an operation forwards: at the pace of each destination.
 
 /// How many rows of one flow may wait due while an operation adds to them. It grows while they are sent faster than they are
 /// looked at, and shrinks where they pile up, so that new notifications wait behind as few as possible.
@@ -33,33 +31,5 @@ impl Window {
 impl Default for Window {
     fn default() -> Self {
         Self(Self::LEAST * 2)
-    }
-}
-
-/// A rate per second, with bursts of at most a tenth of a second.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct RateLimit {
-    per_second: u32,
-    available: f64,
-    at: Timestamp,
-}
-
-impl RateLimit {
-    pub fn new(per_second: u32, now: Timestamp) -> Self {
-        Self { per_second: per_second.max(1), available: 1.0, at: now }
-    }
-
-    /// How many may go now.
-    pub fn room(&mut self, now: Timestamp) -> u32 {
-        let rate = f64::from(self.per_second);
-        let earned = now.since(self.at).as_secs_f64() * rate;
-        self.at = self.at.max(now);
-        self.available = (self.available + earned).min((rate / 10.0).max(1.0));
-        self.available.max(0.0) as u32
-    }
-
-    /// So many went.
-    pub fn spend(&mut self, count: u32) {
-        self.available -= f64::from(count);
     }
 }

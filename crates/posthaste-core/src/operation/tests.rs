@@ -9,6 +9,7 @@ use crate::act::{Act, Letter, Standing as ItemStanding};
 use crate::attempt::Progress;
 use crate::dead_letter::DeadLetterStatus;
 use crate::filter::{Filter, LetterStatus, List};
+use crate::rate::RateLimit;
 use crate::reason::Reason;
 use crate::state::State;
 
@@ -348,7 +349,7 @@ fn the_history_keeps_its_first_and_its_last_events() {
 
 #[test]
 fn a_rate_is_kept_over_a_second() {
-    let mut limit = RateLimit::new(500, at(0));
+    let mut limit = RateLimit::new(500.0, at(0));
     let mut gone = 0;
     for millis in 0..1_000 {
         let room = limit.room(at(millis));
@@ -359,7 +360,7 @@ fn a_rate_is_kept_over_a_second() {
     // What was not used is not saved up.
     let room = limit.room(at(100_000));
     assert!(room <= 50, "{room}");
-    assert_eq!(RateLimit::new(1, at(0)).room(at(0).later(Duration::from_secs(9))), 1);
+    assert_eq!(RateLimit::new(1.0, at(0)).room(at(0).later(Duration::from_secs(9))), 1);
 }
 
 proptest! {

@@ -7,9 +7,10 @@ use posthaste_core::filter::{Filter, List};
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::NotificationId;
 use posthaste_core::operation::{
-    Action, Batch, BatchItem, Decision, MOST_TRIES, Operation, OperationChange, OperationState, RateLimit,
-    Selected, Selection, Skip, Staging, Verdict, Window, decide, first_attempt, judge, selected,
+    Action, Batch, BatchItem, Decision, MOST_TRIES, Operation, OperationChange, OperationState, Selected,
+    Selection, Skip, Staging, Verdict, Window, decide, first_attempt, judge, selected,
 };
+use posthaste_core::rate::RateLimit;
 use posthaste_core::series::Happened;
 use tokio::time::Instant;
 
@@ -103,7 +104,7 @@ impl Work {
         }
         let now = shared.node.now();
         if let Some(rate) = operation.rate {
-            let limit = self.rate.get_or_insert_with(|| RateLimit::new(rate, now));
+            let limit = self.rate.get_or_insert_with(|| RateLimit::new(f64::from(rate), now));
             if limit.room(now) == 0 {
                 return Ok(Next::After(PACE));
             }

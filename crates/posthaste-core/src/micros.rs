@@ -4,29 +4,24 @@ use serde::{Deserialize, Deserializer, Serializer};
 
 use crate::time::Timestamp;
 
-pub(super) fn serialize<S: Serializer>(time: &Timestamp, out: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn serialize<S: Serializer>(time: &Timestamp, out: S) -> Result<S::Ok, S::Error> {
     out.serialize_i64(time.as_micros())
 }
 
-pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Timestamp, D::Error> {
     i64::deserialize(from).map(Timestamp::from_micros)
 }
 
-pub(super) mod maybe {
+pub(crate) mod maybe {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     use crate::time::Timestamp;
 
-    pub(in crate::operation) fn serialize<S: Serializer>(
-        time: &Option<Timestamp>,
-        out: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Timestamp>, out: S) -> Result<S::Ok, S::Error> {
         time.map(Timestamp::as_micros).serialize(out)
     }
 
-    pub(in crate::operation) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Timestamp>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Timestamp>, D::Error> {
         Ok(Option::<i64>::deserialize(from)?.map(Timestamp::from_micros))
     }
 }
