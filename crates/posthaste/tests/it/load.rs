@@ -25,8 +25,8 @@ pub(crate) const CANCELLED: &str = "cancelled";
 /// How many clients send at a time.
 pub(crate) const CLIENTS: usize = 4;
 
-/// How long one of several doors may stay silent before the next is tried.
-const SILENCE: Duration = Duration::from_secs(2);
+/// How long one of several doors may stay silent before the next is tried, where some of them may be dead.
+pub(crate) const SILENCE: Duration = Duration::from_secs(2);
 /// How long a door is left alone that refused or did not answer.
 const CLOSED: Duration = Duration::from_millis(500);
 /// How many clients send at a time through several doors, of which some wait in vain.
@@ -137,11 +137,11 @@ impl Load {
     /// request at the next door, until it is taken.
     pub(crate) fn through(doors: &[SocketAddr], aim: Aim, pace: Pace, rng: &mut Rng) -> Self {
         let (aim, stop) = (Arc::new(aim), Arc::new(AtomicBool::new(false)));
-        let turns = Arc::new(Turns { pace, begun: Instant::now(), sent: AtomicU64::new(0) });
         let mut writers = JoinSet::new();
+        let turns = Arc::new(Turns { pace, begun: Instant::now(), sent: AtomicU64::new(0) });
         for _ in 0..CLIENTS_OF_MANY {
             let open = |door: &SocketAddr| {
-                Client::new(&format!("http://{door}"), Some(KEY)).unwrap().within(SILENCE)
+                Client::new(&format!("http://{door}"), Some(KEY)).unwrap().within(turns.pace.silence)
             };
             let doors = doors.iter().map(open).collect();
             writers.spawn(write_through(doors, aim.clone(), turns.clone(), rng.fork(), stop.clone()));
@@ -198,6 +198,8 @@ pub(crate) struct Pace {
     pub(crate) count: u64,
     /// Over which time they are spread.
     pub(crate) over: Duration,
+    /// How long a door may stay silent before the next is tried.
+    pub(crate) silence: Duration,
 }
 
 /// What the clients have sent of it together.

@@ -7,7 +7,7 @@ use fastrand::Rng;
 use tokio::task::block_in_place;
 use tokio::time::sleep;
 
-use super::super::load::{Aim, Load, Pace};
+use super::super::load::{Aim, Load, Pace, SILENCE};
 use super::super::program::{Program, eventually, sink};
 use super::leases::Book;
 use super::{CONCURRENCY, Cluster, number};
@@ -83,7 +83,7 @@ async fn nothing_is_lost_and_nothing_is_held_by_two_whatever_happens() {
     Book::open(&cluster);
     let aim = Aim { sink: sink.url(""), paths: PATHS, bytes: 100 };
     let over = ROUND * u32::try_from(rounds).unwrap();
-    let load = Load::through(&cluster.doors, aim, Pace { count, over }, &mut rng);
+    let load = Load::through(&cluster.doors, aim, Pace { count, over, silence: SILENCE }, &mut rng);
     let mut troubles = 0;
     for _ in 0..rounds {
         troubles += round(&mut cluster, &mut nodes, &mut rng).await;

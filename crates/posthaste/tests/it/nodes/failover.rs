@@ -10,7 +10,7 @@ use tokio::task::block_in_place;
 use tokio::time::sleep;
 
 use super::super::frozen::Frozen;
-use super::super::load::{Aim, Load, Pace};
+use super::super::load::{Aim, Load, Pace, SILENCE};
 use super::super::program::{eventually, sink};
 use super::leases::{Book, Strays};
 use super::{CONCURRENCY, Cluster, DATABASE};
@@ -52,7 +52,7 @@ async fn the_nodes_go_on_with_the_standby(loss: Loss) {
     let mut nodes = cluster.start().await;
     Book::open(&cluster);
     let aim = Aim { sink: sink.url(""), paths: PATHS, bytes: 100 };
-    let pace = Pace { count: 2_000, over: Duration::from_secs(6) };
+    let pace = Pace { count: 2_000, over: Duration::from_secs(6), silence: SILENCE };
     let load = Load::through(&cluster.doors, aim, pace, &mut rng);
     sleep(Duration::from_secs(2)).await;
 

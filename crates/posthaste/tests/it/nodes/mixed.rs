@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::super::kept::rows_of_database;
-use super::super::load::{Aim, CANCELLED, Ledger, Load, Pace};
+use super::super::load::{Aim, CANCELLED, Ledger, Load, Pace, SILENCE};
 use super::super::program::{KEY, Program, get, json as read, sink};
 use super::leases::{Book, Strays};
 use super::{CONCURRENCY, Cluster, DATABASE, number};
@@ -53,7 +53,7 @@ async fn nodes_of_two_versions_lose_nothing_and_send_nothing_twice() {
     // The other node learns of the key with its next heartbeat.
     sleep(Duration::from_secs(2)).await;
     let aim = Aim { sink: sink.url(""), paths: PATHS, bytes: 100 };
-    let load = Load::through(&cluster.doors, aim, Pace { count, over }, &mut rng);
+    let load = Load::through(&cluster.doors, aim, Pace { count, over, silence: SILENCE }, &mut rng);
     let people = People::start(&cluster, &acme, &sink, &mut rng);
     for place in 0..2 {
         sleep(over / 3).await;

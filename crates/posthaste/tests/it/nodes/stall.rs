@@ -13,7 +13,7 @@ use posthaste_wire::sink::Sink;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::super::load::{Aim, Ledger, Load, MOST_ATTEMPTS, Pace};
+use super::super::load::{Aim, Ledger, Load, MOST_ATTEMPTS, Pace, SILENCE};
 use super::super::program::{Program, eventually, get, sink};
 use super::leases::Book;
 use super::{CONCURRENCY, Cluster};
@@ -137,7 +137,7 @@ async fn what_was_acknowledged_under_load_ends_though_commits_stalled() {
     let mut nodes = cluster.start().await;
     Book::open(&cluster);
     let aim = Aim { sink: sink.url(""), paths: &["/ok", "/flaky/50"], bytes: 100 };
-    let pace = Pace { count: 3_000, over: Duration::from_secs(6) };
+    let pace = Pace { count: 3_000, over: Duration::from_secs(6), silence: SILENCE };
     let load = Load::through(&cluster.doors, aim, pace, &mut rng);
     sleep(Duration::from_millis(2_000 + rng.u64(..500))).await;
     cluster.stall();
