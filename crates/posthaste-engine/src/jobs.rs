@@ -10,6 +10,7 @@ use posthaste_core::lease::NodeId;
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::acts::Actor;
 use crate::catch_panic::CatchPanic;
@@ -21,6 +22,8 @@ use crate::{expire, groups, reclaim, retention};
 const LOOK: Duration = Duration::from_secs(30);
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How long a run that gets no further waits for a store that does not serve.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// When each job runs, by the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -223,7 +226,7 @@ async fn work(shared: Arc<Shared>, Started { job, run, node }: Started) {
     let made = tokio::select! {
         biased;
         () = shared.node.succeeded(node) => None,
-        made = CatchPanic(Box::pin(make(&shared, job, &mut count))) => Some(made),
+        made = CatchPanic(Box::pin(make_to_the_end(&shared, job, &mut count))) => Some(made),
     };
     let outcome = match made {
         Some(Ok(Ok(()))) => RunOutcome::Done { count },
@@ -241,6 +244,29 @@ async fn work(shared: Arc<Shared>, Started { job, run, node }: Started) {
     shared.counts.job_ended(job, &outcome);
     while let Err(error) = shared.store.finish_job(run, outcome.clone(), shared.node.now()).await {
         shared.store_failed("record the end of a job", &error);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Makes the run, and begins it again where the store did not serve for a moment: the next time by the schedule may be a day away,
+/// and a job that has none would not run again by itself. What is done already is not found again.
+async fn make_to_the_end(shared: &Shared, job: Job, count: &mut u64) -> Result<()> {
+    let mut failing: Option<(Instant, u64)> = None;
+    loop {
+        let error = match make(shared, job, count).await {
+            Err(error @ StoreError::Unavailable { .. }) => error,
+            ended => return ended,
+        };
+        let since = match failing {
+            Some((since, at)) if at == *count => since,
+            // It got further since.
+            Some(_) | None => Instant::now(),
+        };
+        if since.elapsed() >= PATIENCE {
+            return Err(error);
+        }
+        failing = Some((since, *count));
+        shared.store_failed("run a job", &error);
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -144,7 +144,7 @@ async fn a_run_that_fails_says_why_and_the_next_one_comes() {
     let node: Engine = rig.start_on(faulty.clone()).await;
     pass(secs(1)).await;
     // Only the job asks for the nodes.
-    faulty.next("nodes", [Trouble::Refuse]);
+    faulty.next("nodes", [Trouble::Nonsense]);
     node.run_job(Job::RetryExpire, &ada()).await.unwrap();
     pass(secs(1)).await;
     let outcome = runs(&rig, Job::RetryExpire).await[0].end.clone().map(|end| end.outcome);
@@ -154,6 +154,50 @@ async fn a_run_that_fails_says_why_and_the_next_one_comes() {
     let counted: Vec<_> =
         node.metrics().job_runs.into_iter().filter(|run| (run.1, run.2) != (0, 0)).collect();
     assert_eq!(counted, [(Job::RetryExpire, 1, 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_waits_for_a_store_that_does_not_serve_for_a_moment_and_not_for_ever() {
+    let rig = rig(Job::RetryExpire);
+    let faulty = Arc::new(FaultyStore::on(&rig.model));
+    let node: Engine = rig.start_on(faulty.clone()).await;
+    pass(secs(1)).await;
+    faulty.refuse(&["nodes"]);
+    node.run_job(Job::RetryExpire, &ada()).await.unwrap();
+    pass(secs(50)).await;
+    assert_eq!(history(&rig, Job::RetryExpire).await, [(1, None)]);
+    faulty.refuse(&[]);
+    pass(secs(2)).await;
+    assert_eq!(history(&rig, Job::RetryExpire).await, [(1, done(0))]);
+    faulty.refuse(&["nodes"]);
+    node.run_job(Job::RetryExpire, &ada()).await.unwrap();
+    pass(secs(65)).await;
+    let outcome = runs(&rig, Job::RetryExpire).await[0].end.clone().map(|end| end.outcome);
+    assert!(matches!(outcome, Some(RunOutcome::Failed { .. })), "{outcome:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_gets_further_is_not_given_up() {
+    let mut rig = rig(Job::ExpireFailed);
+    rig.settings.batch = 1;
+    rig.always("a", Script::Answer(http(400)));
+    let faulty = Arc::new(FaultyStore::on(&rig.model));
+    let node: Engine = rig.start_on(faulty.clone()).await;
+    for _ in 0..4 {
+        send(&node, notification(&node, "a", PLAIN)).await;
+    }
+    pass(secs(86_400 + 600)).await;
+    // Three times it gets no further for 40 s, each time after one more.
+    for _ in 0..3 {
+        faulty.next("transition", [Trouble::ToldLate(ms(1))]);
+        faulty.next("transition", [Trouble::Refuse; 40]);
+    }
+    node.run_job(Job::ExpireFailed, &ada()).await.unwrap();
+    pass(secs(150)).await;
+    let runs = runs(&rig, Job::ExpireFailed).await;
+    let outcome = runs[0].end.clone().map(|end| end.outcome);
+    assert_eq!(outcome, done(4));
+    assert!(node.now().since(runs[0].started_at) > secs(120));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::running::{Caller, Running, StoreKind};
+use crate::program::eventually;
 
 async fn job(caller: &Caller, id: &str) -> Value {
     let page = caller.get("/v1/jobs").await;
@@ -43,18 +44,13 @@ async fn a_job_is_listed_run_paused_and_resumed(on: StoreKind) {
     let started = act(admin, "/v1/jobs/expire-failed/run").await.is(202);
     assert_eq!(started["id"], "expire-failed");
     // It has nothing to do and ends at once; the end is recorded a moment later.
-    let ended = async { job(admin, "expire-failed").await["lastRun"].clone() };
-    let mut last = ended.await;
-    for _ in 0..600 {
-        if last != Value::Null {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        last = job(admin, "expire-failed").await["lastRun"].clone();
-    }
+    let ended =
+        async || Some(job(admin, "expire-failed").await["lastRun"].clone()).filter(|run| !run.is_null());
+    let last = eventually(ended).await.expect("the run ends");
     assert_eq!(
         (&last["number"], &last["outcome"], &last["count"]),
-        (&started["run"], &json!("done"), &json!(0))
+        (&started["run"], &json!("done"), &json!(0)),
+        "{last}"
     );
     assert_eq!((&last["startedBy"], &last["error"]), (&json!("admin"), &Value::Null));
     let runs = admin.get("/v1/jobs/expire-failed/runs").await;
