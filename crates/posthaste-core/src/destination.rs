@@ -3,6 +3,7 @@
 //! Only what is unhealthy, blocked, paused or limited has a row in the store; about all others there is nothing to say.
 
 mod event;
+mod name;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 pub use self::event::{DestinationEvent, EVENTS_KEPT, EventKind, MAX_EVENTS};
+pub use self::name::{BadName, DestinationName};
 use crate::breaker::{Breaker, BreakerEvent, BreakerSettings};
 use crate::channel::Channel;
 use crate::flow::{FlowKey, Gate};
@@ -107,6 +109,9 @@ impl DestinationKey {
 pub fn pinned_provider(flow: &FlowKey) -> Option<DestinationKey> {
     provider::pinned(&flow.destination).map(DestinationKey::provider)
 }
+
+/// The highest concurrency of a destination.
+pub const MAX_CONCURRENCY: u32 = 1_000_000;
 
 /// What may be sent to it, over all nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 
 mod audit;
 mod query;
-mod words;
+pub(crate) mod words;
 
 pub use self::audit::{AuditFilter, Audited};
 pub use self::query::{BadFilter, List};

@@ -30,8 +30,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::classify::Overrides;
+use posthaste_core::destination::{DestinationName, SendLimits};
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Lease, NodeId};
@@ -113,6 +115,10 @@ pub struct Settings {
     pub jobs: JobSettings,
     /// How long rows are kept.
     pub retention: Periods,
+    /// When breakers open, and for how long.
+    pub breaker: BreakerSettings,
+    /// What may be sent to single destinations, where nothing is said by the API.
+    pub destination_limits: BTreeMap<DestinationName, SendLimits>,
     /// A bug, for a test to find.
     #[cfg(feature = "testing")]
     pub planted: Option<Planted>,
@@ -153,6 +159,8 @@ impl Default for Settings {
             batch: 500,
             jobs: JobSettings::default(),
             retention: Periods::default(),
+            breaker: BreakerSettings::default(),
+            destination_limits: BTreeMap::new(),
             #[cfg(feature = "testing")]
             planted: None,
         }

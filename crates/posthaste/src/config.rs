@@ -4,6 +4,7 @@
 //! into the checked [`Config`] (`read`) and reports unknown keys. The defaults are the embedded
 //! `config.default.toml`, which is reference and sample as well.
 
+mod destinations;
 mod layers;
 mod named;
 mod nearest;
@@ -19,15 +20,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Overrides;
+use posthaste_core::destination::{DestinationName, SendLimits};
 use posthaste_core::policy::PolicySet;
 use posthaste_core::provider::{self, Pools};
 
 pub use named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 pub use problem::{ConfigError, ConfigProblem};
 pub use sections::{
-    Alerts, Breaker, EngineSettings, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention, Security,
+    Alerts, EngineSettings, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention, Security,
     ServerSettings, StoreSettings, Webhooks,
 };
 pub use settings::{Setting, SettingSource};
@@ -48,7 +51,7 @@ pub struct Config {
     pub engine: EngineSettings,
     pub security: Security,
     pub webhooks: Webhooks,
-    pub breaker: Breaker,
+    pub breaker: BreakerSettings,
     pub rate_limit: RateLimit,
     pub queue: Queue,
     pub retention: Retention,
@@ -61,6 +64,8 @@ pub struct Config {
     pub overrides: BTreeMap<Channel, Overrides>,
     /// By the names that the configuration gives them.
     pub providers: BTreeMap<String, Provider>,
+    /// What may be sent to single destinations.
+    pub destinations: BTreeMap<DestinationName, SendLimits>,
     /// One text for each setting that has no effect.
     pub warnings: Vec<String>,
     /// Every key with its value and where it came from, without secrets.

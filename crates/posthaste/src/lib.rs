@@ -9,6 +9,7 @@ pub mod client;
 pub mod clock;
 pub mod config;
 pub mod dashboard;
+mod destination_name;
 pub mod http;
 pub mod keys;
 pub mod listen;

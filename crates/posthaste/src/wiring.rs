@@ -216,6 +216,8 @@ async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<
         concurrency: config.engine.concurrency,
         jobs: jobs(&config.jobs),
         retention: config.retention.periods,
+        breaker: config.breaker,
+        destination_limits: config.destinations.clone(),
         ..Settings::default()
     };
     if let Some(name) = config.engine.name.clone().or_else(host_name) {

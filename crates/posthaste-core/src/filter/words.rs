@@ -87,7 +87,7 @@ pub(super) fn destinations(text: &str) -> Vec<String> {
 }
 
 /// The origin of a URL as destinations are named, and whether more than the origin was given.
-fn origin(text: &str) -> Option<(String, bool)> {
+pub(crate) fn origin(text: &str) -> Option<(String, bool)> {
     let (scheme, rest) = text.split_once("://")?;
     let (scheme, port) = match scheme.to_ascii_lowercase().as_str() {
         "http" => ("http", "80"),

@@ -17,7 +17,7 @@ const PREFIX: &str = "POSTHASTE__";
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
 /// The sections whose keys contain a name chosen by the user.
-pub(super) const NAMED_SECTIONS: [&str; 3] = ["overrides", "policies", "providers"];
+pub(super) const NAMED_SECTIONS: [&str; 4] = ["destinations", "overrides", "policies", "providers"];
 
 /// The parts of a key. They are not joined, because names may contain dots.
 pub(super) type Key = Vec<String>;

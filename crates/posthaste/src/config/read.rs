@@ -7,7 +7,7 @@ use super::named::Secret;
 use super::nearest::nearest;
 use super::problem::ConfigProblem;
 use super::values::{self, Read};
-use super::{Config, policies, providers, sections, settings};
+use super::{Config, destinations, policies, providers, sections, settings};
 
 /// Reads everything. The result must not be used if there are problems.
 pub(super) fn config(layers: &Layers, problems: &mut Vec<ConfigProblem>) -> Config {
@@ -15,6 +15,7 @@ pub(super) fn config(layers: &Layers, problems: &mut Vec<ConfigProblem>) -> Conf
     let mut config = sections::read(&mut reader);
     reader.refuse_unknown();
     config.providers = providers::read(layers, &mut reader);
+    config.destinations = destinations::read(layers, &config.providers, &mut reader);
     policies::read(layers, &mut config, &mut reader);
     config.overrides = policies::overrides(layers, &config.pools(), &mut reader);
     config.settings = settings::of(layers, &reader.secrets);

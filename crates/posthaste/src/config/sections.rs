@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel;
 use posthaste_core::job::Schedule;
 use posthaste_core::policy::PolicySet;
@@ -86,17 +87,6 @@ pub struct Webhooks {
     pub roots: Vec<Root>,
     /// The proxy that webhooks go through.
     pub proxy: Option<Proxy>,
-}
-
-/// `[breaker]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Breaker {
-    /// Number of failed attempts in a row after which it opens.
-    pub failure_threshold: u32,
-    /// Maximum time between opening and a probe.
-    pub break_duration: Duration,
-    /// Time without a request after which its state is dropped.
-    pub forget_after: Duration,
 }
 
 /// `[rate_limit]`
@@ -227,6 +217,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
         alerts: alerts(reader),
         overrides: BTreeMap::new(),
         providers: BTreeMap::new(),
+        destinations: BTreeMap::new(),
         warnings: Vec::new(),
         settings: Vec::new(),
     };
@@ -334,10 +325,11 @@ fn roots(given: &ConfigValue) -> Read<Vec<Root>> {
     Ok(roots)
 }
 
-fn breaker(reader: &mut ConfigReader<'_>) -> Breaker {
-    reader.without_effect_from_here(Some("the circuit breaker is not built yet"));
-    let breaker = Breaker {
+fn breaker(reader: &mut ConfigReader<'_>) -> BreakerSettings {
+    reader.without_effect_from_here(None);
+    let breaker = BreakerSettings {
         failure_threshold: reader.read("breaker.failure_threshold", values::whole(1..=1_000_000)),
+        first_break: reader.read("breaker.first_break", values::positive_duration),
         break_duration: reader.read("breaker.break_duration", values::positive_duration),
         forget_after: reader.read("breaker.forget_after", values::positive_duration),
     };

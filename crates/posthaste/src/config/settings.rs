@@ -115,7 +115,7 @@ fn harmless(value: Value, is_store: bool) -> Value {
     }
 }
 
-fn without_user(mut text: String) -> String {
+pub(super) fn without_user(mut text: String) -> String {
     let Some(start) = text.find("://").map(|at| at + 3) else { return text };
     let end = text[start..].find(['/', '?', '#']).map_or(text.len(), |at| start + at);
     if let Some(at) = text[start..end].rfind('@') {

@@ -9,9 +9,11 @@ use std::time::Duration;
 use posthaste::config::{
     Config, DEFAULTS, FILE_NAME, LogFormat, LogLevel, RateAnswer, Sources, StoreUrl, Synchronous,
 };
+use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel;
 use posthaste_core::job::Schedule;
 use posthaste_core::policy::Scope;
+use posthaste_core::rate::Rate;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -29,8 +31,12 @@ longest_timeout = "60s"        # what a message, template or tenant may ask for
 allow_subnets = []             # the SSRF guard's exceptions; `dev` allows loopback; configured providers are not guarded
 [breaker]
 failure_threshold = 10
+first_break = "10s"
 break_duration = "5m"
 forget_after = "10m"
+[destinations."https://api.example.com:443"]
+rate = 50                      # a second, over all nodes
+concurrency = 20
 [rate_limit]
 per_tenant_per_minute = 0      # 0 = off
 per_module_per_minute = 0
@@ -113,9 +119,12 @@ fn a_program_that_is_told_nothing_has_the_defaults_of_the_contract() {
     assert_eq!((config.engine.concurrency, &config.engine.name), (256, &None));
     assert_eq!((config.engine.longest_timeout, config.policies.longest_timeout()), (secs(60), secs(60)));
     assert!(config.security.allow_subnets.is_empty());
+    assert_eq!(config.breaker, BreakerSettings::default());
     let breaker = &config.breaker;
-    let figures = (breaker.failure_threshold, breaker.break_duration, breaker.forget_after);
-    assert_eq!(figures, (10, secs(300), secs(600)));
+    let figures =
+        (breaker.failure_threshold, breaker.first_break, breaker.break_duration, breaker.forget_after);
+    assert_eq!(figures, (10, secs(10), secs(300), secs(600)));
+    assert!(config.destinations.is_empty());
     assert_eq!(config.rate_limit.answer, RateAnswer::Accepted);
     assert_eq!(config.retention.periods, posthaste_core::retention::Periods::default());
     assert_eq!(config.jobs.dead_letter_cleanup.as_ref().map(Schedule::as_str), Some("0 2 * * *"));
@@ -254,7 +263,7 @@ fn a_policy_takes_fields_of_several_sources_and_the_stronger_way_to_say_the_same
 
 #[test]
 fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
-    let file = "[breaker]\nbreak_duration = \"300s\"\nforget_after = \"1h\"\n[jobs]\nretry_expire = {cron = \"never\"}\n\
+    let file = "[queue]\nlimit = 0\n[breaker]\nforget_after = \"1h\"\n[jobs]\nretry_expire = {cron = \"never\"}\n\
                 block_failing_subscriptions = {cron = \"never\"}\n[retention]\noperations = \"9d\"\nfailed = \"9d\"\n\
                 [policies.email]\npreset = \"story\"\nmax_attempts = 4\n[overrides.sms]\n404 = \"permanent\"\n\
                 [alerts]\nslack_url = \"https://hooks.example/xyz\"";
@@ -264,7 +273,6 @@ fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
     assert_eq!(
         warnings,
         [
-            "breaker.forget_after has no effect: the circuit breaker is not built yet",
             "queue.limit has no effect: the queue limit is not built yet",
             "retention.operations has no effect: operations are not built yet",
             "jobs.block_failing_subscriptions.cron has no effect: this job is not built yet",
@@ -273,7 +281,7 @@ fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
             "overrides.sms has no effect: no provider is configured for sms",
         ]
     );
-    assert!(config.warnings[1].starts_with("variable POSTHASTE__QUEUE__LIMIT: "));
+    assert!(config.warnings[0].starts_with("variable POSTHASTE__QUEUE__LIMIT: "));
     assert_eq!(config.queue.limit, 10);
     assert_eq!(config.jobs.retry_expire, None);
 }
@@ -347,4 +355,25 @@ fn the_page_about_settings_names_every_key_with_its_default() {
     assert!(all.len() > 30);
     let missing: Vec<_> = all.iter().filter(|row| !page.contains(row.as_str())).collect();
     assert!(missing.is_empty(), "docs/configuration.md lacks {missing:#?}");
+}
+
+#[test]
+fn limits_are_for_the_origin_of_a_url_or_for_a_provider() {
+    let file = "[destinations.\"https://Bücher.example/in?x\"]\nrate = 0.5\n[destinations.mail]\nconcurrency = 20\n\
+                [providers.mail]\nchannel = \"email\"\nkind = \"log\"\n[destinations.\"http://a.example:8080\"]";
+    let config = load(file, &[("POSTHASTE__DESTINATIONS__MAIL__RATE", "2.5")], &[]).unwrap();
+    let shown: Vec<_> = config
+        .destinations
+        .iter()
+        .map(|(name, limits)| (&*name.name, limits.rate.map(Rate::as_per_second), limits.concurrency))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("http://a.example:8080", None, None),
+            ("https://xn--bcher-kva.example:443", Some(0.5), None),
+            ("mail", Some(2.5), Some(20)),
+        ]
+    );
+    assert_eq!(config.warnings, Vec::<String>::new());
 }

@@ -88,6 +88,51 @@ const FILES: &[(&str, &str)] = &[
         "[breaker]\nforget_after = \"1m\"",
         "FILE: breaker.forget_after must be at least breaker.break_duration",
     ),
+    ("[breaker]\nfirst_break = 0", "FILE: breaker.first_break must be longer than 0s"),
+    (
+        "[destinations.\"https://a.example\"]\nrate = 0",
+        "FILE: destinations.\"https://a.example\".rate must be a number per second from 0.001 to 1000000, not 0",
+    ),
+    (
+        "[destinations.\"https://a.example\"]\nrate = \"fast\"",
+        "FILE: destinations.\"https://a.example\".rate must be a number per second from 0.001 to 1000000, not `fast`",
+    ),
+    (
+        "[destinations.\"https://a.example\"]\nconcurrency = 0",
+        "FILE: destinations.\"https://a.example\".concurrency must be a whole number from 1 to 1000000, not 0",
+    ),
+    (
+        "[destinations.\"https://a.example\"]\nrat = 5",
+        "FILE: destinations.\"https://a.example\".rat is unknown; did you mean `rate`?",
+    ),
+    (
+        "[destinations.\"https://a.example\"]\nrate = {x = 5}",
+        "FILE: destinations.\"https://a.example\".rate.x must be a value, not a section",
+    ),
+    (
+        "[destinations]\n\"https://a.example\" = 5",
+        "FILE: destinations.\"https://a.example\" must be a section with keys in it, not a value",
+    ),
+    (
+        "[destinations.\"https://a.example\"]\nrate = 5\n[destinations.\"https://A.example:443\"]\nrate = 5",
+        "FILE: destinations.\"https://a.example\" is given twice: another section is for the same destination",
+    ),
+    (
+        "[destinations.\"https://me:secret@a.example\"]\nrate = 5",
+        "FILE: destinations.\"https://***@a.example\" is no destination: the URL must not hold a user name or password",
+    ),
+    (
+        "[destinations.\"a.example:443\"]\nrate = 5",
+        "FILE: destinations.\"a.example:443\" is no destination: use a URL such as ",
+    ),
+    (
+        "[destinations.sub_01]\nrate = 5",
+        "FILE: destinations.sub_01 is a subscription: its limits are set by PUT /v1/destinations/{id}",
+    ),
+    (
+        "[destinations.mial]\nrate = 5\n[providers.mail]\nchannel = \"email\"\nkind = \"log\"",
+        "FILE: destinations.mial is no provider of this configuration; did you mean `mail`?",
+    ),
     (
         "[retention]\npurge_pending_after = 0",
         "FILE: retention.purge_pending_after must be longer than 0s; or `never`",
@@ -359,6 +404,9 @@ fn settings() -> impl Strategy<Value = Vec<(Vec<&'static str>, &'static str)>> {
         "jobs",
         "retry_expire",
         "cron",
+        "destinations",
+        "https://a.example",
+        "rate",
         "",
     ];
     let values = ["", "1", "-1", "full", "x,y", "true", "email", "1e999", "127.0.0.1:1"];
