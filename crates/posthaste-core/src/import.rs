@@ -9,6 +9,7 @@ mod scan;
 mod shumoul;
 mod zgw;
 
+pub use self::notify::VARIABLES as NOTIFY_VARIABLES;
 pub use self::scan::cron as scan_at;
 
 use std::time::Duration;
@@ -40,7 +41,10 @@ pub struct Imported {
 pub struct ImportedBreaker {
     /// Number of failed attempts in a row after which it opens.
     pub failure_threshold: u32,
-    /// How long it stays open.
+    /// How long it stays open the first time.
+    #[serde(with = "crate::duration")]
+    pub first_break: Duration,
+    /// How long it stays open at most.
     #[serde(with = "crate::duration")]
     pub break_duration: Duration,
     /// Time without a request after which its state is dropped.

@@ -8,6 +8,7 @@ mod destinations;
 mod layers;
 mod named;
 mod nearest;
+mod notify;
 mod policies;
 mod problem;
 mod providers;
@@ -68,6 +69,8 @@ pub struct Config {
     pub destinations: BTreeMap<DestinationName, SendLimits>,
     /// One text for each setting that has no effect.
     pub warnings: Vec<String>,
+    /// What a start says about the settings without being asked.
+    pub notices: Vec<String>,
     /// Every key with its value and where it came from, without secrets.
     pub settings: Vec<Setting>,
 }
@@ -82,7 +85,7 @@ pub struct Sources {
     pub directory: PathBuf,
     /// Defaults of the command, as dotted keys and values. They override the built-in defaults.
     pub own: Vec<(String, String)>,
-    /// The environment. Only names that begin with `POSTHASTE__` are settings.
+    /// The environment. Names that begin with `POSTHASTE__` are settings, and S3's variables are a policy.
     pub variables: Vec<(OsString, OsString)>,
     /// From the command line: a dotted key such as `server.listen`, and its value.
     pub flags: Vec<(String, String)>,
@@ -99,9 +102,12 @@ impl Config {
             (None, found) if found.try_exists().unwrap_or(true) => layers.add_file(&found, &mut problems),
             (None, _) => {}
         }
+        let notify = notify::add(&mut layers, &sources.variables, &mut problems);
         layers.add_variables(&sources.variables, &mut problems);
         layers.add_flags(&sources.flags, &mut problems);
-        let config = read::config(&layers, &mut problems);
+        let mut config = read::config(&layers, &mut problems);
+        config.notices.extend(notify.notice);
+        config.warnings.extend(notify.warnings);
         if problems.is_empty() { Ok(config) } else { Err(ConfigError { problems }) }
     }
 

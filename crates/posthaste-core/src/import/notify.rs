@@ -18,6 +18,9 @@ const TIMEOUT: &str = "NOTIFY_ADAPTER_TIMEOUT_SEC";
 const BASE: &str = "NOTIFY_BACKOFF_BASE_SEC";
 const PERCENT: &str = "NOTIFY_BACKOFF_JITTER_PERCENT";
 
+/// All that S3 reads.
+pub const VARIABLES: [&str; 4] = [ATTEMPTS, TIMEOUT, BASE, PERCENT];
+
 /// The cap of S3's backoff. No variable changes it.
 const CAP: Duration = Duration::from_secs(480);
 
@@ -60,7 +63,9 @@ pub(super) fn read(document: &Value) -> Result<Imported, BadField> {
         timeout: Some(timeout),
         ..PolicyLayer::default()
     };
-    let policy = checked(policy, &[("maxAttempts", ATTEMPTS), ("jitter", PERCENT), ("timeout", TIMEOUT)])?;
+    let names =
+        [("maxAttempts", ATTEMPTS), ("jitter", PERCENT), ("timeout", TIMEOUT), ("initialDelay", BASE)];
+    let policy = checked(policy, &names)?;
     let left_out = |(name, _): (&String, &Value)| {
         format!("{}: variable left out", name.chars().take(64).collect::<String>())
     };
@@ -126,6 +131,7 @@ mod tests {
             ("NOTIFY_ADAPTER_TIMEOUT_SEC=0", TIMEOUT),
             ("NOTIFY_ADAPTER_TIMEOUT_SEC=5m", TIMEOUT),
             ("NOTIFY_BACKOFF_BASE_SEC=-30", BASE),
+            ("NOTIFY_BACKOFF_BASE_SEC=99999999999", BASE),
             ("NOTIFY_BACKOFF_BASE_SEC=", BASE),
             ("NOTIFY_BACKOFF_JITTER_PERCENT=101", PERCENT),
             ("NOTIFY_BACKOFF_JITTER_PERCENT=NaN", PERCENT),

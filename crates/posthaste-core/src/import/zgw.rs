@@ -1,7 +1,8 @@
 //! S2: the JSON sections `PollyConfig`, `Hangfire` and `CircuitBreaker`.
 //!
 //! Polly's retries become quick tries, Hangfire's become the schedule. Hangfire retries every failure type,
-//! without jitter. Other sections are left out with a warning.
+//! without jitter. Every break of the circuit breaker is as long as the first. Other sections are left out with
+//! a warning.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -202,7 +203,12 @@ fn breaker(section: &Value, imported: &mut Imported) -> Result<(), BadField> {
         let path = fields.path("CacheExpirationMinutes");
         imported.warnings.push(format!("{path}: raised to {}, the length of a break", show(forget_after)));
     }
-    imported.breaker = Some(ImportedBreaker { failure_threshold, break_duration, forget_after });
+    imported.breaker = Some(ImportedBreaker {
+        failure_threshold,
+        first_break: break_duration,
+        break_duration,
+        forget_after,
+    });
     fields.finish()
 }
 
@@ -256,7 +262,7 @@ mod tests {
                     "retryAfter": true, "statusCodes": [404], "when": "any"},
                 "retryOn": Value::Object(all.into_iter().collect()),
             },
-            "breaker": {"failureThreshold": 10, "breakDuration": "5m", "forgetAfter": "10m"},
+            "breaker": {"failureThreshold": 10, "firstBreak": "5m", "breakDuration": "5m", "forgetAfter": "10m"},
             "jobs": {"expireFailed": {"cron": "0 5 * * *", "after": "7d"}},
         });
         assert_eq!(serde_json::to_value(&imported).unwrap(), expected);

@@ -1,19 +1,20 @@
 //! `posthaste policy`: retry policies.
 
+mod import;
+
 use std::io;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use http::Method;
 use posthaste_core::channel::Channel;
-use posthaste_core::import;
 use posthaste_core::policy::{BadScope, Scope};
 use serde_json::{Value, json};
 
 use super::listing::{self, Column, Query, duration_field, field};
-use super::output::{Output, Table, harmless, json as print_json, line, note};
+use super::output::{Output, Table, harmless, json as print_json, line};
 use super::reach::{ServerArgs, Session};
-use super::{Exit, WrongUse, input};
+use super::{Exit, input};
 use crate::client::encode;
 
 const EXAMPLES: &str = "\
@@ -49,14 +50,6 @@ Examples:
   posthaste policy preview --scope tenant:acme '{\"maxAttempts\": 4}'
 
 The times count from the first attempt. An attempt that maxAge forbids is not shown.";
-const IMPORT_EXAMPLES: &str = "\
-Examples:
-  posthaste policy import appsettings.json             sections PollyConfig, Hangfire, CircuitBreaker
-  posthaste policy import notify.env                   lines such as NOTIFY_MAX_RETRIES=5
-  posthaste policy import retry-policy.json            retryStrategy, initialDelaySeconds, ..
-  posthaste policy import - < retry-policy.json
-
-It needs no server and changes nothing: it prints {policy, breaker, jobs}, and warnings on stderr.";
 
 /// Show, set, preview and import retry policies
 #[derive(Args)]
@@ -109,19 +102,14 @@ enum PolicyCommand {
         scope: Option<String>,
     },
     /// Convert the configuration of another system
-    #[command(after_help = IMPORT_EXAMPLES)]
-    Import {
-        /// A file, or - for stdin; @FILE is taken as well
-        #[arg(value_name = "FILE|-")]
-        file: String,
-    },
+    Import(import::ImportArgs),
 }
 
 const COLUMNS: [Column; 2] = [("SCOPE", |row| field(row, "scope")), ("POLICY", |row| field(row, "policy"))];
 
 pub(crate) async fn run(args: PolicyArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     match args.act {
-        PolicyCommand::Import { file } => import(&file),
+        PolicyCommand::Import(args) => import::run(args, reach).await,
         PolicyCommand::Show { scope: None, .. } => {
             listing::print_whole(&reach.open()?, "/v1/policies", &COLUMNS).await
         }
@@ -205,19 +193,5 @@ async fn preview(given: &str, query: &Query, session: &Session) -> anyhow::Resul
         table.print()?;
         line(&harmless(&format!("from the first attempt to the last: {}", duration_field(preview, "window"))))
     })?;
-    Ok(Exit::Done)
-}
-
-fn import(path: &str) -> anyhow::Result<Exit> {
-    let text = input::file(path.strip_prefix('@').unwrap_or(path))?;
-    let imported =
-        import::import(&text).map_err(|error| WrongUse(harmless(&error.to_string()).into_owned()))?;
-    for warning in &imported.warnings {
-        note(&format!("warning: {}", harmless(warning)));
-    }
-    if let Some(channel) = imported.channel {
-        note(&format!("the policy is for one channel: posthaste policy set channel:{channel} .."));
-    }
-    print_json(serde_json::to_string_pretty(&imported)?.as_bytes())?;
     Ok(Exit::Done)
 }

@@ -133,12 +133,15 @@ pub(crate) fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-/// Starts logging, and logs the warnings of the configuration.
+/// Starts logging, and logs what the configuration has to say.
 pub(crate) fn start_logging(config: &Config) {
     telemetry::start(&config.log);
     let files = open_files::warning(config.server.connections, config.engine.concurrency);
     for warning in config.warnings.iter().chain(&files) {
         tracing::warn!("{warning}");
+    }
+    for notice in &config.notices {
+        tracing::info!("{notice}");
     }
 }
 

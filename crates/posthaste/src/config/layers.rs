@@ -28,6 +28,8 @@ pub(super) enum Origin {
     BuiltIn,
     Command(String),
     File(PathBuf),
+    /// A variable of a system that Posthaste replaces. Its values have types.
+    ForeignVariable(String),
     Variable(String),
     Flag(String),
 }
@@ -39,7 +41,7 @@ impl Origin {
     }
 
     /// An error about a value of this source.
-    fn problem(&self, reason: String) -> ConfigProblem {
+    pub(super) fn problem(&self, reason: String) -> ConfigProblem {
         ConfigProblem { source: self.to_string(), reason, is_wrong_use: matches!(self, Self::Flag(_)) }
     }
 
@@ -54,7 +56,7 @@ impl fmt::Display for Origin {
             Self::BuiltIn => out.write_str("config.default.toml"),
             Self::Command(key) => write!(out, "the command's default for {key}"),
             Self::File(path) => write!(out, "{}", path.display()),
-            Self::Variable(name) => write!(out, "variable {name}"),
+            Self::ForeignVariable(name) | Self::Variable(name) => write!(out, "variable {name}"),
             Self::Flag(key) => write!(out, "flag for {key}"),
         }
     }
@@ -185,7 +187,7 @@ impl Layers {
     }
 
     /// Sets a value, and removes the values of weaker sources that it replaces.
-    fn put(&mut self, path: Key, given: ConfigValue, problems: &mut Vec<ConfigProblem>) {
+    pub(super) fn put(&mut self, path: Key, given: ConfigValue, problems: &mut Vec<ConfigProblem>) {
         let path = policies::normalized(path);
         // An empty table only opens a section. It removes nothing.
         let is_inside = |known: &Key| known.len() > path.len() && known.starts_with(&path);

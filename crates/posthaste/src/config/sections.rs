@@ -219,6 +219,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
         providers: BTreeMap::new(),
         destinations: BTreeMap::new(),
         warnings: Vec::new(),
+        notices: Vec::new(),
         settings: Vec::new(),
     };
     reader.without_effect_from_here(None);

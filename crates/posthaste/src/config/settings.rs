@@ -75,7 +75,9 @@ fn source(origin: &Origin) -> (SettingSource, Option<String>) {
             let whole = std::path::absolute(path).unwrap_or_else(|_| path.clone());
             (SettingSource::File, Some(whole.display().to_string()))
         }
-        Origin::Variable(name) => (SettingSource::Variable, Some(name.clone())),
+        Origin::ForeignVariable(name) | Origin::Variable(name) => {
+            (SettingSource::Variable, Some(name.clone()))
+        }
         Origin::Flag(key) => (SettingSource::Flag, Some(key.clone())),
     }
 }

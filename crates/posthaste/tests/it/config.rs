@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use posthaste::config::{
-    Config, DEFAULTS, FILE_NAME, LogFormat, LogLevel, RateAnswer, Sources, StoreUrl, Synchronous,
+    Config, DEFAULTS, FILE_NAME, LogFormat, LogLevel, RateAnswer, SettingSource, Sources, StoreUrl,
+    Synchronous,
 };
 use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel;
@@ -259,6 +260,57 @@ fn a_policy_takes_fields_of_several_sources_and_the_stronger_way_to_say_the_same
     assert_eq!(layer(&config, "template:a.b"), json!({"maxAttempts": 3, "timeout": "2s"}));
     assert_eq!(layer(&config, "template:acme/a.b"), json!({"maxAttempts": 2}));
     assert_eq!(layer(&config, "channel:webhook"), json!({"multiplier": 3, "strategy": "fixed"}));
+}
+
+#[test]
+fn the_variables_of_the_notify_service_are_the_global_policy() {
+    let file =
+        "[policies.global]\nmax_retries = 2\ndead_letter = false\n[policies.webhook]\ntimeout = \"3s\"";
+    let variables = [
+        ("NOTIFY_MAX_RETRIES", "7"),
+        ("NOTIFY_BACKOFF_BASE_SEC", "600"),
+        ("NOTIFY_ADAPTER_TIMEOUT_SEC", ""),
+        ("NOTIFY_SOCKET", "/run/systemd/notify"),
+        ("POSTHASTE__POLICIES__GLOBAL__JITTER", "full"),
+    ];
+    let config = load(file, &variables, &[("policies.global.multiplier", "3")]).unwrap();
+    let expected = json!({"strategy": "exponential", "initialDelay": "10m", "multiplier": 3, "maximumDelay": "10m",
+        "maxAttempts": 7, "jitter": "full", "timeout": "10s", "deadLetter": false});
+    assert_eq!(layer(&config, "global"), expected);
+    assert_eq!(layer(&config, "channel:webhook"), json!({"timeout": "3s"}));
+    let setting = |key: &str| {
+        let found = config.settings.iter().find(|one| one.key == format!("policies.global.{key}")).unwrap();
+        (found.source, found.place.as_deref())
+    };
+    assert_eq!(setting("max_attempts"), (SettingSource::Variable, Some("NOTIFY_MAX_RETRIES")));
+    assert_eq!(setting("strategy"), (SettingSource::Variable, Some("NOTIFY_*")));
+    let said = "the policy of the scope global is set by NOTIFY_BACKOFF_BASE_SEC, NOTIFY_MAX_RETRIES: {";
+    assert!(config.notices.len() == 1 && config.notices[0].starts_with(said), "{:?}", config.notices);
+    assert_eq!(config.warnings, Vec::<String>::new());
+}
+
+#[test]
+fn a_mistake_in_a_variable_of_the_notify_service_is_told_by_its_name() {
+    for (variable, text, told) in [
+        ("NOTIFY_MAX_RETRIES", "many", "variable NOTIFY_MAX_RETRIES: must be a whole number"),
+        ("NOTIFY_MAX_RETRIES", "0", "variable NOTIFY_MAX_RETRIES: must be 1 to 1000"),
+        (
+            "NOTIFY_ADAPTER_TIMEOUT_SEC",
+            "10s",
+            "variable NOTIFY_ADAPTER_TIMEOUT_SEC: must be a number of seconds",
+        ),
+        ("NOTIFY_BACKOFF_BASE_SEC", "-1", "variable NOTIFY_BACKOFF_BASE_SEC: `-1` is negative"),
+        ("NOTIFY_BACKOFF_JITTER_PERCENT", "101", "variable NOTIFY_BACKOFF_JITTER_PERCENT: must be 0 to 100"),
+    ] {
+        let refused = load("", &[(variable, text)], &[]).unwrap_err();
+        assert!(refused.contains(told), "{variable}={text}: {refused}");
+    }
+    let config = load("", &[("NOTIFY_MAX_RETRY", "3")], &[]).unwrap();
+    assert_eq!(
+        config.warnings,
+        ["variable NOTIFY_MAX_RETRY has no effect; did you mean NOTIFY_MAX_RETRIES?"]
+    );
+    assert!(config.policies.scopes().is_empty() && config.notices.is_empty());
 }
 
 #[test]

@@ -101,6 +101,23 @@ async fn policies_are_set_shown_previewed_and_removed() {
 }
 
 #[tokio::test]
+async fn what_was_imported_is_put_where_it_is_told() {
+    let scene = Scene::start().await;
+    let zgw = r#"{"Hangfire": {"RetrySchedule": "0.00:15;0.00:30"}, "CircuitBreaker": {"BreakDuration": "00:05:00"}}"#;
+    let import = &["policy", "import", "-", "--apply", "channel:webhook"];
+    let applied = finish(scene.command(import), zgw).await;
+    assert_eq!(applied.code, Some(0), "{applied:?}");
+    assert!(applied.err.contains("breaker: not applied"), "{applied:?}");
+    let shown = scene.json(&["policy", "show", "channel:webhook"]).await;
+    assert_eq!(shown["policy"]["schedule"], serde_json::json!(["15m", "30m"]), "{shown}");
+    let refused =
+        finish(scene.command(&["policy", "import", "-", "--apply", "template:x"]), "NOTIFY_MAX_RETRIES=6")
+            .await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.err.contains("maxAttempts"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_template_is_that_of_the_tenant_of_the_key() {
     let scene = Scene::start().await;
     let policy = r#"{"maxAttempts": 3}"#;

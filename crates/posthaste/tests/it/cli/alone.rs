@@ -200,7 +200,13 @@ async fn the_configurations_of_other_systems_are_understood() {
     let (imported, warnings) = import(zgw).await;
     assert_eq!(imported["policy"]["schedule"], json!(["15m", "30m", "1h", "4h", "1d"]), "{imported}");
     assert_eq!(imported["policy"]["quick"]["delay"], "500ms");
-    assert_eq!(imported["breaker"]["breakDuration"], "5m");
+    let breaker =
+        json!({"failureThreshold": 10, "firstBreak": "5m", "breakDuration": "5m", "forgetAfter": "10m"});
+    assert_eq!(imported["breaker"], breaker);
+    let ended = finish(posthaste(&["policy", "import", "-", "--toml"]), zgw).await;
+    let sections: Vec<&str> = ended.out.lines().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(sections, ["[policies.global]", "[breaker]", "[jobs]"], "{ended:?}");
+    assert!(ended.out.contains("\nfirst_break = \"5m\"\n"), "{ended:?}");
     assert!(imported["jobs"]["expireFailed"]["cron"].is_string(), "{imported}");
     assert!(warnings.starts_with("warning: ") && warnings.contains("..."), "{warnings}");
 
@@ -222,6 +228,8 @@ async fn what_is_no_configuration_is_refused_with_the_reason() {
         assert_eq!(ended.code, Some(2), "{text}: {ended:?}");
         assert!(ended.err.contains(said), "{text}: {}", ended.err);
     }
+    let ended = finish(posthaste(&["policy", "import", "-", "--toml", "--apply", "global"]), "{}").await;
+    assert_eq!(ended.code, Some(2), "{ended:?}");
     let ended = run(&["policy", "import", "/nowhere/policy.json"]).await;
     assert_eq!(ended.code, Some(1));
     assert!(ended.err.starts_with("error: cannot read /nowhere/policy.json: "), "{}", ended.err);

@@ -37,6 +37,20 @@ fn surroundings_that_are_no_text_are_no_reason_to_fail() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+#[test]
+fn the_variables_of_the_notify_service_are_said_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = serve(directory.path(), &[]);
+    command.env("NOTIFY_MAX_RETRIES", "7");
+    let mut talk = Talk::start(command);
+    assert!(talk.line().starts_with("admin key, shown this once: phk_"));
+    talk.signal("TERM");
+    let (code, said) = talk.end();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the policy of the scope global is set by NOTIFY_MAX_RETRIES: {"), "{said}");
+    assert!(said.contains("\"maxAttempts\":7"), "{said}");
+}
+
 #[tokio::test]
 async fn a_setting_that_is_no_text_is_told_as_a_mistake() {
     let directory = tempfile::tempdir().unwrap();
