@@ -23,11 +23,12 @@
 //!
 //! Wake, expire, sweep, heartbeat, jobs and operations also look at fixed times; age, figures and the comparison of leases look only then.
 
+mod loops;
+
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use posthaste_core::breaker::BreakerSettings;
@@ -49,7 +50,6 @@ use tracing::Instrument as _;
 
 use crate::accept::Incoming;
 use crate::alarm::Alarm;
-use crate::catch_panic::CatchPanic;
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::flow_names::FlowNames;
@@ -69,10 +69,7 @@ use crate::signal::Signal;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
-use crate::{
-    accept, age, claim, dispatch, expire, heartbeat, hints, jobs, leases, node, operations, reclaim, series,
-    settle, sweep, wake,
-};
+use crate::{jobs, node, series};
 
 /// What an engine needs from outside.
 pub struct Parts {
@@ -262,7 +259,7 @@ impl Engine {
         });
         jobs::plan(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
-        start_loops(&shared, &loops, arrivals, to_send, to_settle, to_run);
+        loops::start(&shared, &loops, arrivals, to_send, to_settle, to_run);
         Ok(Self { shared, loops, changes: Mutex::default() })
     }
 
@@ -398,52 +395,6 @@ impl Engine {
             tracing::debug!(%error, "the other nodes could not be told that this one stopped");
         }
         Ok(left)
-    }
-}
-
-/// Starts every loop, each under the eyes of `watch`.
-fn start_loops(
-    shared: &Arc<Shared>,
-    loops: &Arc<Mutex<JoinSet<()>>>,
-    arrivals: mpsc::Receiver<Incoming>,
-    to_send: mpsc::UnboundedReceiver<InSlot>,
-    to_settle: mpsc::UnboundedReceiver<Report>,
-    to_run: mpsc::UnboundedReceiver<Started>,
-) {
-    let all = Arc::downgrade(loops);
-    // Locked until all are there: a loop that ends at once still ends the last of them.
-    let mut loops = loops.lock().expect("no code panics while it starts the loops");
-    let watch = |name, the_loop: Loop| watch(shared.clone(), all.clone(), name, the_loop);
-    loops.spawn(watch("accept", Box::pin(accept::run(shared.clone(), arrivals))));
-    loops.spawn(watch("claim", Box::pin(claim::run(shared.clone()))));
-    loops.spawn(watch("dispatch", Box::pin(dispatch::run(shared.clone(), to_send))));
-    loops.spawn(watch("settle", Box::pin(settle::run(shared.clone(), to_settle))));
-    loops.spawn(watch("wake", Box::pin(wake::run(shared.clone()))));
-    loops.spawn(watch("sweep", Box::pin(sweep::run(shared.clone()))));
-    loops.spawn(watch("expire", Box::pin(expire::run(shared.clone()))));
-    loops.spawn(watch("age", Box::pin(age::run(shared.clone()))));
-    loops.spawn(watch("heartbeat", Box::pin(heartbeat::run(shared.clone()))));
-    loops.spawn(watch("reclaim", Box::pin(reclaim::run(shared.clone()))));
-    loops.spawn(watch("leases", Box::pin(leases::run(shared.clone()))));
-    loops.spawn(watch("jobs", Box::pin(jobs::run(shared.clone(), to_run))));
-    loops.spawn(watch("series", Box::pin(series::run(shared.clone()))));
-    loops.spawn(watch("operations", Box::pin(operations::run(shared.clone()))));
-    loops.spawn(watch("tell", Box::pin(hints::tell(shared.clone()))));
-    loops.spawn(watch("listen", Box::pin(hints::listen(shared.clone()))));
-    let store = shared.store.clone();
-    loops.spawn(watch("store", Box::pin(async move { store.broken().await })));
-}
-
-type Loop = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Runs a loop. If it ends, by a panic or by itself, all loops end: heartbeats that went on would keep the node alive, and
-/// what the node holds would stay with it.
-async fn watch(shared: Arc<Shared>, all: Weak<Mutex<JoinSet<()>>>, name: &'static str, the_loop: Loop) {
-    // A panic has told its message by now.
-    let _ = CatchPanic(the_loop).await;
-    shared.ended.change(|first| first.or(Some(name)));
-    if let Some(all) = all.upgrade() {
-        all.lock().expect("no code panics while it starts the loops").abort_all();
     }
 }
 
