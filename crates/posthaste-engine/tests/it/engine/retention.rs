@@ -123,7 +123,7 @@ async fn a_run_that_failed_half_way_is_gone_on_with() {
     // The first answer of a run is about attempts, the second and third about deliveries.
     faulty.next(
         "prune",
-        [Trouble::DoneLate(Duration::ZERO), Trouble::DoneLate(Duration::ZERO), Trouble::Refuse],
+        [Trouble::DoneLate(Duration::ZERO), Trouble::DoneLate(Duration::ZERO), Trouble::Nonsense],
     );
     pass(secs(HOUR)).await;
     let left = rig.model.inspect(|tables| tables.notifications.len());
