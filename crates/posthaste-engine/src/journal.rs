@@ -12,13 +12,14 @@ use posthaste_core::channel::Channel;
 use posthaste_core::filter::last_failure;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
+use posthaste_core::operation::Operation;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
 use crate::acts::Actor;
 use crate::engine::Shared;
-use crate::live::{Change, Named, Tenants};
+use crate::live::{Change, Event, Named, Progressed, Tenants};
 use crate::slots::Hold;
 use crate::store::{
     self, Accepted, Act, Arrival, Claimed, Ending, ExpiringRow, Facts, Next, Overdue, Settlement,
@@ -189,6 +190,12 @@ pub(crate) fn acted(shared: &Shared, named: &Named, facts: &Facts, act: &Act, ac
         }
         (None, _) | (_, Err(_)) => shared.live.gap(tenant, at),
     }
+}
+
+/// An operation is in another state, or further than it was. Its end is logged by its runner.
+pub(crate) fn progressed(shared: &Shared, operation: &Operation) {
+    let event = || Event::Operation(Progressed::new(shared.node.now(), operation));
+    shared.live.tell_of(operation.tenant.as_ref(), event);
 }
 
 /// Somebody changed a setting.

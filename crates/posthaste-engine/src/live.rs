@@ -11,126 +11,21 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
-use posthaste_core::act::{Effect, Standing};
-use posthaste_core::filter::LastFailure;
-use posthaste_core::id::{DeadLetterId, NotificationId};
+use posthaste_core::id::NotificationId;
 use posthaste_core::lease::NodeId;
 use posthaste_core::live::{NotInRing, Ring, RingLimits};
-use posthaste_core::notification::{Body, Content, Notification, Tenant};
-use posthaste_core::reason::Reason;
-use posthaste_core::state::State;
+use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::time::Timestamp;
 use tokio::time::Instant;
 
+mod event;
 mod listener;
 
+pub use self::event::{Change, Event, Progressed, Topic};
 pub use self::listener::{EventId, Heard, Listener, Start};
 use crate::engine::Shared;
 use crate::signal::Signal;
 use crate::store::Facts;
-
-/// Something that happened.
-#[derive(Debug)]
-pub enum Event {
-    /// A notification is in another state.
-    Notification(Change),
-}
-
-impl Event {
-    /// When it happened.
-    pub const fn at(&self) -> Timestamp {
-        match self {
-            Self::Notification(change) => change.at,
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        let more = match self {
-            Self::Notification(change) => change.notification.bytes(),
-        };
-        size_of::<Self>() + more
-    }
-}
-
-/// A notification is in another state.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Change {
-    pub at: Timestamp,
-    /// Without its content, if that is large.
-    pub notification: Arc<Notification>,
-    pub state: State,
-    /// The running or next attempt; at the end the last one made.
-    pub attempt: u32,
-    /// How the attempt failed that led to the change; none if there was none or it delivered.
-    pub failure: LastFailure,
-    /// Why it ended.
-    pub reason: Option<Reason>,
-    pub dead_letter: Option<DeadLetterId>,
-}
-
-/// The largest notification that is kept with its content.
-const MOST_BYTES: usize = 2 * 1024;
-
-impl Change {
-    pub(crate) fn new(at: Timestamp, notification: &Arc<Notification>, state: State, attempt: u32) -> Self {
-        Self {
-            at,
-            notification: slim(notification),
-            state,
-            attempt,
-            failure: None,
-            reason: None,
-            dead_letter: None,
-        }
-    }
-
-    /// What an act changed; none if the state is as it was.
-    pub(crate) fn by_act(
-        at: Timestamp,
-        notification: &Arc<Notification>,
-        standing: &Standing,
-        effect: &Effect,
-    ) -> Option<Self> {
-        let state = effect.state(standing.state);
-        let change = |attempt| Self::new(at, notification, state, attempt);
-        match effect {
-            Effect::MarkCancel | Effect::MakeDue(_) => None,
-            Effect::Reopen { progress, .. } => Some(change(progress.attempt)),
-            Effect::End { ending, progress } => {
-                let (reason, _, dead_letter) = ending.parts();
-                Some(Self { reason, dead_letter, ..change(progress.attempt) })
-            }
-            Effect::Amend { reason, letter, .. } => Some(Self {
-                reason: *reason,
-                dead_letter: letter.map(|letter| letter.id),
-                ..change(standing.progress.attempt)
-            }),
-        }
-    }
-}
-
-/// The notification, without its content if that is large: a ring holds thousands.
-fn slim(notification: &Arc<Notification>) -> Arc<Notification> {
-    if notification.bytes() <= MOST_BYTES {
-        return notification.clone();
-    }
-    let Notification { id, tenant, channel, destination, to, priority, .. } = &**notification;
-    Arc::new(Notification {
-        id: *id,
-        tenant: tenant.clone(),
-        channel: *channel,
-        destination: destination.clone(),
-        to: to.clone(),
-        priority: *priority,
-        template: notification.template.clone(),
-        subject: notification.subject.clone(),
-        event_key: notification.event_key.clone(),
-        correlation_id: notification.correlation_id.clone(),
-        not_before: notification.not_before,
-        expires_at: notification.expires_at,
-        content: Content::of(Body::Text(String::new())),
-    })
-}
 
 /// The rings, and whether anybody listens.
 #[derive(Debug, Default)]
@@ -189,11 +84,21 @@ impl Live {
 
     /// Whether changes of this tenant are kept.
     pub(crate) fn hears(&self, tenant: &Tenant) -> bool {
+        self.hears_of(Some(tenant))
+    }
+
+    /// Whether what concerns this tenant, or all of them, is kept.
+    pub(crate) fn hears_of(&self, tenant: Option<&Tenant>) -> bool {
         self.is_heard() && self.read().of(tenant).next().is_some()
     }
 
     /// A notification of this tenant changed.
     pub(crate) fn tell(&self, tenant: &Tenant, change: impl FnOnce() -> Change) {
+        self.tell_of(Some(tenant), || Event::Notification(change()));
+    }
+
+    /// Something concerns this tenant; without one it concerns all, and no single tenant is told of it.
+    pub(crate) fn tell_of(&self, tenant: Option<&Tenant>, event: impl FnOnce() -> Event) {
         if !self.is_heard() {
             return;
         }
@@ -204,7 +109,7 @@ impl Live {
             drop(audiences);
             return self.unheard();
         }
-        let event = Arc::new(Event::Notification(change()));
+        let event = Arc::new(event());
         let (bytes, limits) = (event.bytes(), audiences.limits());
         for audience in hearing {
             audience.push(Entry::Event(event.clone()), bytes, limits);
@@ -215,7 +120,7 @@ impl Live {
     pub(crate) fn gap(&self, tenant: &Tenant, at: Timestamp) {
         if self.is_heard() {
             let audiences = self.read();
-            tell_gap(audiences.of(tenant), at, audiences.limits());
+            tell_gap(audiences.of(Some(tenant)), at, audiences.limits());
         }
     }
 
@@ -271,9 +176,10 @@ impl Audiences {
         self.of_all.iter().chain(self.of_tenants.values())
     }
 
-    /// Those who hear of this tenant.
-    fn of(&self, tenant: &Tenant) -> impl Iterator<Item = &Arc<Audience>> {
-        self.of_all.iter().chain(self.of_tenants.get(tenant)).filter(|audience| !audience.is_over())
+    /// Those who hear of this tenant; without one, of what concerns all.
+    fn of(&self, tenant: Option<&Tenant>) -> impl Iterator<Item = &Arc<Audience>> {
+        let own = tenant.and_then(|tenant| self.of_tenants.get(tenant));
+        self.of_all.iter().chain(own).filter(|audience| !audience.is_over())
     }
 
     fn limits(&self) -> RingLimits {
@@ -385,7 +291,10 @@ impl Shared {
 mod tests {
     use posthaste_core::channel::Channel;
     use posthaste_core::flow::FlowKey;
+    use posthaste_core::notification::{Body, Content};
+    use posthaste_core::state::State;
 
+    use super::event::{MOST_BYTES, slim};
     use super::*;
 
     fn notification(tenant: &str, body: String) -> Arc<Notification> {

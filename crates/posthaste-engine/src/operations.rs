@@ -13,6 +13,7 @@ use posthaste_core::operation::{Action, Canary, Operation, OperationChange, Refu
 use posthaste_core::time::Timestamp;
 use tokio::time::Instant;
 
+use self::told::Told;
 use self::work::{Next, Work};
 use crate::acts::Actor;
 use crate::engine::{Engine, Shared};
@@ -21,6 +22,7 @@ use crate::store::{
     Accepted, DeadLetterView, Facts, Idempotency, Page, StoreError, UnfinishedOperation, View,
 };
 
+mod told;
 mod work;
 
 /// The longest pause between two looks: another node may have started, resumed or left an operation.
@@ -41,9 +43,9 @@ const SAMPLE: usize = 5;
 
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
-    let mut works = HashMap::new();
+    let (mut works, mut told) = (HashMap::<OperationId, Work>::new(), Told::default());
     loop {
-        let wait = match turn(&shared, &mut works).await {
+        let wait = match turn(&shared, &mut works, &mut told).await {
             Ok(wait) => wait,
             Err(error) => {
                 shared.store_failed("look for operations", &error);
@@ -57,22 +59,32 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         tokio::select! {
             biased;
-            () = shared.operations.notified() => {}
+            // What was paused may go on.
+            () = shared.operations.notified() => {
+                works.values_mut().for_each(|work| work.not_before = Instant::now());
+            }
             () = tokio::time::sleep(wait) => {}
         }
     }
 }
 
 /// Gives every operation of this node a step. Returns the pause until the next turn.
-async fn turn(shared: &Shared, works: &mut HashMap<OperationId, Work>) -> Result<Duration, StoreError> {
+async fn turn(
+    shared: &Shared,
+    works: &mut HashMap<OperationId, Work>,
+    told: &mut Told,
+) -> Result<Duration, StoreError> {
     if !shared.may_take_work() {
         return Ok(PAUSE);
     }
     let unfinished = shared.store.unfinished_operations(LOOKED_AT, shared.node.now()).await?;
     works.retain(|id, _| unfinished.iter().any(|one| one.operation.id == *id));
+    told.ended(shared, &unfinished).await?;
     let mut wait = LOOK;
     for one in unfinished {
+        told.look(shared, &one.operation);
         let Some(operation) = own(shared, one).await? else { continue };
+        told.look(shared, &operation);
         let work = works.entry(operation.id).or_default();
         let left = work.not_before.saturating_duration_since(Instant::now());
         if !left.is_zero() {

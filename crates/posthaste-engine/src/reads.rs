@@ -15,7 +15,7 @@ use posthaste_core::series::{Figures, Points, Span};
 use posthaste_core::time::Timestamp;
 
 use crate::engine::{Engine, Shared};
-use crate::live::{Listener, Start};
+use crate::live::{Listener, Start, Topic};
 use crate::store::{
     self, AuditRow, DeadLetterView, DueCursor, History, JobRun, KeyUse, Page, RetryLoad, SeriesRow,
     StoreError, View,
@@ -214,9 +214,9 @@ impl Reads {
         Ok(rows)
     }
 
-    /// The changes that this node makes and that match, as they happen.
-    pub fn listen(&self, filter: Filter, start: Start) -> Result<Listener> {
-        Ok(Listener::new(self.shared.clone(), self.narrow(filter)?, start))
+    /// The changes that this node makes and that match, as they happen. Operations are those of the tenant of the filter.
+    pub fn listen(&self, topics: &[Topic], filter: Filter, start: Start) -> Result<Listener> {
+        Ok(Listener::new(self.shared.clone(), topics.to_vec(), self.narrow(filter)?, start))
     }
 
     /// The scopes that have a policy and that the caller can see.

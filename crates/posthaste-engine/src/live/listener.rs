@@ -11,7 +11,7 @@ use posthaste_core::live::{Allowance, NotInRing};
 use posthaste_core::time::Timestamp;
 use tokio::time::Instant;
 
-use super::{Audience, Entry, Event};
+use super::{Audience, Entry, Event, Topic};
 use crate::engine::Shared;
 
 /// The most single events of a second.
@@ -77,6 +77,8 @@ pub enum Heard {
 pub struct Listener {
     shared: Arc<Shared>,
     audience: Arc<Audience>,
+    topics: Vec<Topic>,
+    /// Which notifications are wanted. Of operations, only its tenant counts.
     filter: Filter,
     /// The number of the next entry that it has not seen.
     next: u64,
@@ -102,7 +104,7 @@ impl Since {
 
 impl Listener {
     /// The filter has been narrowed to what the caller can see.
-    pub(crate) fn new(shared: Arc<Shared>, filter: Filter, start: Start) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, topics: Vec<Topic>, filter: Filter, start: Start) -> Self {
         let first = u64::try_from(shared.random() % u128::from(FIRST_BELOW)).unwrap_or(0) + 1;
         let audience = shared.live.join(filter.tenant.as_ref(), shared.node.id(), first);
         let head = audience.lock().next();
@@ -117,7 +119,7 @@ impl Listener {
         };
         let read_at = shared.node.now();
         let (began, allowance) = (Instant::now(), Allowance::new(MOST_A_SECOND));
-        Self { shared, audience, filter, next, missed, read_at, began, looked: None, allowance }
+        Self { shared, audience, topics, filter, next, missed, read_at, began, looked: None, allowance }
     }
 
     /// The last event that it has passed.
@@ -162,7 +164,8 @@ impl Listener {
         let number = self.next;
         self.next += 1;
         match entry {
-            Entry::Gap(at) => self.miss(Some(at)),
+            Entry::Gap(at) if self.topics.contains(&Topic::Notifications) => self.miss(Some(at)),
+            Entry::Gap(_) => {}
             Entry::Event(event) if !self.wants(&event) => {}
             Entry::Event(event) => {
                 self.tell_missed(number, heard);
@@ -176,10 +179,14 @@ impl Listener {
     }
 
     fn wants(&self, event: &Event) -> bool {
+        if !self.topics.contains(&event.topic()) {
+            return false;
+        }
         match event {
             Event::Notification(change) => {
                 self.filter.matches(&change.notification, change.state, change.reason, change.failure)
             }
+            Event::Operation(_) => true,
         }
     }
 

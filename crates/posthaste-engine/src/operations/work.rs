@@ -418,7 +418,8 @@ async fn finish(shared: &Shared, operation: &Operation) -> Result<Next> {
         );
         shared.counts.operation_ended(standing.state);
     }
-    Ok(Next::Wait)
+    // The next turn tells of the end.
+    Ok(Next::Again)
 }
 
 #[cfg(test)]

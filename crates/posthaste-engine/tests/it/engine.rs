@@ -14,6 +14,7 @@ mod leases;
 mod live;
 mod metrics;
 mod nodes;
+mod operation_events;
 mod operations;
 mod policies;
 mod prefetched;

@@ -22,6 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   posthaste tail
   posthaste tail --state deadLetter,failed --channel webhook
+  posthaste tail --events operation
   posthaste tail --events stats
   posthaste tail --tenant acme --output json";
 
@@ -33,15 +34,15 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// As wide as the longest name of a state.
 const STATE_WIDTH: usize = 14;
 
-/// Show changes of notifications as they happen, until Ctrl-C
+/// Show changes of notifications and operations as they happen, until Ctrl-C
 ///
-/// Single changes are those that the connected node makes; at most 200 a second are shown. The counters are those of
-/// all nodes.
+/// Single changes are those that the connected node makes; at most 200 a second are shown. Operations and counters are
+/// those of all nodes. Filters choose notifications; only --tenant holds for operations too.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TailArgs {
-    /// What to show: `notification` for single changes, `stats` for the counters each second
-    #[arg(long, value_delimiter = ',', default_value = "notification", value_parser = PossibleValuesParser::new(["notification", "stats"]))]
+    /// What to show: `notification` for single changes, `operation` for retry operations, `stats` for the counters each second
+    #[arg(long, value_delimiter = ',', default_value = "notification,operation", value_parser = PossibleValuesParser::new(["notification", "operation", "stats"]))]
     events: Vec<String>,
     #[command(flatten)]
     filter: NotificationFilter,
@@ -110,6 +111,7 @@ fn show(event: &ServerEvent, style: Style) -> anyhow::Result<()> {
     let data: Value = serde_json::from_str(&event.data).unwrap_or_default();
     match event.name.as_str() {
         "notification" => line(&change(&data, style))?,
+        "operation" => line(&operation(&data, style))?,
         "stats" => line(&counters(&data))?,
         "missed" => {
             let since = Some(field(&data, "since")).filter(|since| !since.is_empty());
@@ -149,6 +151,26 @@ fn change(data: &Value, style: Style) -> String {
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let state = format!("{:STATE_WIDTH$}", field(data, "state"));
     let state = style.state(data["stateCode"].as_u64(), harmless(&state).into_owned());
+    format!("{}  {state}  {}", harmless(&field(data, "at")), harmless(&parts.join("  ")))
+}
+
+/// An operation in one line: when, which state, which operation, and how far it is.
+fn operation(data: &Value, style: Style) -> String {
+    let text = |name: &str| Some(field(data, name)).filter(|text| !text.is_empty());
+    let count = |name: &str, words: &str| Some(format!("{words} {}", field(data, name)));
+    let parts = [
+        text("id"),
+        text("tenant"),
+        text("action"),
+        count("forwarded", "forwarded"),
+        count("skipped", "skipped"),
+        count("remaining", "remaining"),
+        text("pausedBy").map(|who| format!("paused by {who}")),
+        text("stoppedBy").map(|who| format!("stopped by {who}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let state = harmless(&format!("{:STATE_WIDTH$}", field(data, "state"))).into_owned();
+    let state = style.operation(data["state"].as_str(), state);
     format!("{}  {state}  {}", harmless(&field(data, "at")), harmless(&parts.join("  ")))
 }
 
@@ -193,6 +215,20 @@ impl Style {
             Some(State::Cancelled | State::Expired) => "35",
             Some(State::Pending | State::Processing) | None => return name,
         };
+        self.colour(colour, name)
+    }
+
+    fn operation(self, state: Option<&str>, name: String) -> String {
+        match state {
+            Some("completed") => self.colour("32", name),
+            Some("failed") => self.colour("31", name),
+            Some("paused") => self.colour("33", name),
+            Some("cancelled") => self.colour("35", name),
+            Some(_) | None => name,
+        }
+    }
+
+    fn colour(self, colour: &str, name: String) -> String {
         if self == Self::Coloured { format!("\u{1b}[{colour}m{name}\u{1b}[0m") } else { name }
     }
 }
@@ -220,6 +256,21 @@ mod tests {
         let coloured = change(&dead(), Style::Coloured);
         assert_eq!(coloured.replace("\u{1b}[31m", "").replace("\u{1b}[0m", ""), shown);
         assert_ne!(coloured, shown);
+    }
+
+    #[test]
+    fn an_operation_is_one_line_with_how_far_it_is() {
+        let paused = json!({"at": "2026-04-15T10:45:30.123Z", "id": "op_1", "tenant": null, "action": "requeue", "state": "paused",
+            "total": 9, "forwarded": 5, "skipped": 1, "remaining": 3, "pausedBy": "ada\u{1b}", "stoppedBy": null});
+        let shown = operation(&paused, Style::Plain);
+        assert_eq!(
+            shown,
+            "2026-04-15T10:45:30.123Z  paused          op_1  requeue  forwarded 5  skipped 1  remaining 3  paused by ada\\u{1b}"
+        );
+        assert_eq!(
+            operation(&paused, Style::Coloured).replace("\u{1b}[33m", "").replace("\u{1b}[0m", ""),
+            shown
+        );
     }
 
     #[test]

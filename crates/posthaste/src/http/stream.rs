@@ -26,7 +26,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State as NotificationState;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::live::{self, Change, EventId, Heard, Listener, Start};
+use posthaste_engine::live::{self, Change, EventId, Heard, Listener, Progressed, Start, Topic};
 use posthaste_engine::reads::ReadError;
 use serde::Serialize;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -42,6 +42,7 @@ use super::extract::Authenticated;
 use super::page::{filters, parameter, text};
 use super::problem::{Problem, Result};
 use super::query::{Query, short};
+use super::views::OperationView;
 use super::{Api, Shared};
 use crate::keys::Caller;
 
@@ -59,15 +60,26 @@ pub(super) fn router() -> OpenApiRouter<Shared> {
 enum Kind {
     Stats,
     Notification,
+    Operation,
 }
 
 impl Kind {
-    const ALL: [Self; 2] = [Self::Stats, Self::Notification];
+    const ALL: [Self; 3] = [Self::Stats, Self::Notification, Self::Operation];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Stats => "stats",
             Self::Notification => "notification",
+            Self::Operation => "operation",
+        }
+    }
+
+    /// What the engine tells for it; none for counters.
+    const fn topic(self) -> Option<Topic> {
+        match self {
+            Self::Stats => None,
+            Self::Notification => Some(Topic::Notifications),
+            Self::Operation => Some(Topic::Operations),
         }
     }
 
@@ -91,7 +103,8 @@ struct StreamQuery;
 
 impl IntoParams for StreamQuery {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let events = "Which events: stats, notification; several with commas. All, if it is not given";
+        let events =
+            "Which events: stats, notification, operation; several with commas. All, if it is not given";
         let last =
             "As the header Last-Event-ID, which counts before it: an EventSource cannot send one at first";
         let own = [parameter("events", events, text()), parameter(LAST_ID, last, text())];
@@ -131,7 +144,7 @@ pub(crate) struct Place {
 pub(crate) async fn place(api: &Api, caller: &Caller, filter: Filter) -> Result<Place> {
     let query = filter.query_string(List::Notifications);
     let mark = if query.is_empty() { "" } else { "&" };
-    let listener = api.reads(caller).listen(filter, Start::Now)?;
+    let listener = api.reads(caller).listen(&[], filter, Start::Now)?;
     let query = format!("{LAST_ID}={}{mark}{query}", listener.place());
     let (_, nodes) = api.engine.nodes().await.map_err(ReadError::from)?;
     Ok(Place { query, is_one_of_several: nodes.iter().filter(|node| node.alive).count() > 1 })
@@ -140,7 +153,7 @@ pub(crate) async fn place(api: &Api, caller: &Caller, filter: Filter) -> Result<
 /// The counters each second and single changes as they happen, as server-sent events.
 #[utoipa::path(get, path = "/v1/stream", operation_id = "stream", tag = "figures", security(("key" = ["reader"])),
     params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event that was received: what came after it is sent first")),
-    responses((status = 200, description = "Events `stats`, `notification` and `missed`, without an end", body = String, content_type = "text/event-stream"),
+    responses((status = 200, description = "Events `stats`, `notification`, `operation` and `missed`, without an end", body = String, content_type = "text/event-stream"),
         (status = 429, description = "")))]
 async fn get(
     State(api): State<Shared>,
@@ -157,9 +170,10 @@ async fn get(
     let reads = api.reads(&caller);
     let tenant = reads.tenant(filter.tenant.clone())?;
     let open = api.streams.open(&caller)?;
-    let listener = match kinds.contains(&Kind::Notification) {
-        true => Some(reads.listen(filter, start)?),
-        false => None,
+    let topics: Vec<Topic> = kinds.iter().filter_map(|kind| kind.topic()).collect();
+    let listener = match topics.as_slice() {
+        [] => None,
+        topics => Some(reads.listen(topics, filter, start)?),
     };
     let counters = kinds.contains(&Kind::Stats).then(|| api.streams.counters(tenant));
     let live = Live::new(api, caller, credentials(&headers), listener, counters, open);
@@ -274,6 +288,9 @@ fn event(heard: &Heard) -> Event {
             live::Event::Notification(change) => {
                 numbered(*id).event(Kind::Notification.name()).data(json(&ChangeView::of(change)))
             }
+            live::Event::Operation(progressed) => {
+                numbered(*id).event(Kind::Operation.name()).data(json(&ProgressView::of(progressed)))
+            }
         },
         Heard::Missed { last, since } => {
             numbered(*last).event("missed").data(json(&MissedView { since: *since }))
@@ -324,6 +341,20 @@ impl<'c> ChangeView<'c> {
             reason_code: change.reason,
             dead_letter_id: change.dead_letter,
         }
+    }
+}
+
+/// An operation is in another state, or further than it was: as lists show it.
+#[derive(Serialize)]
+struct ProgressView {
+    at: Timestamp,
+    #[serde(flatten)]
+    operation: OperationView,
+}
+
+impl ProgressView {
+    fn of(progressed: &Progressed) -> Self {
+        Self { at: progressed.at, operation: OperationView::of(&progressed.operation) }
     }
 }
 

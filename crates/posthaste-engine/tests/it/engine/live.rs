@@ -11,22 +11,24 @@ use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::engine::Engine;
 use posthaste_engine::jobs::JobSettings;
-use posthaste_engine::live::{Change, Event, EventId, Heard, Listener, Start};
+use posthaste_engine::live::{Change, Event, EventId, Heard, Listener, Start, Topic};
 use posthaste_engine::reads::ReadError;
 
 use super::PLAIN;
 use crate::rig::{BEGIN, FaultyStore, Rig, Script, ada, http, ms, notification, pass, secs, send};
 
+const BOTH: &[Topic] = &[Topic::Notifications, Topic::Operations];
+
 fn listen(engine: &Engine, query: &[(&str, &str)], start: Start) -> Listener {
     let filter = Filter::parse(List::Notifications, query.iter().copied(), engine.now()).unwrap();
-    engine.reads(None).listen(filter, start).unwrap()
+    engine.reads(None).listen(BOTH, filter, start).unwrap()
 }
 
 /// What was told so far. A `missed` is none.
 fn told(listener: &mut Listener) -> Vec<Option<Change>> {
     let changed = |heard: Heard| match heard {
         Heard::Event(_, event) => {
-            let Event::Notification(change) = &*event;
+            let Event::Notification(change) = &*event else { panic!("{event:?}") };
             Some(change.clone())
         }
         Heard::Missed { .. } => None,
@@ -190,9 +192,9 @@ async fn a_tenant_hears_of_its_own_and_cannot_ask_for_others() {
     let rig = Rig::new();
     let engine = rig.start().await;
     let acme = || Some("acme".parse().unwrap());
-    let mut own = engine.reads(acme()).listen(Filter::default(), Start::Now).unwrap();
+    let mut own = engine.reads(acme()).listen(BOTH, Filter::default(), Start::Now).unwrap();
     let of_default = Filter { tenant: Some("default".parse().unwrap()), ..Filter::default() };
-    let refused = engine.reads(acme()).listen(of_default, Start::Now);
+    let refused = engine.reads(acme()).listen(BOTH, of_default, Start::Now);
     assert!(matches!(refused, Err(ReadError::OtherTenant)));
     let mut named = listen(&engine, &[("tenant", "acme"), ("state", "succeeded")], Start::Now);
     send(&engine, notification(&engine, "a", PLAIN)).await;
@@ -313,7 +315,7 @@ async fn what_expires_is_read_at_once_and_only_for_a_tenant_that_is_heard() {
     let store = Arc::new(FaultyStore::on(&rig.model));
     let engine = rig.start_on(store.clone()).await;
     let mut other =
-        engine.reads(Some("acme".parse().unwrap())).listen(Filter::default(), Start::Now).unwrap();
+        engine.reads(Some("acme".parse().unwrap())).listen(BOTH, Filter::default(), Start::Now).unwrap();
     let expire = async |count: usize, after: u64| {
         for _ in 0..count {
             let mut old = notification(&engine, "b", PLAIN);

@@ -237,7 +237,43 @@ async fn more_than_200_changes_a_second_are_told_as_missed(on: StoreKind) {
     running.stop().await;
 }
 
+async fn operations_are_sent_as_lists_show_them_to_their_tenant(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (a, b) = (running.tenant("a").await, running.tenant("b").await);
+    a.send_until(&running.webhook("/sequence/400,200"), "deadLetter").await;
+    let mut events = a.stream("/v1/stream?events=operation", None).await;
+    let mut named = running.admin.stream("/v1/stream?events=operation&tenant=a", None).await;
+    let mut others = b.stream("/v1/stream?events=operation,stats", None).await;
+    let mut old = running.admin.stream("/v1/stream?events=stats,notification", None).await;
+    let started = a.post("/v1/retry-operations", &json!({"all": true})).await.is(202);
+    for stream in [&mut events, &mut named] {
+        let mut seen = vec![];
+        let (event, mut last) = loop {
+            let (event, data) = next(stream).await;
+            assert_eq!((event.name.as_str(), &data["id"]), ("operation", &started["id"]));
+            seen.push(data["state"].as_str().unwrap().to_owned());
+            if data["finishedAt"].is_string() {
+                break (event, data);
+            }
+        };
+        assert!(event.id.is_some());
+        assert_eq!((seen[0].as_str(), seen.last().unwrap().as_str()), ("waiting", "completed"));
+        assert!(last.as_object_mut().unwrap().remove("at").unwrap().is_string());
+        assert_eq!(last, a.get("/v1/retry-operations").await["data"][0]);
+    }
+    let id = started["id"].as_str().unwrap();
+    assert_eq!(running.admin.get(&format!("/v1/retry-operations/{id}")).await["forwarded"], 1);
+    for stream in [&mut others, &mut old] {
+        for _ in 0..3 {
+            let (event, data) = next(stream).await;
+            assert_ne!(event.name, "operation", "{data}");
+        }
+    }
+    running.stop().await;
+}
+
 on_each_store! {
+    operations_are_sent_as_lists_show_them_to_their_tenant;
     a_change_is_sent_as_it_is_shown_and_the_counters_are_those_of_the_stats;
     only_what_matches_is_sent_and_only_the_events_that_are_chosen;
     one_that_comes_back_gets_what_came_meanwhile_or_is_told_that_it_missed_something;
