@@ -44,3 +44,4 @@ pub mod slots;
 pub mod state;
 pub mod strategy;
 pub mod time;
+pub mod view;

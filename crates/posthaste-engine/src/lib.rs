@@ -41,6 +41,7 @@ pub mod reads;
 mod reclaim;
 mod replace;
 mod retention;
+pub mod saved_views;
 mod series;
 pub mod settings;
 mod settle;

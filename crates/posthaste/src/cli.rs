@@ -36,6 +36,7 @@ mod sink;
 mod stats;
 mod tail;
 mod tenants;
+mod views;
 mod watch;
 
 use std::io;
@@ -76,6 +77,7 @@ enum Command {
     FailureGroups(failure_groups::FailureGroupsArgs),
     RetryOperations(retry_operations::RetryOperationsArgs),
     RetryQueue(notifications::RetryQueueArgs),
+    Views(views::ViewsArgs),
     Stats(stats::StatsArgs),
     Tail(Box<tail::TailArgs>),
     Audit(audit::AuditArgs),
@@ -161,6 +163,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::DeadLetters(args) => block_on(dead_letters::run(args, &reach)),
         Command::RetryOperations(args) => block_on(retry_operations::run(args, &reach)),
         Command::RetryQueue(args) => block_on(notifications::retry_queue(args, &reach)),
+        Command::Views(args) => block_on(views::run(args, &reach)),
         Command::Stats(args) => block_on(stats::run(args, &reach)),
         Command::Tail(args) => block_on(tail::run(*args, &reach)),
         Command::Audit(args) => block_on(audit::run(args, &reach)),

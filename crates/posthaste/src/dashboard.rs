@@ -44,6 +44,7 @@ mod policy;
 mod policy_form;
 mod problem;
 mod retry_queue;
+mod saved_views;
 mod session;
 mod sessions;
 mod settings;
@@ -120,6 +121,8 @@ pub static PAGES: &[PageRoute] = &[
     page("/failure-groups", "listFailureGroups"),
     page("/failure-groups/{id}", "getFailureGroup"),
     act("/failure-groups/{id}/note", "putFailureGroupNote"),
+    act("/views", "putView"),
+    act("/views/{name}/delete", "deleteView"),
     page("/retry-operations", "listRetryOperations"),
     act("/retry-operations", "startRetryOperation"),
     page("/retry-operations/new", "startRetryOperation"),
@@ -177,6 +180,8 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/failure-groups", get(failure_groups::page))
         .route("/failure-groups/{id}", get(failure_groups::one))
         .route("/failure-groups/{id}/note", post(failure_groups::put_note))
+        .route("/views", post(saved_views::save))
+        .route("/views/{name}/delete", post(saved_views::delete))
         .route("/retry-operations", get(operations::page).post(new_operation::start))
         .route("/retry-operations/new", get(new_operation::page).post(new_operation::count_again))
         .route("/retry-operations/{id}", get(operation::page))

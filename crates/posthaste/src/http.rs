@@ -64,6 +64,7 @@ mod read_slots;
 pub(crate) mod request_id;
 pub(crate) mod retry_operations;
 pub mod route;
+pub(crate) mod saved_views;
 mod send;
 mod sends;
 pub(crate) mod series;
@@ -189,6 +190,7 @@ fn described() -> OpenApiRouter<Shared> {
         notifications::router(),
         dead_letters::router(),
         failure_groups::router(),
+        saved_views::router(),
         retry_operations::router(),
         edit::router(),
         policies::router(),

@@ -21,6 +21,7 @@ mod prefetched;
 mod ready;
 mod retention;
 mod retries;
+mod saved_views;
 mod settings;
 mod slow_answers;
 mod story;

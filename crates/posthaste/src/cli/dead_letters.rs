@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand, ValueEnum};
 use http::Method;
 use posthaste_core::operation::Action;
+use posthaste_core::view::ViewList;
 use serde_json::value::to_raw_value;
 use serde_json::{Map, Value};
 
@@ -11,6 +12,7 @@ use super::listing::{self, Column, Paging, Query, field, short};
 use super::output::{Output, harmless, json as print_json, line};
 use super::reach::{ServerArgs, Session};
 use super::send::{Fields, idempotency};
+use super::views::ViewFlag;
 use super::{Exit, WrongUse, acts, detail, retry_operations, watch};
 use crate::client::encode;
 
@@ -60,14 +62,16 @@ enum DeadLettersCommand {
     /// List them, the newest first
     #[command(after_help = LIST_EXAMPLES)]
     List {
-        /// Only with this status, or one of these
-        #[arg(long, value_enum, value_delimiter = ',', default_value = "pending")]
+        /// Only with this status, or one of these; pending by default
+        #[arg(long, value_enum, value_delimiter = ',')]
         status: Vec<Status>,
         /// In this failure group
         #[arg(long, value_name = "ID")]
         group: Option<String>,
         #[command(flatten)]
         filter: Box<Filter>,
+        #[command(flatten)]
+        view: ViewFlag,
         #[command(flatten)]
         paging: Paging,
     },
@@ -191,12 +195,13 @@ const COLUMNS: [Column; 11] = [
 pub(crate) async fn run(args: DeadLettersArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     match args.act {
-        DeadLettersCommand::List { status, group, filter, paging } => {
+        DeadLettersCommand::List { status, group, filter, view, paging } => {
             let mut query = Query::default();
             let names = status.iter().filter_map(ValueEnum::to_possible_value);
             query.set_several("status", &names.map(|name| name.get_name().to_owned()).collect::<Vec<_>>());
             query.set("group", group.as_ref());
             filter.add_to(&mut query);
+            view.add_to(&session, ViewList::DeadLetters, &mut query).await?;
             listing::print(&session, "/v1/dead-letters", &query, &paging, &COLUMNS).await
         }
         DeadLettersCommand::Show { id } => detail::print(&session, "dead-letters", &id).await,

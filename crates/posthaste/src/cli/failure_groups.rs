@@ -4,12 +4,14 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use http::Method;
 use posthaste_core::group::GroupBy;
+use posthaste_core::view::ViewList;
 use serde_json::{Value, json};
 
 use super::filter::TenantFilter;
 use super::listing::{self, Column, Paging, Query, field, short};
 use super::output::{harmless, line};
 use super::reach::ServerArgs;
+use super::views::ViewFlag;
 use super::{Exit, detail};
 use crate::client::encode;
 
@@ -43,11 +45,13 @@ enum FailureGroupsCommand {
     /// List them, the largest first
     #[command(after_help = LIST_EXAMPLES)]
     List {
-        /// What dead letters are grouped by
-        #[arg(long, default_value = "fingerprint", value_parser = PossibleValuesParser::new(GroupBy::ALL.map(GroupBy::name)))]
-        by: String,
+        /// What dead letters are grouped by; fingerprint by default
+        #[arg(long, value_parser = PossibleValuesParser::new(GroupBy::ALL.map(GroupBy::name)))]
+        by: Option<String>,
         #[command(flatten)]
         tenant: TenantFilter,
+        #[command(flatten)]
+        view: ViewFlag,
         #[command(flatten)]
         paging: Paging,
     },
@@ -84,10 +88,11 @@ fn last_day(row: &Value) -> u64 {
 pub(crate) async fn run(args: FailureGroupsArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     match args.act {
-        FailureGroupsCommand::List { by, tenant, paging } => {
+        FailureGroupsCommand::List { by, tenant, view, paging } => {
             let mut query = Query::default();
-            query.set("by", Some(&by));
+            query.set("by", by);
             tenant.add_to(&mut query);
+            view.add_to(&session, ViewList::FailureGroups, &mut query).await?;
             listing::print(&session, "/v1/failure-groups", &query, &paging, &COLUMNS).await
         }
         FailureGroupsCommand::Show { id } => detail::print(&session, "failure-groups", &id).await,

@@ -64,6 +64,14 @@ impl Query {
         }
     }
 
+    /// Adds a parameter unless it is there.
+    pub(crate) fn set_if_free(&mut self, name: &str, value: &str) {
+        let is_set = |part: &str| part.split_once('=').is_some_and(|(known, _)| known == name);
+        if !self.0.trim_start_matches('?').split('&').any(is_set) {
+            self.set(name, Some(value));
+        }
+    }
+
     /// Adds a parameter with its values, if there are any.
     pub(crate) fn set_several(&mut self, name: &str, values: &[impl ToString]) {
         let all: Vec<String> = values.iter().map(ToString::to_string).collect();
@@ -216,6 +224,16 @@ mod tests {
         ("EVENT KEY", |row| field(row, "eventKey")),
         ("LAST ERROR", last_error),
     ];
+
+    #[test]
+    fn what_is_given_comes_before_what_a_view_says() {
+        let mut query = Query::default();
+        query.set_if_free("q", "a b");
+        query.set("status", Some("failed"));
+        query.set_if_free("status", "queued");
+        query.set_if_free("stat", "1");
+        assert_eq!(query.after("/x"), "/x?q=a%20b&status=failed&stat=1");
+    }
 
     fn shown(rows: &Value) -> String {
         table(rows.as_array().unwrap(), &COLUMNS, is_shown).render()

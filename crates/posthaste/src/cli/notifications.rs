@@ -5,6 +5,7 @@ use std::io;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use posthaste_core::series::Step;
+use posthaste_core::view::ViewList;
 use serde_json::Value;
 
 use super::filter::{Filter, NotificationFilter, RetryFilter, TenantFilter};
@@ -12,6 +13,7 @@ use super::listing::{self, Column, Paging, Query, attempts, field, last_error, s
 use super::output::{Table, line};
 use super::reach::ServerArgs;
 use super::stats::bars;
+use super::views::ViewFlag;
 use super::{Exit, acts, detail, input, watch};
 
 const EXAMPLES: &str = "\
@@ -24,6 +26,7 @@ Examples:
   posthaste notifications list
   posthaste notifications list --state pending,retryScheduled --destination https://hooks.example.com/in
   posthaste notifications list --since 2026-04-15 --until 2026-04-16 --all
+  posthaste notifications list --view 'failed today'
   posthaste notifications list -q order-17 --output json";
 const SHOW_EXAMPLES: &str = "\
 Examples:
@@ -105,6 +108,8 @@ struct ListArgs {
     #[command(flatten)]
     filter: NotificationFilter,
     #[command(flatten)]
+    view: ViewFlag,
+    #[command(flatten)]
     paging: Paging,
 }
 
@@ -116,6 +121,8 @@ pub(crate) struct RetryQueueArgs {
     over: Option<RetryQueueCommand>,
     #[command(flatten)]
     filter: RetryFilter,
+    #[command(flatten)]
+    view: ViewFlag,
     #[command(flatten)]
     paging: Paging,
 }
@@ -164,6 +171,7 @@ pub(crate) async fn run(args: NotificationsArgs, reach: &ServerArgs) -> anyhow::
         NotificationsCommand::List(args) => {
             let mut query = Query::default();
             args.filter.add_to(&mut query);
+            args.view.add_to(&session, ViewList::Notifications, &mut query).await?;
             listing::print(&session, "/v1/notifications", &query, &args.paging, &COLUMNS).await
         }
         NotificationsCommand::Failed { filter, paging } => {
@@ -195,7 +203,9 @@ pub(crate) async fn retry_queue(args: RetryQueueArgs, reach: &ServerArgs) -> any
         return Ok(Exit::Done);
     }
     args.filter.add_to(&mut query);
-    listing::print(&reach.open()?, "/v1/retry-queue", &query, &args.paging, &COLUMNS).await
+    let session = reach.open()?;
+    args.view.add_to(&session, ViewList::RetryQueue, &mut query).await?;
+    listing::print(&session, "/v1/retry-queue", &query, &args.paging, &COLUMNS).await
 }
 
 /// The steps that have retries, under a line of bars.

@@ -9,6 +9,7 @@ use posthaste_core::filter::List;
 use posthaste_core::id::DeadLetterId;
 use posthaste_core::operation::Action;
 use posthaste_core::time::Timestamp;
+use posthaste_core::view::ViewList;
 
 use super::drawing::trace;
 use super::failure_groups;
@@ -18,6 +19,7 @@ use super::login::see;
 use super::news::News;
 use super::notifications::at_its_place;
 use super::picks::{Picks, acts_on_letters};
+use super::saved_views::SavedViews;
 use super::shell::{self, Shell, figures};
 use super::show::{self, Markup, count};
 use super::visitor::Visitor;
@@ -40,6 +42,7 @@ const GROUPS: usize = 3;
 struct DeadLettersPage {
     shell: Shell,
     bar: FilterBar,
+    saved: SavedViews,
     tabs: Vec<Tab>,
     rows: Vec<Row>,
     next: Option<String>,
@@ -181,7 +184,8 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let picks = Picks::of(&visitor, &bar, shell.now, acts, &[]);
     let (groups, group) = causes(&api, &visitor, &bar).await;
     let may_start = visitor.may("startRetryOperation");
-    let page = DeadLettersPage { shell, bar, tabs, rows, next, news, picks, may_start, groups, group };
+    let saved = SavedViews::of(&api, &visitor, ViewList::DeadLetters, &bar).await;
+    let page = DeadLettersPage { shell, bar, saved, tabs, rows, next, news, picks, may_start, groups, group };
     Ok(page.shell.answer_with(status, &page))
 }
 

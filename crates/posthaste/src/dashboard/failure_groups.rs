@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::StatusCode;
 use posthaste_core::failure::FailureType;
 use posthaste_core::group::GroupId;
+use posthaste_core::view::ViewList;
 use serde_json::json;
 use url::form_urlencoded::Serializer;
 
@@ -16,6 +17,7 @@ use super::filter_bar::{FilterBar, Tab};
 use super::flash::Flash;
 use super::login::see;
 use super::notifications::at_its_place;
+use super::saved_views::SavedViews;
 use super::shell::Shell;
 use super::show::{self, Markup, count, counted, percent};
 use super::visitor::{Form, Visitor};
@@ -33,6 +35,7 @@ use crate::http::stats;
 struct GroupsPage {
     shell: Shell,
     bar: FilterBar,
+    saved: SavedViews,
     kinds: Vec<Tab>,
     say: Say,
     rows: Vec<Row>,
@@ -219,7 +222,8 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let rows = rows(&api, &visitor, listed.data, tenant.as_deref()).await?;
     let say = say(&rows, next.is_none() && bar.first().is_none());
     let all_tenants = visitor.caller.tenant.is_none();
-    let page = GroupsPage { shell, bar, kinds, say, rows, next, all_tenants, may: May::of(&visitor) };
+    let saved = SavedViews::of(&api, &visitor, ViewList::FailureGroups, &bar).await;
+    let page = GroupsPage { shell, bar, saved, kinds, say, rows, next, all_tenants, may: May::of(&visitor) };
     Ok(page.shell.answer_with(status, &page))
 }
 

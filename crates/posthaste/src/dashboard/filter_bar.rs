@@ -147,6 +147,11 @@ impl FilterBar {
         all.collect()
     }
 
+    /// The conditions as the query of an address.
+    pub(super) fn query(&self) -> String {
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.pairs).finish()
+    }
+
     pub(super) fn url(&self) -> String {
         self.address(&self.pairs)
     }

@@ -6,12 +6,14 @@ use axum::extract::State;
 use axum::response::Response;
 use http::StatusCode;
 use posthaste_core::filter::List;
+use posthaste_core::view::ViewList;
 
 use super::drawing::cells;
 use super::filter_bar::{FilterBar, Tab};
 use super::login::see;
 use super::news::News;
 use super::picks::{Picks, acts_on_notifications};
+use super::saved_views::SavedViews;
 use super::shell::{Shell, figures};
 use super::show::{self, Markup, count};
 use super::visitor::Visitor;
@@ -29,6 +31,7 @@ use posthaste_core::state::State as NotificationState;
 struct NotificationsPage {
     shell: Shell,
     bar: FilterBar,
+    saved: SavedViews,
     tabs: Vec<Tab>,
     rows: Vec<NotificationView>,
     next: Option<String>,
@@ -84,7 +87,9 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let last = listed.data.last().filter(|_| next.is_some()).map(|row| row.notification_id.to_string());
     let news = news.map(|news| news.up_to(last));
     let picks = Picks::of(&visitor, &bar, shell.now, acts_on_notifications(bar.value("status")), &[]);
-    let page = NotificationsPage { shell, bar, tabs, rows: listed.data, next, all_tenants, news, picks };
+    let saved = SavedViews::of(&api, &visitor, ViewList::Notifications, &bar).await;
+    let page =
+        NotificationsPage { shell, bar, saved, tabs, rows: listed.data, next, all_tenants, news, picks };
     Ok(page.shell.answer_with(status, &page))
 }
 

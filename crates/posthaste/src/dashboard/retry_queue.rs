@@ -5,6 +5,7 @@ use axum::extract::State;
 use axum::response::Response;
 use posthaste_core::filter::List;
 use posthaste_core::operation::Action;
+use posthaste_core::view::ViewList;
 
 use super::due::{Asked, Due, due};
 use super::filter_bar::FilterBar;
@@ -12,6 +13,7 @@ use super::login::see;
 use super::news::News;
 use super::notifications::at_its_place;
 use super::picks::Picks;
+use super::saved_views::SavedViews;
 use super::shell::Shell;
 use super::show;
 use super::visitor::Visitor;
@@ -27,6 +29,7 @@ use crate::http::views::NotificationView;
 struct RetryQueuePage {
     shell: Shell,
     bar: FilterBar,
+    saved: SavedViews,
     due: Option<Due>,
     rows: Vec<NotificationView>,
     next: Option<String>,
@@ -59,6 +62,7 @@ pub(super) async fn page(State(api): State<Shared>, mut visitor: Visitor) -> Res
     let also = [("state", "retryScheduled,retrying")];
     let picks = Picks::of(&visitor, &bar, shell.now, &[Action::Cancel, Action::RetryNow], &also);
     let page = RetryQueuePage {
+        saved: SavedViews::of(&api, &visitor, ViewList::RetryQueue, &bar).await,
         picks,
         next: bar.next(listed.next_cursor.as_ref()),
         bar,

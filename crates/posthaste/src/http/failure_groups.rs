@@ -104,7 +104,7 @@ impl FailureGroupView {
     }
 }
 
-fn by(query: &mut Query) -> Result<GroupBy> {
+pub(super) fn by(query: &mut Query) -> Result<GroupBy> {
     let Some(given) = query.take("by") else { return Ok(GroupBy::Fingerprint) };
     GroupBy::from_name(&given).ok_or_else(|| {
         let names = GroupBy::ALL.map(GroupBy::name).join(", ");

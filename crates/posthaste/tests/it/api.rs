@@ -48,6 +48,7 @@ mod retry_operations;
 mod roles;
 mod running;
 mod s3;
+mod saved_views;
 mod schema;
 mod sends;
 mod series;

@@ -75,6 +75,8 @@ fn may(role: Option<Role>, route: &str) -> bool {
         | "pauseJob"
         | "resumeJob"
         | "putFailureGroupNote"
+        | "putView"
+        | "deleteView"
         | "startRetryOperation"
         | "pauseRetryOperation"
         | "resumeRetryOperation"
@@ -89,7 +91,7 @@ fn may(role: Option<Role>, route: &str) -> bool {
 const READS: &str = "\
     listNotifications listFailed listRetryQueue listDeadLetters getDeadLetter stats statsSeries \
     retryLoad stream listAudit listPolicies getPolicy previewPolicy listNodes listSettings listTenants \
-    listJobs listJobRuns listFailureGroups getFailureGroup listRetryOperations getRetryOperation";
+    listJobs listJobRuns listViews getView listFailureGroups getFailureGroup listRetryOperations getRetryOperation";
 
 /// Routes that only keys for all tenants may call.
 const FOR_ALL: [&str; 8] = [
@@ -172,10 +174,11 @@ impl Scene {
             "startRetryOperation" => json!({"ids": [self.dead_letters["pending"]]}),
             "putPolicy" => json!({"maxAttempts": 2}),
             "putFailureGroupNote" => json!({"text": "x"}),
+            "putView" => json!({"list": "notifications", "query": "tenant=a"}),
             _ => json!({}),
         };
         let body = if route.method == Method::GET { String::new() } else { body.to_string() };
-        (route.path.replace("{id}", id).replace("{scope}", "tenant:a"), body)
+        (route.path.replace("{id}", id).replace("{scope}", "tenant:a").replace("{name}", "of%20a"), body)
     }
 }
 
@@ -189,7 +192,10 @@ fn harmless(route: &Route) -> (String, String) {
         _ => "ntf_00000000000000000000000000",
     };
     let body = if route.method == Method::GET { "" } else { r#"{"no such field": 1}"# };
-    (route.path.replace("{id}", id).replace("{scope}", "tenant:nobody"), body.to_owned())
+    (
+        route.path.replace("{id}", id).replace("{scope}", "tenant:nobody").replace("{name}", "none"),
+        body.to_owned(),
+    )
 }
 
 async fn every_route_asks_for_its_role(on: StoreKind) {
@@ -248,6 +254,8 @@ async fn no_role_reaches_what_is_another_tenants(on: StoreKind) {
             let about = format!("{} for {}: {}", route.name, holder.about(), told.json);
             let wanted: &[u16] = match may(holder.role, &route.name) {
                 true if FOR_ALL.contains(&route.name.as_str()) => &[403],
+                // A view of its own that would show what is another's.
+                true if route.name == "putView" => &[403],
                 true if route.path.contains('{') => &[404],
                 _ => &[403],
             };

@@ -10,7 +10,7 @@ use super::running::{Caller, Running, StoreKind, routes, slow};
 use super::wrong_input::counters;
 
 /// The lists of the API, each with everything that it can show.
-const LISTS: [&str; 7] = [
+const LISTS: [&str; 8] = [
     "/v1/notifications?limit=500",
     "/v1/notifications/failed?limit=500",
     "/v1/retry-queue?limit=500",
@@ -18,6 +18,7 @@ const LISTS: [&str; 7] = [
     "/v1/audit?limit=500",
     "/v1/failure-groups?limit=500",
     "/v1/policies",
+    "/v1/views",
 ];
 
 /// Two tenants with something in every state.
@@ -52,6 +53,8 @@ impl Two {
         let started = b.post("/v1/retry-operations", &nothing).await.is(202);
         let operation = started["id"].as_str().unwrap().to_owned();
         super::retry_operations::finished(&b, &operation).await;
+        let view = json!({"list": "notifications", "query": "status=failed"}).to_string();
+        b.ask(Method::PUT, "/v1/views/of%20b", &[], view).await.is(200);
         let key = made["id"].as_str().unwrap().to_owned();
         Self { running, a, b, notifications, dead_letters, operation, key }
     }
@@ -267,6 +270,24 @@ async fn trespass_operations(two: &Two, Route { method, path, name, .. }: &Route
     }
 }
 
+async fn trespass_views(two: &Two, Route { method, path, name, .. }: &Route) {
+    let of_b = path.replace("{name}", "of%20b");
+    let put = async |caller: &Caller, query: &str| {
+        let body = json!({"list": "notifications", "query": query}).to_string();
+        caller.ask(Method::PUT, "/v1/views/of%20b", &[], body).await
+    };
+    match name.as_str() {
+        "listViews" => assert_eq!(two.a.get(path).await["data"], json!([])),
+        "putView" => {
+            put(&two.a, "tenant=b").await.problem(403, "FORBIDDEN");
+            // The name is free for `a`, and stands for another view than that of `b`.
+            put(&two.a, "status=queued").await.is(200);
+            two.a.ask(Method::DELETE, &of_b, &[], "").await.is(204);
+        }
+        _ => drop(two.a.ask(method.clone(), &of_b, &[], "").await.problem(404, "not-found")),
+    }
+}
+
 async fn trespass_policy(two: &Two, Route { method, path, .. }: &Route) {
     let body = if method == Method::GET { "" } else { "{}" };
     let ask = async |scope: &str| two.a.ask(method.clone(), &path.replace("{scope}", scope), &[], body).await;
@@ -309,6 +330,7 @@ async fn trespass(two: &Two, route: &Route) {
         "statsSeries" | "retryLoad" => trespass_figures(two, path).await,
         "listFailureGroups" => trespass_list(two, path).await,
         "getFailureGroup" | "putFailureGroupNote" => trespass_group(two, route).await,
+        "listViews" | "getView" | "putView" | "deleteView" => trespass_views(two, route).await,
         "listPolicies" | "listKeys" => {
             let own = ask(path.to_owned(), "").await.is(200);
             assert!(!speaks_of_b(two, &own) && own.to_string().contains('a'), "{path}: {own}");

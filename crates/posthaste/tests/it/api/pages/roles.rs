@@ -49,6 +49,7 @@ impl Scene {
             "keys" => self.key.clone(),
             "failure-groups" => self.group.clone(),
             "retry-operations" => self.operation.clone(),
+            "views" => "of%20a".to_owned(),
             "jobs" => "retry-expire".to_owned(),
             "policies" => "tenant:a".to_owned(),
             "assets" => "app.css".to_owned(),
