@@ -12,6 +12,7 @@ mod looks;
 mod server;
 mod story;
 mod tour;
+mod views;
 mod visitors;
 
 use posthaste::config::Config;

@@ -32,6 +32,38 @@ async fn keys_are_made_listed_and_revoked() {
 }
 
 #[tokio::test]
+async fn a_saved_view_filters_a_list_and_other_flags_come_before_it() {
+    let scene = Scene::start().await;
+    let to = scene.sink.url("/ok");
+    for subject in ["blue", "red"] {
+        let sent = scene.run(&["send", "--to", &to, "--body", "x", "--subject", subject]).await;
+        assert_eq!(sent.code, Some(0), "{sent:?}");
+    }
+    let save = |list: &'static str, query: &'static str| {
+        ["views", "save", "the blue ones", "--list", list, "--query", query]
+    };
+    let saved = scene.run(&save("notifications", "q=blue&channel=webhook")).await;
+    assert_eq!((saved.code, saved.out.as_str()), (Some(0), "the blue ones is saved\n"), "{saved:?}");
+    let listed = async |more: &[&str]| {
+        let args = [&["notifications", "list", "--view", "the blue ones"], more].concat();
+        let rows = scene.json(&args).await["data"].clone();
+        let subjects = rows.as_array().unwrap().iter().map(|row| row["subject"].as_str().unwrap().to_owned());
+        subjects.collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&[]).await, ["blue"]);
+    assert_eq!(listed(&["-q", "red"]).await, ["red"]);
+    let other = scene.run(&["dead-letters", "list", "--view", "the blue ones"]).await;
+    assert!(other.code == Some(2) && other.err.contains("of the list notifications"), "{other:?}");
+    let views = scene.run(&["views", "list"]).await;
+    assert!(views.out.contains("the blue ones") && views.out.contains("q=blue"), "{}", views.out);
+    let refused = scene.run(&save("retry-queue", "status=failed")).await;
+    assert!(refused.code == Some(1) && refused.err.contains("status"), "{refused:?}");
+    assert_eq!(scene.run(&["views", "delete", "the blue ones"]).await.code, Some(0));
+    let gone = scene.run(&["notifications", "list", "--view", "the blue ones"]).await;
+    assert!(gone.code == Some(1) && gone.err.contains("no view"), "{gone:?}");
+}
+
+#[tokio::test]
 async fn keys_have_roles_expire_and_are_rotated() {
     let scene = Scene::start().await;
     let create = async |args: &[&str]| {
