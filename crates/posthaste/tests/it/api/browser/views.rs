@@ -22,7 +22,7 @@ async fn a_filter_is_saved_as_a_view_used_and_deleted() {
     assert_eq!(rows().await, 1);
     scene.browser.press("Save this filter").await;
     scene.browser.type_into("#view-name", "The <b>blue</b> ones & co").await;
-    scene.browser.press("Save").await;
+    scene.browser.press_in(".views form", "Save").await;
     scene.browser.wait_for(".views a[aria-current]", "The <b>blue</b> ones & co").await;
     scene.open("/notifications").await;
     assert_eq!(rows().await, 2);
