@@ -80,7 +80,13 @@ struct Used {
 
 impl Rig {
     pub(crate) async fn new() -> anyhow::Result<Self> {
-        Ok(Self { sender: Sender::new(Way::Single.connections())?, sink: Arc::new(sink(0).await?), loads: 0 })
+        Self::keeping(0).await
+    }
+
+    /// A rig whose receiver remembers so many arrivals.
+    pub(crate) async fn keeping(keep: usize) -> anyhow::Result<Self> {
+        let sender = Sender::new(Way::Single.connections())?;
+        Ok(Self { sender, sink: Arc::new(sink(keep).await?), loads: 0 })
     }
 
     /// The sender against the receiver, without a server. Returns the rate and the processor time of a request.

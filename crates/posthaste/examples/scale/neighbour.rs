@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const DELAY: Duration = Duration::from_secs(1);
 
 /// How many arrivals a receiver remembers: more than any measurement sends.
-const KEEP: usize = 1_000_000;
+pub(crate) const KEEP: usize = 1_000_000;
 
 /// A receiver in this process.
 pub(crate) async fn sink(keep: usize) -> anyhow::Result<Sink> {
@@ -58,6 +58,11 @@ impl Neighbour {
     /// A tenant of that server.
     pub(crate) async fn of(server: &Server) -> anyhow::Result<Self> {
         let key = server.key_for("b").await?;
+        Self::with_key(server, key)
+    }
+
+    /// The tenant of that key.
+    pub(crate) fn with_key(server: &Server, key: String) -> anyhow::Result<Self> {
         let clients: anyhow::Result<_> =
             (0..CONNECTIONS).map(|_| server.client(&key).map(Arc::new)).collect();
         Ok(Self { clients: clients?, key })
@@ -99,7 +104,7 @@ impl Neighbour {
     }
 
     /// Sends that many, and answers when the request of each id began.
-    async fn send(&self, pace: Pace, what: &Value) -> anyhow::Result<HashMap<String, Timestamp>> {
+    pub(crate) async fn send(&self, pace: Pace, what: &Value) -> anyhow::Result<HashMap<String, Timestamp>> {
         let mut body = json!({"channel": "webhook", "body": {"order": 4711}});
         body.as_object_mut().context("an object")?.extend(what.as_object().context("an object")?.clone());
         let (start, body) = (Instant::now(), Arc::new(body));
@@ -129,7 +134,7 @@ impl Neighbour {
 }
 
 /// The time from when an id was to come to its arrival. What has not arrived counts with the time until now.
-fn since_send(from: &HashMap<String, Timestamp>, arrivals: &[ReceivedRequest]) -> Times {
+pub(crate) fn since_send(from: &HashMap<String, Timestamp>, arrivals: &[ReceivedRequest]) -> Times {
     let mut open = from.clone();
     let mut ended = vec![];
     for arrival in arrivals {

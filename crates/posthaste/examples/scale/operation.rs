@@ -1,4 +1,4 @@
-//! `operation`: a retry operation of 100,000 dead letters while single sends to the same destination go on.
+//! `operation`: a retry operation of 100,000 dead letters while single sends to the same destination go on, a few and then at half load.
 
 use std::time::Duration;
 
@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::Setting;
-use super::neighbour::sink;
-use super::verdict::{Verdict, shown};
+use super::load::{Rig, Way};
+use super::neighbour::{KEEP, Neighbour, Pace, since_send, sink};
+use super::server::Server;
+use super::verdict::{Times, Verdict, shown};
 
 const ITEMS: u64 = 100_000;
 /// The longest that the dead letters may take to appear, and the operation to end.
@@ -20,6 +22,10 @@ const EVERY: Duration = Duration::from_millis(10);
 const ALONE: Duration = Duration::from_secs(10);
 const TIME_GOAL: Duration = Duration::from_secs(20);
 const ACCEPT_GOAL: Duration = Duration::from_millis(50);
+/// The sends at half load whose way to the receiver is measured.
+const SAMPLE: Pace = Pace { count: 1_000, over: Duration::from_secs(10) };
+/// How much longer than alone the way may take beside an operation, unless it takes at most twice as long.
+const DELAY_GOAL: Duration = Duration::from_millis(50);
 
 /// Measures how long the operation takes, and how long sends take to be answered meanwhile.
 pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
@@ -52,7 +58,52 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
         format!("under {}", shown(ACCEPT_GOAL)),
         beside < ACCEPT_GOAL,
     );
+    drop(server);
+    at_half_load(setting, items, &mut verdict).await?;
     Ok(verdict)
+}
+
+/// Measures how long notifications are under way to the destination to which an operation sends too.
+async fn at_half_load(setting: &Setting, items: u64, verdict: &mut Verdict) -> anyhow::Result<()> {
+    let (place, mut rig) = (setting.place().await?, Rig::keeping(KEEP).await?);
+    let server = setting.serve(&place).await?;
+    let client = server.admin()?;
+    let rate = rig.load(&[&server], &place, Way::Single).await?.rate / 2.0;
+    make_dead_letters(&client, &rig.sink.url("/sequence/400,200"), items).await?;
+    let alone = sample(&rig, &server, rate).await?;
+    let started: Value = client.post("/v1/retry-operations", &json!({"all": true})).await?.json()?;
+    let id = started["id"].as_str().context("the operation was not started")?.to_owned();
+    let beside = sample(&rig, &server, rate).await?;
+    let half_way: Value = client.get(&format!("/v1/retry-operations/{id}")).await?.json()?;
+    verdict.note("forwarded when the sample ended", half_way["forwarded"].to_string());
+    let ended = ended(&client, &id).await;
+    ensure!(ended["forwarded"] == items, "it ended as {ended}");
+    let (before, during) = (alone.quantile(0.99), beside.quantile(0.99));
+    let goal = (before * 2).max(before + DELAY_GOAL);
+    let name = format!("half load ({rate:.0}/s)");
+    verdict.note(format!("{name}: send to arrival, alone"), alone.described());
+    verdict.wanted(
+        format!("{name}: send to arrival, meanwhile"),
+        beside.described(),
+        format!("p99 at most {}", shown(goal)),
+        beside.is_complete() && during <= goal,
+    );
+    Ok(())
+}
+
+/// The times from send to arrival of some notifications among the load.
+async fn sample(rig: &Rig, server: &Server, rate: f64) -> anyhow::Result<Times> {
+    let (neighbour, letter) =
+        (Neighbour::with_key(server, server.0.key.clone())?, rig.letter(server, Way::Single)?);
+    rig.sink.clear();
+    let load = rig.sender.pace(&letter, rate, SAMPLE.over + Duration::from_secs(1));
+    let to = json!({"to": rig.sink.url("/ok")});
+    let (sent, sampled) = tokio::join!(load, neighbour.send(SAMPLE, &to));
+    let failures = sent?.failures;
+    ensure!(failures.first.is_none(), "{}", failures.text().unwrap_or_default());
+    // What is under way when the load ends arrives within moments, or is shown as not arrived.
+    sleep(Duration::from_secs(1)).await;
+    Ok(since_send(&sampled?, &rig.sink.arrivals()))
 }
 
 /// Makes dead letters: the first attempt at `to` has to fail for good.
