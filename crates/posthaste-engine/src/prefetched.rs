@@ -34,6 +34,8 @@ pub(crate) struct Prefetched {
     queues: Queues,
     /// What came while rows of its bucket were in the store; it waits until those are claimed.
     behind: Queues,
+    /// How many of those, the first ones, have waited for a claim that was answered since they came.
+    waited: HashMap<Bucket, usize>,
     /// Reserved room, filled or not yet.
     total: u32,
     by_flow: HashMap<FlowId, u32>,
@@ -49,6 +51,7 @@ impl Prefetched {
             most: slots.saturating_mul(PER_SLOT),
             queues: HashMap::new(),
             behind: HashMap::new(),
+            waited: HashMap::new(),
             total: 0,
             by_flow: HashMap::new(),
             by_tenant: HashMap::new(),
@@ -139,8 +142,22 @@ impl Prefetched {
 
     /// Lets what waited behind rows in the store wait with the others.
     pub(crate) fn join(&mut self, bucket: Bucket) {
+        self.waited.remove(&bucket);
         if let Some(mut more) = self.behind.remove(&bucket) {
             self.queues.entry(bucket).or_default().append(&mut more);
+        }
+    }
+
+    /// A claim was answered, and the bucket has more rows in the store. What came before the claim was asked for has waited for
+    /// the rows that were there before it, and joins the others: in a bucket that never runs empty it would wait for ever.
+    pub(crate) fn join_first(&mut self, bucket: Bucket) {
+        let first = self.waited.remove(&bucket).unwrap_or(0);
+        let mut joining = take_entries(&mut self.behind, bucket, first);
+        if !joining.is_empty() {
+            self.queues.entry(bucket).or_default().append(&mut joining);
+        }
+        if let Some(left) = self.behind.get(&bucket) {
+            self.waited.insert(bucket, left.len());
         }
     }
 
@@ -232,13 +249,17 @@ fn lower<K: Eq + Hash>(counts: &mut HashMap<K, u32>, key: &K) {
 
 /// Takes out the first of a bucket's queue, at most so many.
 fn take_out(queues: &mut Queues, bucket: Bucket, limit: usize) -> Vec<Claimed> {
-    let Some(queue) = queues.get_mut(&bucket) else { return vec![] };
-    let count = queue.len().min(limit);
-    let batch = queue.drain(..count).map(|(_, claimed)| claimed).collect();
+    take_entries(queues, bucket, limit).into_iter().map(|(_, claimed)| claimed).collect()
+}
+
+fn take_entries(queues: &mut Queues, bucket: Bucket, limit: usize) -> VecDeque<(Instant, Claimed)> {
+    let Some(queue) = queues.get_mut(&bucket) else { return VecDeque::new() };
+    let later = queue.split_off(queue.len().min(limit));
+    let first = std::mem::replace(queue, later);
     if queue.is_empty() {
         queues.remove(&bucket);
     }
-    batch
+    first
 }
 
 impl Claimed {

@@ -313,6 +313,7 @@ impl NodeSlots {
             later.into_iter().filter_map(|claimed| inner.prefetched.push_ahead(claimed, instant)).collect();
         if full || inner.slots.turns().has_backlog(bucket) {
             inner.in_store.insert(bucket, if full { Backlog::Many } else { Backlog::Few });
+            inner.prefetched.join_first(bucket);
         } else {
             inner.not_in_store(bucket);
         }

@@ -62,6 +62,31 @@ async fn what_comes_while_rows_are_claimed_waits_behind_them_in_memory_and_is_no
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_waits_behind_rows_has_its_turn_after_two_claims_also_if_more_rows_come_all_the_time() {
+    let node = node();
+    let mut number = 100;
+    let mut claim = |node: &NodeSlots| {
+        let Deal { claims, to_send, .. } = node.deal(16, NOW);
+        // More rows come to the store during each claim.
+        node.ready([(&acme(), BUCKET)]);
+        number += 1;
+        for claim in &claims {
+            node.claimed(claim, vec![claimed(number)]);
+        }
+        sent(&to_send)
+    };
+    claim(&node);
+    assert!(matches!(node.take(&acme(), BUCKET, 1, NOW), Hold::Prefetched { .. }));
+    node.prefetch(claimed(9));
+    assert_eq!(claim(&node), []);
+    assert!(matches!(node.take(&acme(), BUCKET, 1, NOW), Hold::Prefetched { .. }));
+    node.prefetch(claimed(10));
+    assert_eq!(claim(&node), []);
+    assert_eq!(claim(&node), numbers(&[claimed(9)]), "what came later still waits");
+    assert_eq!(claim(&node), numbers(&[claimed(10)]));
+}
+
+#[tokio::test(start_paused = true)]
 async fn behind_many_rows_nothing_waits_in_memory() {
     let node = node();
     let Deal { claims, .. } = node.deal(16, NOW);
