@@ -26,7 +26,9 @@ pub enum Deed {
 
 /// Decides about an item: whether its act would change it as it stands.
 pub fn decide(action: Action, selected: Selected, found: Option<Looked<'_>>, now: Timestamp) -> Decision {
-    let Some(Looked { flow, standing, hidden }) = found else { return Decision::Skip(Skip::ChangedMeanwhile) };
+    let Some(Looked { flow, standing, hidden }) = found else {
+        return Decision::Skip(Skip::ChangedMeanwhile);
+    };
     let stage = Decision::Stage { flow, seen: standing.seen() };
     let act = match deed(action, selected.dead_letter, standing) {
         Deed::Act(act) => act,

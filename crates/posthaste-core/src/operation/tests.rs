@@ -420,7 +420,34 @@ fn a_rate_is_kept_over_a_second() {
     assert_eq!(RateLimit::new(1.0, at(0)).room(at(0).later(Duration::from_secs(9))), 1);
 }
 
+#[test]
+fn no_flow_takes_the_whole_chunk_while_others_have_room() {
+    let table: [(&[u32], u32, &[u32]); 8] = [
+        (&[1_000, 1_000, 1_000, 1_000], 100, &[25, 25, 25, 25]),
+        (&[u32::MAX], 100, &[100]),
+        (&[10, 1_000, 5, 1_000], 100, &[10, 60, 5, 25]),
+        (&[0, 3, 0], 100, &[0, 3, 0]),
+        (&[9, 9, 9], 2, &[1, 1, 0]),
+        (&[0, 0], 100, &[0, 0]),
+        (&[5, 5], 0, &[0, 0]),
+        (&[], 100, &[]),
+    ];
+    for (rooms, chunk, wanted) in table {
+        assert_eq!(shares(rooms, chunk), wanted, "{rooms:?} {chunk}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn a_chunk_is_dealt_out_as_far_as_there_is_room(
+        rooms in prop::collection::vec(0u32..300, 0..60),
+        chunk in 0u32..600,
+    ) {
+        let shares = shares(&rooms, chunk);
+        prop_assert!(shares.iter().zip(&rooms).all(|(share, room)| share <= room));
+        prop_assert_eq!(shares.iter().sum::<u32>(), chunk.min(rooms.iter().sum()));
+    }
+
     #[test]
     fn no_window_lets_more_wait_than_the_limit(looks in prop::collection::vec(0u32..5_000, 0..60)) {
         let mut window = Window::default();
