@@ -25,7 +25,6 @@ pub(super) const SUBJECTS: &[&[Promise]] = &[PROMISES, keeping::PROMISES];
 
 const PROMISES: &[Promise] = list![
     an_operation_is_kept_once_for_its_key,
-    operations_are_listed_newest_first_for_their_tenant,
     only_the_runner_does_the_steps_of_an_operation,
     marking_keeps_its_cursor_with_its_items,
     a_notification_is_held_by_one_operation,
@@ -117,11 +116,17 @@ pub(super) async fn staged(
     operation: &Operation,
     found: &[NotificationId],
 ) -> Result<NodeId, Broken> {
+    let node = marked(scene, operation, found).await?;
+    stage(scene, operation.id, node, 1).await?;
+    Ok(node)
+}
+
+/// An operation over these, with all of them marked.
+async fn marked(scene: &Scene, operation: &Operation, found: &[NotificationId]) -> Result<NodeId, Broken> {
     let node = join(scene).await?;
     start(scene, operation).await?;
     adopt(scene, operation.id, node).await?;
     need("mark", scene.store.mark(operation.id, node, walk(None, found, None), at(31)).await?)?;
-    stage(scene, operation.id, node, 1).await?;
     Ok(node)
 }
 
@@ -166,24 +171,6 @@ async fn an_operation_is_kept_once_for_its_key(scene: Scene) -> Kept {
     same("the second", store.operation(second.id).await?, None)?;
     let rows = store.audit(AuditFilter::default(), None, 10).await?.rows;
     same("audit rows", rows.len(), 1)
-}
-
-async fn operations_are_listed_newest_first_for_their_tenant(scene: Scene) -> Kept {
-    let mut made = vec![];
-    for number in 1..=3 {
-        let whose = (number != 2).then(|| tenant("acme"));
-        let operation = Operation { tenant: whose, ..new_operation(number, Action::Requeue) };
-        start(&scene, &operation).await?;
-        made.insert(0, operation);
-    }
-    let all = scene.store.operations(None, None, 2).await?;
-    same("a page", (all.rows, all.next), (made[..2].to_vec(), Some(made[1].id)))?;
-    let rest = scene.store.operations(None, Some(made[1].id), 2).await?;
-    same("the rest", (rest.rows, rest.next), (made[2..].to_vec(), None))?;
-    let own = scene.store.operations(Some(tenant("acme")), None, 10).await?;
-    same("of a tenant", own.rows, vec![made[0].clone(), made[2].clone()])?;
-    let none = scene.store.operations(Some(tenant("other")), None, 10).await?;
-    same("of another", none.rows, vec![])
 }
 
 async fn only_the_runner_does_the_steps_of_an_operation(mut scene: Scene) -> Kept {

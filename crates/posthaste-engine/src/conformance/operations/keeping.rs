@@ -1,4 +1,4 @@
-//! Restorations of soft-deleted dead letters, the time of the last step, and how long operations are kept.
+//! Lists of operations, the time of their last step, how long they are kept, and restorations of soft-deleted dead letters.
 
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::id::{DeadLetterId, NotificationId};
@@ -8,12 +8,15 @@ use posthaste_core::reason::Reason;
 use posthaste_core::retention::{Kind, LOOKED_AT};
 use posthaste_core::state::{Lane, State};
 
-use super::{adopt, dead, finish, first_staging, ids, join, need, new_operation, quotas, staged, start};
-use crate::conformance::scene::{Scene, at, audit, good_attempt};
+use super::{
+    adopt, dead, finish, first_staging, ids, join, marked, need, new_operation, quotas, stage, staged, start,
+};
+use crate::conformance::scene::{Scene, at, audit, good_attempt, tenant};
 use crate::conformance::{Broken, Kept, Promise, list, same};
 use crate::store::{Act, Ending, Next, Prune, Pruned, Rest, Settled, Walk};
 
 pub(super) const PROMISES: &[Promise] = list![
+    operations_are_listed_newest_first_for_their_tenant,
     a_restoration_brings_each_dead_letter_back_as_a_single_act_does,
     what_was_restored_meanwhile_is_left_out,
     an_operation_says_when_it_last_changed,
@@ -130,9 +133,10 @@ async fn an_operation_says_when_it_last_changed(mut scene: Scene) -> Kept {
     };
     same("staged", changed(&scene).await?, Some(at(32)))?;
     let all_flows = quotas(&scene, id, 1).await?;
-    need("forward", scene.store.forward(id, node, all_flows[..1].to_vec(), at(33)).await?)?;
+    let first = *need("a flow", all_flows.first())?;
+    need("forward", scene.store.forward(id, node, vec![first], at(33)).await?)?;
     same("forwarded", changed(&scene).await?, Some(at(33)))?;
-    let none = vec![(all_flows[0].0, 0)];
+    let none = vec![(first.0, 0)];
     need("forward", scene.store.forward(id, node, none, at(34)).await?)?;
     same("nothing was forwarded", changed(&scene).await?, Some(at(33)))?;
     let pause = |second| {
@@ -148,7 +152,10 @@ async fn an_operation_says_when_it_last_changed(mut scene: Scene) -> Kept {
 async fn ended(scene: &mut Scene, number: u128, count: usize) -> Result<Operation, Broken> {
     let all = ids(&dead(scene, count).await?);
     let operation = new_operation(number, Action::Discard);
-    let node = staged(scene, &operation, &all).await?;
+    let node = marked(scene, &operation, &all).await?;
+    if count > 0 {
+        stage(scene, operation.id, node, 1).await?;
+    }
     let quotas = quotas(scene, operation.id, 99).await?;
     let done = need("forward", scene.store.forward(operation.id, node, quotas, at(39)).await?)?;
     same("forwarded", done.done.len(), count)?;
@@ -204,4 +211,22 @@ async fn a_pass_over_items_goes_on_inside_an_operation(mut scene: Scene) -> Kept
     same("looked at", step(&scene, 1).await?, Pruned { removed: 0, done: false })?;
     same("found", step(&scene, 1).await?, Pruned { removed: 1, done: false })?;
     same("the end", step(&scene, 1).await?, Pruned { removed: 0, done: true })
+}
+
+async fn operations_are_listed_newest_first_for_their_tenant(scene: Scene) -> Kept {
+    let mut made = vec![];
+    for number in 1..=3 {
+        let whose = (number != 2).then(|| tenant("acme"));
+        let operation = Operation { tenant: whose, ..new_operation(number, Action::Requeue) };
+        start(&scene, &operation).await?;
+        made.insert(0, operation);
+    }
+    let all = scene.store.operations(None, None, 2).await?;
+    same("a page", (all.rows, all.next), (made[..2].to_vec(), Some(made[1].id)))?;
+    let rest = scene.store.operations(None, Some(made[1].id), 2).await?;
+    same("the rest", (rest.rows, rest.next), (made[2..].to_vec(), None))?;
+    let own = scene.store.operations(Some(tenant("acme")), None, 10).await?;
+    same("of a tenant", own.rows, vec![made[0].clone(), made[2].clone()])?;
+    let none = scene.store.operations(Some(tenant("other")), None, 10).await?;
+    same("of another", none.rows, vec![])
 }
