@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::canary::{Canary, CanaryState, FirstAttempt, Verdict, first_attempt, judge};
-pub use self::decide::{decide, forwardable};
-pub use self::pace::Window;
+pub use self::decide::{Deed, Looked, decide, forwardable};
+pub use self::pace::{Window, shares};
 pub use self::selection::{Contradiction, Selection, narrow, selected};
+pub use self::standing::{OperationEvent, Standing};
 pub use self::words::{Action, OperationState, Skip, Stage, Staging};
 use crate::act::Seen;
 use crate::flow::FlowId;
@@ -24,6 +25,7 @@ mod canary;
 mod decide;
 mod pace;
 mod selection;
+mod standing;
 mod words;
 
 /// The most items of a batch (S4).
@@ -32,8 +34,6 @@ pub const BATCH: u32 = 1_000;
 pub const MOST_IDS: usize = 10_000;
 /// How often an item that cannot be read is tried before it is ejected.
 pub const MOST_TRIES: u32 = 5;
-/// The most events that are kept of an operation: the first and the last ones.
-const MOST_EVENTS: usize = 100;
 
 /// A retry operation as it is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,45 +60,6 @@ pub struct Operation {
     /// The node that works on it.
     #[serde(skip)]
     pub runner: Option<NodeId>,
-}
-
-/// How far an operation is.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Standing {
-    pub state: OperationState,
-    /// Where marking goes on; none at the start.
-    pub cursor: Option<String>,
-    /// Whether marking is over.
-    pub walked: bool,
-    /// Items that were selected so far.
-    pub total: u64,
-    /// Items that were staged so far.
-    pub staged: u64,
-    /// Items whose act was done.
-    pub forwarded: u64,
-    pub skipped: BTreeMap<Skip, u64>,
-    pub batches: u32,
-    pub batches_done: u32,
-    /// Items of the batch that is being marked, and how many of them are held.
-    pub open: u32,
-    pub open_held: u32,
-    pub canary_failed: u32,
-    pub canary_state: CanaryState,
-    pub paused_by: Option<String>,
-    pub stopped_by: Option<String>,
-    #[serde(with = "crate::micros::maybe")]
-    pub finished_at: Option<Timestamp>,
-    pub events: Vec<OperationEvent>,
-}
-
-/// Something that happened to an operation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OperationEvent {
-    #[serde(with = "crate::micros")]
-    pub at: Timestamp,
-    pub event: String,
-    pub by: Option<String>,
 }
 
 /// An item that marking has found.
@@ -323,6 +284,11 @@ impl Operation {
         self.standing.batches_done += batches_done;
     }
 
+    /// A step has changed something.
+    pub const fn moved(&mut self, now: Timestamp) {
+        self.standing.changed_at = Some(now);
+    }
+
     /// Why what is left is skipped; none while it is to be forwarded.
     pub const fn skips_rest(&self) -> Option<Skip> {
         match self.standing.state {
@@ -402,6 +368,7 @@ impl Operation {
         if self.standing.state != OperationState::Paused {
             self.standing.state = OperationState::Paused;
             self.standing.paused_by = Some(by.to_owned());
+            self.moved(now);
             self.standing.note("paused", Some(by), now);
         }
     }
@@ -414,6 +381,7 @@ impl Operation {
                 (false, None) => OperationState::Waiting,
             };
             self.standing.paused_by = None;
+            self.moved(now);
             self.standing.note("resumed", Some(by), now);
         }
     }
@@ -421,11 +389,13 @@ impl Operation {
     fn stop(&mut self, state: OperationState, by: &str, event: &str, now: Timestamp) {
         self.standing.state = state;
         self.standing.paused_by = None;
+        self.moved(now);
         self.standing.stopped_by = Some(by.to_owned());
         self.standing.note(event, Some(by), now);
     }
 
     fn judged(&mut self, verdict: Verdict, now: Timestamp) {
+        self.moved(now);
         match verdict {
             Verdict::Wait { failed } => self.standing.canary_failed = failed,
             Verdict::Passed { failed } => {
@@ -442,6 +412,7 @@ impl Operation {
     }
 
     fn finish(&mut self, now: Timestamp) {
+        self.moved(now);
         let standing = &mut self.standing;
         if standing.state == OperationState::Forwarding {
             standing.state = OperationState::Completed;
@@ -463,32 +434,6 @@ pub struct StagedBatch {
     pub stage: Stage,
     /// Items that are not held any more.
     pub skipped: u32,
-}
-
-impl Standing {
-    /// Items that were left out.
-    pub fn all_skipped(&self) -> u64 {
-        self.skipped.values().sum()
-    }
-
-    /// Items that are neither forwarded nor left out.
-    pub fn remaining(&self) -> u64 {
-        self.total.saturating_sub(self.forwarded + self.all_skipped())
-    }
-
-    fn skip(&mut self, why: Skip, count: u32) {
-        if count > 0 {
-            *self.skipped.entry(why).or_default() += u64::from(count);
-        }
-    }
-
-    /// Adds to the history. Of very many events those in the middle are dropped.
-    pub fn note(&mut self, event: impl Into<String>, by: Option<&str>, at: Timestamp) {
-        if self.events.len() >= MOST_EVENTS {
-            self.events.remove(MOST_EVENTS / 2);
-        }
-        self.events.push(OperationEvent { at, event: event.into(), by: by.map(str::to_owned) });
-    }
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ use crate::time::Timestamp;
 
 /// What is removed by a pass of its own. The names are part of the audit and of the metrics.
 ///
-/// A kind that another feature adds (operations, their items) is one more variant; the matches over this enum say
-/// what it needs.
+/// A kind that another feature adds is one more variant; the matches over this enum say what it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// The attempts of what has ended.
@@ -33,6 +32,10 @@ pub enum Kind {
     Counters,
     /// The roll-ups of a minute or an hour.
     Series,
+    /// The items of retry operations that are finished.
+    OperationItems,
+    /// Retry operations that are finished, once their items are gone.
+    Operations,
     /// Requeued dead letters; they are soft-deleted.
     RequeuedLetters,
     /// Discarded and replaced dead letters; they are soft-deleted.
@@ -42,7 +45,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Attempts,
         Self::Delivered,
         Self::Failed,
@@ -52,13 +55,15 @@ impl Kind {
         Self::JobRuns,
         Self::Counters,
         Self::Series,
+        Self::OperationItems,
+        Self::Operations,
         Self::RequeuedLetters,
         Self::DiscardedLetters,
         Self::DeletedLetters,
     ];
 
     /// What the job `retention` removes.
-    pub const ROWS: [Self; 9] = [
+    pub const ROWS: [Self; 11] = [
         Self::Attempts,
         Self::Delivered,
         Self::Failed,
@@ -68,6 +73,8 @@ impl Kind {
         Self::JobRuns,
         Self::Counters,
         Self::Series,
+        Self::OperationItems,
+        Self::Operations,
     ];
 
     /// What the job `dead-letter-cleanup` removes. What it soft-deletes is purged by a later run, not by the same one.
@@ -84,6 +91,8 @@ impl Kind {
             Self::JobRuns => "job-runs",
             Self::Counters => "counters",
             Self::Series => "series",
+            Self::OperationItems => "operation-items",
+            Self::Operations => "operations",
             Self::RequeuedLetters => "requeued-dead-letters",
             Self::DiscardedLetters => "discarded-dead-letters",
             Self::DeletedLetters => "deleted-dead-letters",
@@ -101,7 +110,9 @@ impl Kind {
             | Self::Audit
             | Self::JobRuns
             | Self::Counters
-            | Self::Series => "remove",
+            | Self::Series
+            | Self::OperationItems
+            | Self::Operations => "remove",
             Self::RequeuedLetters | Self::DiscardedLetters => "delete",
             Self::DeletedLetters => "purge",
         }
@@ -119,6 +130,8 @@ impl Kind {
             | Self::JobRuns
             | Self::Counters
             | Self::Series
+            | Self::OperationItems
+            | Self::Operations
             | Self::RequeuedLetters
             | Self::DiscardedLetters
             | Self::DeletedLetters => None,
@@ -139,6 +152,8 @@ impl Kind {
             | Self::JobRuns
             | Self::Counters
             | Self::Series
+            | Self::OperationItems
+            | Self::Operations
             | Self::DeletedLetters => None,
         }
     }
@@ -171,6 +186,10 @@ pub struct Periods {
     pub counters: Duration,
     /// At least a day more than figures look back.
     pub series: Duration,
+    /// From their end.
+    pub operations: Duration,
+    /// From the end of their operation.
+    pub operation_items: Duration,
 }
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -189,12 +208,14 @@ impl Default for Periods {
             job_runs: DAY * 90,
             counters: DAY * 35,
             series: DAY * 30,
+            operations: DAY * 400,
+            operation_items: DAY * 7,
         }
     }
 }
 
 impl Periods {
-    pub const fn of(&self, kind: Kind) -> Duration {
+    pub fn of(&self, kind: Kind) -> Duration {
         match kind {
             Kind::Attempts => self.attempts,
             Kind::Delivered => self.delivered,
@@ -204,6 +225,9 @@ impl Periods {
             Kind::JobRuns => self.job_runs,
             Kind::Counters => self.counters,
             Kind::Series => self.series,
+            // An operation goes only once its items are gone.
+            Kind::OperationItems => self.operation_items.min(self.operations),
+            Kind::Operations => self.operations,
             Kind::RequeuedLetters | Kind::DiscardedLetters => self.dead_letters,
             Kind::DeletedLetters => self.dead_letters_restorable,
         }
@@ -237,6 +261,11 @@ pub fn is_deletable(
     kind.letters() == Some(status) && restored_at.map_or(died_at, |at| at.max(died_at)) < cut_off
 }
 
+/// Whether an operation that ended then, or has not ended, or its items, may be removed.
+pub fn is_over(finished_at: Option<Timestamp>, cut_off: Timestamp) -> bool {
+    finished_at.is_some_and(|at| at < cut_off)
+}
+
 /// The rows that a chunk looks at for each one that it may remove.
 pub const LOOKED_AT: usize = 20;
 
@@ -262,6 +291,8 @@ mod tests {
             (Kind::JobRuns, 90),
             (Kind::Counters, 35),
             (Kind::Series, 30),
+            (Kind::OperationItems, 7),
+            (Kind::Operations, 400),
             (Kind::RequeuedLetters, 90),
             (Kind::DiscardedLetters, 90),
             (Kind::DeletedLetters, 30),
@@ -270,6 +301,8 @@ mod tests {
             assert_eq!(periods.cut_off(kind, at(500)), at(500 - u64::from(days)));
         }
         assert_eq!(periods.pending_cut_off(at(500)), None);
+        let short = Periods { operations: DAY * 3, ..periods };
+        assert_eq!(short.of(Kind::OperationItems), DAY * 3, "no longer than the operation");
         assert_eq!(Kind::ALL.len(), Kind::ROWS.len() + Kind::LETTERS.len());
         assert!(Kind::ALL.iter().all(|kind| Kind::ROWS.contains(kind) != Kind::LETTERS.contains(kind)));
     }
@@ -291,6 +324,12 @@ mod tests {
         let states: Vec<State> = Kind::ALL.iter().filter_map(|kind| kind.state()).collect();
         assert!(states.iter().all(|state| state.is_end() && *state != State::DeadLetter));
         assert!(Kind::ALL.iter().all(|kind| kind.letters() != Some(DeadLetterStatus::Pending)));
+    }
+
+    #[test]
+    fn only_an_operation_that_ended_long_ago_is_removed() {
+        assert!(is_over(Some(at(9)), at(10)));
+        assert!(!is_over(Some(at(10)), at(10)) && !is_over(None, at(10)));
     }
 
     #[test]

@@ -86,7 +86,8 @@ const SLICES: &[&[&[Promise]]] = &[
     &[nodes::PROMISES, waking::PROMISES],
     acts::SUBJECTS,
     &[settings::PROMISES, key_uses::PROMISES, records::PROMISES, jobs::PROMISES, series::PROMISES],
-    &[retention::PROMISES, groups::PROMISES, operations::PROMISES],
+    &[retention::PROMISES, groups::PROMISES],
+    operations::SUBJECTS,
     reads::SUBJECTS,
 ];
 

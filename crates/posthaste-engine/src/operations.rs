@@ -3,26 +3,29 @@
 //! Each operation has one runner over all nodes, as a job has. The loop gives every operation of this node a step in turn, so
 //! that several go on side by side and the store is never given more than one step at a time. `work` has the steps.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::filter::{BadFilter, Filter};
-use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
+use posthaste_core::filter::BadFilter;
+use posthaste_core::id::OperationId;
 use posthaste_core::operation::{Action, Canary, Operation, OperationChange, Refused, Selection, selected};
-use posthaste_core::time::Timestamp;
 use tokio::time::Instant;
 
+pub use self::preview::{GroupCount, Preview, Sampled};
 use self::told::Told;
 use self::work::{Next, Work};
 use crate::acts::Actor;
 use crate::engine::{Engine, Shared};
 use crate::reads::{ReadError, Reads};
-use crate::store::{
-    Accepted, DeadLetterView, Facts, Idempotency, Page, StoreError, UnfinishedOperation, View,
-};
+use crate::store::{Accepted, Idempotency, Page, StoreError, UnfinishedOperation};
 
+mod damage;
+mod ids;
+mod preview;
+mod staging;
 mod told;
+mod walk;
 mod work;
 
 /// The longest pause between two looks: another node may have started, resumed or left an operation.
@@ -35,11 +38,6 @@ const MOST_UNFINISHED: usize = 100;
 const MOST_OF_TENANT: usize = 20;
 /// Both together.
 const LOOKED_AT: usize = MOST_UNFINISHED + MOST_OF_TENANT;
-/// How long a dry run counts.
-const COUNTING: Duration = Duration::from_secs(1);
-/// How many rows a dry run reads at once, and how many of them it shows.
-const PAGE: usize = 500;
-const SAMPLE: usize = 5;
 
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
@@ -83,7 +81,17 @@ async fn turn(
     let mut wait = LOOK;
     for one in unfinished {
         told.look(shared, &one.operation);
-        let Some(operation) = own(shared, one).await? else { continue };
+        let id = one.operation.id;
+        let operation = match own(shared, one).await {
+            Ok(Some(operation)) => operation,
+            Ok(None) => continue,
+            // The others go on.
+            Err(StoreError::Corrupt { what }) => {
+                tracing::error!(operation = %id, error = what, "an operation cannot be adopted");
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         told.look(shared, &operation);
         let work = works.entry(operation.id).or_default();
         let left = work.not_before.saturating_duration_since(Instant::now());
@@ -132,26 +140,6 @@ pub struct NewOperation {
     pub canary: Option<Canary>,
 }
 
-/// What an operation would act on.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Preview {
-    /// How many were counted.
-    pub total: u64,
-    /// Whether all were counted.
-    pub exact: bool,
-    /// How many of them have expired.
-    pub expired: u64,
-    /// The first ones.
-    pub sample: Vec<Sampled>,
-}
-
-/// One of those that an operation would act on.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Sampled {
-    Letter(Box<DeadLetterView>),
-    Notification(Box<View>),
-}
-
 /// Why an operation was not started or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OperationError {
@@ -173,52 +161,17 @@ pub enum OperationError {
 /// What a call about an operation returns.
 pub type OperationResult<T> = Result<T, OperationError>;
 
-/// An id of either kind.
-pub(crate) enum ItemId {
-    Letter(DeadLetterId),
-    Notification(NotificationId),
-}
-
-impl ItemId {
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let letter = || text.parse().ok().map(Self::Letter);
-        text.parse().ok().map(Self::Notification).or_else(letter)
-    }
-
-    const fn letter(&self) -> Option<DeadLetterId> {
-        match self {
-            Self::Letter(id) => Some(*id),
-            Self::Notification(_) => None,
-        }
-    }
-}
-
-impl Shared {
-    /// The notifications that these ids name, in one read; none for an id that names nothing.
-    async fn named_by(&self, ids: &[String]) -> Result<Vec<Option<NotificationId>>, StoreError> {
-        let parsed: Vec<Option<ItemId>> = ids.iter().map(|id| ItemId::parse(id)).collect();
-        let letters: Vec<DeadLetterId> = parsed.iter().filter_map(|id| id.as_ref()?.letter()).collect();
-        let of_letters =
-            if letters.is_empty() { vec![] } else { self.store.notifications_of(letters).await? };
-        let mut of_letters = of_letters.into_iter();
-        let named = |id: Option<ItemId>| match id? {
-            ItemId::Notification(id) => Some(id),
-            ItemId::Letter(_) => of_letters.next().flatten(),
-        };
-        Ok(parsed.into_iter().map(named).collect())
-    }
-}
-
 impl Engine {
     /// The operation that would be started: whatever is wrong with it is said here. Ids have to name something that the
-    /// actor can see.
+    /// actor can see; of several that name the same notification one is kept.
     pub async fn new_operation(&self, asked: NewOperation, actor: &Actor) -> OperationResult<Operation> {
         let now = self.now();
         let NewOperation { action, selection, rate, canary } = asked;
         let filter = selected(action, &selection, actor.tenant.as_ref(), now)?;
-        if let Selection::Ids(ids) = &selection {
-            self.check_ids(ids, actor).await?;
-        }
+        let selection = match selection {
+            Selection::Ids(ids) => Selection::Ids(self.shared.checked_ids(&ids, actor).await?),
+            other => other,
+        };
         Ok(Operation {
             id: OperationId::new(now, self.shared.random()),
             tenant: filter.map_or_else(|| actor.tenant.clone(), |filter| filter.tenant),
@@ -235,20 +188,6 @@ impl Engine {
             standing: posthaste_core::operation::Standing::default(),
             runner: None,
         })
-    }
-
-    async fn check_ids(&self, ids: &[String], actor: &Actor) -> OperationResult<()> {
-        for (chunk, part) in ids.chunks(PAGE).enumerate() {
-            let named = self.shared.named_by(part).await?;
-            let facts = self.shared.store.facts(named.iter().flatten().copied().collect()).await?;
-            let is_own = |facts: &&Facts| actor.tenant.as_ref().is_none_or(|own| *own == facts.tenant);
-            let seen: HashSet<NotificationId> = facts.iter().filter(is_own).map(|facts| facts.id).collect();
-            if let Some(missing) = named.iter().position(|id| id.is_none_or(|id| !seen.contains(&id))) {
-                let place = chunk * PAGE + missing;
-                return Err(OperationError::UnknownId { place, id: ids[place].clone() });
-            }
-        }
-        Ok(())
     }
 
     /// Keeps a new operation. Durable when it returns; the work begins at once.
@@ -349,95 +288,5 @@ impl Reads {
         let more = rows.len() > limit;
         rows.truncate(limit);
         Ok(Page { next: rows.last().filter(|_| more).map(|one| one.id), rows })
-    }
-
-    /// Counts what an operation would act on, for at most a second.
-    pub async fn preview_operation(&self, operation: &Operation) -> OperationResult<Preview> {
-        let (until, now) = (Instant::now() + COUNTING, self.shared.node.now());
-        let mut preview = Preview::default();
-        let filter =
-            selected(operation.action, &operation.selection, operation.tenant.as_ref(), operation.cut_off)?;
-        let mut cursor: Option<String> = None;
-        loop {
-            let (rows, next) = match (&operation.selection, &filter) {
-                (Selection::Ids(ids), _) => self.sample_ids(ids, cursor.as_deref()).await?,
-                (_, Some(filter)) => self.sample_page(operation.action, filter, cursor.as_deref()).await?,
-                (_, None) => (vec![], None),
-            };
-            preview.count(rows, now);
-            cursor = next;
-            preview.exact = cursor.is_none();
-            if preview.exact || Instant::now() >= until {
-                return Ok(preview);
-            }
-        }
-    }
-
-    async fn sample_page(
-        &self,
-        action: Action,
-        filter: &Filter,
-        cursor: Option<&str>,
-    ) -> OperationResult<(Vec<Sampled>, Option<String>)> {
-        let store = &self.shared.store;
-        Ok(match action.list() {
-            posthaste_core::filter::List::DeadLetters => {
-                let before = cursor.and_then(|text| text.parse().ok());
-                let page = store.dead_letters(filter.clone(), before, PAGE).await?;
-                let rows = page.rows.into_iter().map(|row| Sampled::Letter(Box::new(row)));
-                (rows.collect(), page.next.map(|next| next.to_string()))
-            }
-            posthaste_core::filter::List::Notifications
-            | posthaste_core::filter::List::Failed
-            | posthaste_core::filter::List::RetryQueue => {
-                let before = cursor.and_then(|text| text.parse().ok());
-                let page = store.page(filter.clone(), before, PAGE).await?;
-                let rows = page.rows.into_iter().map(|row| Sampled::Notification(Box::new(row)));
-                (rows.collect(), page.next.map(|next| next.to_string()))
-            }
-        })
-    }
-
-    async fn sample_ids(
-        &self,
-        ids: &[String],
-        cursor: Option<&str>,
-    ) -> OperationResult<(Vec<Sampled>, Option<String>)> {
-        let from = cursor.and_then(|text| text.parse().ok()).unwrap_or(0usize);
-        let mut rows = vec![];
-        for id in ids.iter().skip(from).take(PAGE) {
-            rows.extend(match ItemId::parse(id) {
-                Some(ItemId::Letter(id)) => {
-                    let found = self.shared.store.dead_letter(id).await?;
-                    found.map(|view| Sampled::Letter(Box::new(view)))
-                }
-                Some(ItemId::Notification(id)) => {
-                    let found = self.shared.store.get(id).await?;
-                    found.map(|view| Sampled::Notification(Box::new(view)))
-                }
-                None => None,
-            });
-        }
-        let next = from + PAGE;
-        Ok((rows, (next < ids.len()).then(|| next.to_string())))
-    }
-}
-
-impl Preview {
-    fn count(&mut self, rows: Vec<Sampled>, now: Timestamp) {
-        self.total += rows.len() as u64;
-        let is_over = |row: &&Sampled| row.expires_at().is_some_and(|at| at <= now);
-        self.expired += rows.iter().filter(is_over).count() as u64;
-        let left = SAMPLE.saturating_sub(self.sample.len());
-        self.sample.extend(rows.into_iter().take(left));
-    }
-}
-
-impl Sampled {
-    fn expires_at(&self) -> Option<Timestamp> {
-        match self {
-            Self::Letter(view) => view.notification.expires_at,
-            Self::Notification(view) => view.notification.expires_at,
-        }
     }
 }

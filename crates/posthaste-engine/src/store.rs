@@ -10,7 +10,7 @@ use async_trait::async_trait;
 pub use posthaste_core::act::{Act, Ending, Seen};
 pub use posthaste_core::attempt::Progress;
 
-pub use self::acts::{Acts, Audit, AuditRow, Change, Facts, Replacement};
+pub use self::acts::{Acts, Audit, AuditRow, Change, Facts, LetterFacts, Replacement};
 pub use self::durability::{Durability, DurabilityLevel};
 pub use self::groups::{FailureGroup, GroupCursor, Groups};
 pub use self::jobs::{Begun, JobPlan, JobRun, JobStart, JobView, Jobs, RunEnd, UnfinishedRun, Why};

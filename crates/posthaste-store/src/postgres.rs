@@ -23,6 +23,7 @@ use self::flows::Flows;
 use self::idempotency::Days;
 use self::notices::{NoticeListener, NotifyChannel};
 use self::tx::{Tx, TxOptions};
+use crate::kept::operations::Definitions;
 
 mod accept;
 mod acts;
@@ -91,6 +92,7 @@ pub struct PostgresStore {
     writers: Arc<CounterWriters>,
     flows: Flows,
     days: Days,
+    definitions: Definitions,
     time: Time,
     durability: Durability,
     notify: NotifyChannel,
@@ -168,6 +170,7 @@ impl PostgresStore {
             writers: CounterWriters::of(process),
             flows: Flows::default(),
             days: Days::default(),
+            definitions: Definitions::default(),
             time: options.time,
         })
     }

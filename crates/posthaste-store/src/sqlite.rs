@@ -22,6 +22,7 @@ use self::fault::gone;
 use self::lock::Lock;
 use self::readers::{Reader, Readers};
 use self::writer::{Call, Tx, Work, Writer};
+use crate::kept::operations::Definitions;
 
 mod accept;
 mod acts;
@@ -71,6 +72,7 @@ pub struct SqliteStore {
     /// True once a thread has ended.
     ended: watch::Receiver<bool>,
     commits: Arc<AtomicU64>,
+    definitions: Arc<Definitions>,
     _lock: Lock,
 }
 
@@ -86,6 +88,7 @@ impl SqliteStore {
                 threads,
                 ended,
                 commits,
+                definitions: Arc::default(),
                 _lock: lock,
             }),
             Err(refused) => {

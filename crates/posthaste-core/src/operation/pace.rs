@@ -29,6 +29,23 @@ impl Window {
     }
 }
 
+/// Deals out a chunk to flows that have so much room: each gets its share, and what some do not need goes to the others.
+pub fn shares(rooms: &[u32], chunk: u32) -> Vec<u32> {
+    let takers = u32::try_from(rooms.iter().filter(|room| **room > 0).count()).unwrap_or(u32::MAX);
+    let Some(fair) = chunk.checked_div(takers) else { return vec![0; rooms.len()] };
+    let mut left = chunk;
+    let mut take = |most: u32| {
+        let taken = most.min(left);
+        left -= taken;
+        taken
+    };
+    let mut shares: Vec<u32> = rooms.iter().map(|room| take((*room).min(fair.max(1)))).collect();
+    for (share, room) in shares.iter_mut().zip(rooms) {
+        *share += take(room - *share);
+    }
+    shares
+}
+
 impl Default for Window {
     fn default() -> Self {
         Self(Self::LEAST * 2)

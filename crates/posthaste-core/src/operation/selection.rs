@@ -1,6 +1,7 @@
 //! What an operation acts on, and what a selection means for each action.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,7 @@ pub enum Selection {
     /// What the parameters of a list match. Durations are times by now.
     Filter(BTreeMap<String, String>),
     /// Dead letters and notifications by their ids.
-    Ids(Vec<String>),
+    Ids(Arc<[String]>),
     /// A group of dead letters.
     Group(String),
     All,
@@ -36,11 +37,14 @@ const LIVE: [State; 4] = [State::Pending, State::Processing, State::RetrySchedul
 
 /// Narrows a filter to what the action acts on. `given` says whether the filter names a status.
 pub fn narrow(action: Action, filter: &mut Filter, given: bool) -> Result<(), Contradiction> {
+    use LetterStatus::{Deleted, Discarded, Pending};
     match action {
         Action::Requeue | Action::Discard => {
-            letters(action, filter, given, LetterStatus::Pending, "pending dead letters")
+            letters(action, filter, given, &[Pending], "pending dead letters")
         }
-        Action::Restore => letters(action, filter, given, LetterStatus::Discarded, "discarded dead letters"),
+        Action::Restore => {
+            letters(action, filter, given, &[Discarded, Deleted], "discarded and deleted dead letters")
+        }
         Action::RetryNow => live(action, filter, &[State::RetryScheduled], "what waits for a retry"),
         Action::Cancel => live(action, filter, &LIVE, "what is not over yet"),
     }
@@ -50,14 +54,14 @@ fn letters(
     action: Action,
     filter: &mut Filter,
     given: bool,
-    wanted: LetterStatus,
+    wanted: &[LetterStatus],
     allowed: &'static str,
 ) -> Result<(), Contradiction> {
-    if given && filter.statuses != [wanted] {
-        return Err(Contradiction { parameter: "status", action, allowed });
+    if !given {
+        filter.statuses = wanted.to_vec();
     }
-    filter.statuses = vec![wanted];
-    Ok(())
+    let fits = filter.statuses.iter().all(|status| wanted.contains(status)) && !filter.statuses.is_empty();
+    if fits { Ok(()) } else { Err(Contradiction { parameter: "status", action, allowed }) }
 }
 
 fn live(
@@ -95,8 +99,11 @@ pub fn selected(
         Selection::Group(group) => Filter::parse(list, [("group", group.as_str())], cut_off)?,
         Selection::All => Filter::default(),
     };
-    // What is kept was checked when it was asked for.
-    let _ = narrow(action, &mut filter, false);
+    let given = matches!(selection, Selection::Filter(parameters) if parameters.contains_key("status"));
+    if narrow(action, &mut filter, given).is_err() {
+        // What is kept was checked when it was asked for.
+        let _ = narrow(action, &mut filter, false);
+    }
     // Ids carry milliseconds: what died just before the cut-off, in the same one, is selected too.
     let end = Timestamp::from_millis(cut_off.as_millis() + 1);
     filter.until = Some(filter.until.map_or(end, |until| until.min(end)));

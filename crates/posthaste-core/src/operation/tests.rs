@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
+use super::standing::MOST_EVENTS;
 use super::*;
 use crate::act::{Act, Letter, Standing as ItemStanding};
 use crate::attempt::Progress;
@@ -246,11 +247,52 @@ fn an_item_is_staged_only_if_its_act_would_change_it() {
         (Action::Cancel, None, Some(&dead), Decision::Skip(Skip::AlreadyResolved)),
     ];
     for (action, dead_letter, standing, wanted) in table {
-        let found = standing.map(|standing| (FlowId(4), standing));
+        let found = standing.map(|standing| Looked { flow: FlowId(4), standing, hidden: false });
         assert_eq!(decide(action, selected(dead_letter), found, at(5)), wanted, "{action} {standing:?}");
     }
     let running = standing(State::Processing, 1, 1);
-    assert_eq!(decide(Action::Cancel, selected(None), Some((FlowId(4), &running)), at(5)), stage(&running));
+    let found = Looked { flow: FlowId(4), standing: &running, hidden: false };
+    assert_eq!(decide(Action::Cancel, selected(None), Some(found), at(5)), stage(&running));
+}
+
+/// A discarded one is pending again; a soft-deleted one comes back as it was.
+#[test]
+fn what_is_restored_by_an_operation_is_what_a_single_act_restores() {
+    use DeadLetterStatus::{Cancelled, Pending, Requeued};
+    let (own, other) = (DeadLetterId::new(at(0), 9), DeadLetterId::new(at(0), 8));
+    let item = |dead_letter| Selected { notification: NotificationId::new(at(0), 1), dead_letter };
+    let failed = |status, deleted| {
+        let letter = Letter { id: own, status, deleted, reason: None, text: String::new() };
+        let (reason, dead_letter) = (Some(Reason::Discarded), Some(letter));
+        ItemStanding { reason, dead_letter, ..standing(State::Failed, 1, 3) }
+    };
+    let (act, show) = (|| Some(Deed::Act(Act::Restore)), |letter| Some(Deed::Show(letter)));
+    let delivered = standing(State::Succeeded, 2, 1);
+    let table = [
+        (item(Some(own)), failed(Cancelled, false), false, act()),
+        (item(None), failed(Cancelled, false), false, act()),
+        (item(Some(own)), failed(Pending, true), false, act()),
+        (item(Some(own)), failed(Cancelled, true), false, show(own)),
+        (item(None), failed(Cancelled, true), false, show(own)),
+        (item(Some(own)), delivered.clone(), true, show(own)),
+        (item(Some(other)), failed(Cancelled, false), true, show(other)),
+        (item(Some(other)), failed(Cancelled, false), false, None),
+        (item(Some(own)), standing(State::DeadLetter, 1, 3), false, None),
+        (item(Some(own)), delivered.clone(), false, None),
+        (item(None), delivered, false, None),
+    ];
+    for (item, standing, hidden, wanted) in table {
+        let found = Some(Looked { flow: FlowId(4), standing: &standing, hidden });
+        let decision = decide(Action::Restore, item, found, at(5));
+        let Some(wanted) = wanted else {
+            assert_eq!(decision, Decision::Skip(Skip::AlreadyResolved), "{item:?} {standing:?}");
+            continue;
+        };
+        let seen = standing.seen();
+        assert_eq!(decision, Decision::Stage { flow: FlowId(4), seen }, "{item:?} {standing:?}");
+        let deed = forwardable(Action::Restore, item.dead_letter, seen, Some(&standing), at(5));
+        assert_eq!(deed, Ok(wanted), "{item:?} {standing:?}");
+    }
 }
 
 #[test]
@@ -259,15 +301,16 @@ fn an_act_is_done_only_while_the_item_is_as_it_was_seen() {
     let expired = ItemStanding { expires_at: Some(at(1)), ..dead.clone() };
     let again = standing(State::DeadLetter, 2, 3);
     let table = [
-        (Some(&dead), Ok(Act::Requeue)),
+        (Some(&dead), Ok(Deed::Act(Act::Requeue))),
         (Some(&expired), Err(Skip::Expired)),
         (Some(&again), Err(Skip::ChangedMeanwhile)),
         (None, Err(Skip::ChangedMeanwhile)),
     ];
     for (found, wanted) in table {
-        assert_eq!(forwardable(Action::Requeue, dead.seen(), found, at(5)), wanted, "{found:?}");
+        assert_eq!(forwardable(Action::Requeue, None, dead.seen(), found, at(5)), wanted, "{found:?}");
     }
-    assert_eq!(forwardable(Action::RetryNow, dead.seen(), Some(&dead), at(5)), Err(Skip::ChangedMeanwhile));
+    let other = forwardable(Action::RetryNow, None, dead.seen(), Some(&dead), at(5));
+    assert_eq!(other, Err(Skip::ChangedMeanwhile));
 }
 
 #[test]
@@ -279,20 +322,34 @@ fn a_selection_means_what_the_action_acts_on() {
         let query: Vec<_> = status.map(|status| ("status", status)).into_iter().collect();
         parse(List::DeadLetters, &query)
     };
+    use LetterStatus::{Deleted, Discarded, Pending};
     let table = [
-        (Action::Requeue, None, Some(LetterStatus::Pending)),
-        (Action::Requeue, Some("pending"), Some(LetterStatus::Pending)),
+        (Action::Requeue, None, Some(vec![Pending])),
+        (Action::Requeue, Some("pending"), Some(vec![Pending])),
         (Action::Requeue, Some("discarded"), None),
         (Action::Requeue, Some("pending,discarded"), None),
         (Action::Discard, Some("requeued"), None),
-        (Action::Restore, None, Some(LetterStatus::Discarded)),
-        (Action::Restore, Some("discarded"), Some(LetterStatus::Discarded)),
+        (Action::Restore, None, Some(vec![Discarded, Deleted])),
+        (Action::Restore, Some("discarded"), Some(vec![Discarded])),
+        (Action::Restore, Some("deleted"), Some(vec![Deleted])),
+        (Action::Restore, Some("discarded,deleted"), Some(vec![Discarded, Deleted])),
         (Action::Restore, Some("pending"), None),
+        (Action::Restore, Some("deleted,requeued"), None),
     ];
     for (action, status, wanted) in table {
         let mut filter = letters(status);
-        let found = narrow(action, &mut filter, status.is_some()).ok().map(|()| filter.statuses[0]);
+        let found = narrow(action, &mut filter, status.is_some()).ok().map(|()| filter.statuses);
         assert_eq!(found, wanted, "{action} {status:?}");
+    }
+    // What is kept means the same when it is read again.
+    let kept = |status: &str| Selection::Filter([("status".to_owned(), status.to_owned())].into());
+    for (selection, wanted) in [
+        (kept("deleted"), vec![Deleted]),
+        (kept("discarded,deleted"), vec![Discarded, Deleted]),
+        (Selection::All, vec![Discarded, Deleted]),
+    ] {
+        let filter = selected(Action::Restore, &selection, None, at(5)).unwrap().unwrap();
+        assert_eq!(filter.statuses, wanted, "{selection:?}");
     }
     let live = |action, status: &'static str| {
         let mut filter = parse(List::Notifications, &[("status", status)]);
@@ -317,7 +374,7 @@ fn a_selection_is_cut_off_when_it_was_asked_for() {
     assert_eq!(until(parameters(&at(3).to_string())).until, Some(at(3)));
     assert_eq!(until(parameters(&at(9).to_string())).until, Some(at(6)));
     assert_eq!(until(Selection::All).tenant, Some(tenant.clone()));
-    assert_eq!(selected(Action::Requeue, &Selection::Ids(vec![]), None, at(5)), Ok(None));
+    assert_eq!(selected(Action::Requeue, &Selection::Ids([].into()), None, at(5)), Ok(None));
 }
 
 #[test]
@@ -363,7 +420,34 @@ fn a_rate_is_kept_over_a_second() {
     assert_eq!(RateLimit::new(1.0, at(0)).room(at(0).later(Duration::from_secs(9))), 1);
 }
 
+#[test]
+fn no_flow_takes_the_whole_chunk_while_others_have_room() {
+    let table: [(&[u32], u32, &[u32]); 8] = [
+        (&[1_000, 1_000, 1_000, 1_000], 100, &[25, 25, 25, 25]),
+        (&[u32::MAX], 100, &[100]),
+        (&[10, 1_000, 5, 1_000], 100, &[10, 60, 5, 25]),
+        (&[0, 3, 0], 100, &[0, 3, 0]),
+        (&[9, 9, 9], 2, &[1, 1, 0]),
+        (&[0, 0], 100, &[0, 0]),
+        (&[5, 5], 0, &[0, 0]),
+        (&[], 100, &[]),
+    ];
+    for (rooms, chunk, wanted) in table {
+        assert_eq!(shares(rooms, chunk), wanted, "{rooms:?} {chunk}");
+    }
+}
+
 proptest! {
+    #[test]
+    fn a_chunk_is_dealt_out_as_far_as_there_is_room(
+        rooms in prop::collection::vec(0u32..300, 0..60),
+        chunk in 0u32..600,
+    ) {
+        let shares = shares(&rooms, chunk);
+        prop_assert!(shares.iter().zip(&rooms).all(|(share, room)| share <= room));
+        prop_assert_eq!(shares.iter().sum::<u32>(), chunk.min(rooms.iter().sum()));
+    }
+
     #[test]
     fn no_window_lets_more_wait_than_the_limit(looks in prop::collection::vec(0u32..5_000, 0..60)) {
         let mut window = Window::default();

@@ -9,8 +9,8 @@ use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Notification;
 use posthaste_core::operation::{
-    Action, Canary, Decision, Operation, OperationChange, OperationState, Refused, Selected, Selection, Skip,
-    Staging, Standing, Verdict, decide,
+    Action, Canary, Decision, Looked, Operation, OperationChange, OperationState, Refused, Selected,
+    Selection, Skip, Staging, Standing, Verdict, decide,
 };
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
@@ -19,9 +19,12 @@ use super::scene::{Scene, at, audit, tenant};
 use super::{Broken, Kept, Promise, list, same};
 use crate::store::{Accepted, Act, Idempotency, Rest, Walk};
 
-pub(super) const PROMISES: &[Promise] = list![
+mod keeping;
+
+pub(super) const SUBJECTS: &[&[Promise]] = &[PROMISES, keeping::PROMISES];
+
+const PROMISES: &[Promise] = list![
     an_operation_is_kept_once_for_its_key,
-    operations_are_listed_newest_first_for_their_tenant,
     only_the_runner_does_the_steps_of_an_operation,
     marking_keeps_its_cursor_with_its_items,
     a_notification_is_held_by_one_operation,
@@ -89,7 +92,7 @@ async fn stage(scene: &Scene, id: OperationId, node: NodeId, staging: u64) -> Re
     let mut decisions = vec![];
     for item in &batch.items {
         let facts = scene.facts(item.selected.notification).await?;
-        let found = Some((facts.bucket.flow, &facts.standing));
+        let found = Some(Looked { flow: facts.bucket.flow, standing: &facts.standing, hidden: false });
         decisions.push((item.selected.notification, decide(operation.action, item.selected, found, at(32))));
     }
     need(
@@ -113,11 +116,17 @@ pub(super) async fn staged(
     operation: &Operation,
     found: &[NotificationId],
 ) -> Result<NodeId, Broken> {
+    let node = marked(scene, operation, found).await?;
+    stage(scene, operation.id, node, 1).await?;
+    Ok(node)
+}
+
+/// An operation over these, with all of them marked.
+async fn marked(scene: &Scene, operation: &Operation, found: &[NotificationId]) -> Result<NodeId, Broken> {
     let node = join(scene).await?;
     start(scene, operation).await?;
     adopt(scene, operation.id, node).await?;
-    need("mark", scene.store.mark(operation.id, node, walk(None, found, None)).await?)?;
-    stage(scene, operation.id, node, 1).await?;
+    need("mark", scene.store.mark(operation.id, node, walk(None, found, None), at(31)).await?)?;
     Ok(node)
 }
 
@@ -164,24 +173,6 @@ async fn an_operation_is_kept_once_for_its_key(scene: Scene) -> Kept {
     same("audit rows", rows.len(), 1)
 }
 
-async fn operations_are_listed_newest_first_for_their_tenant(scene: Scene) -> Kept {
-    let mut made = vec![];
-    for number in 1..=3 {
-        let whose = (number != 2).then(|| tenant("acme"));
-        let operation = Operation { tenant: whose, ..new_operation(number, Action::Requeue) };
-        start(&scene, &operation).await?;
-        made.insert(0, operation);
-    }
-    let all = scene.store.operations(None, None, 2).await?;
-    same("a page", (all.rows, all.next), (made[..2].to_vec(), Some(made[1].id)))?;
-    let rest = scene.store.operations(None, Some(made[1].id), 2).await?;
-    same("the rest", (rest.rows, rest.next), (made[2..].to_vec(), None))?;
-    let own = scene.store.operations(Some(tenant("acme")), None, 10).await?;
-    same("of a tenant", own.rows, vec![made[0].clone(), made[2].clone()])?;
-    let none = scene.store.operations(Some(tenant("other")), None, 10).await?;
-    same("of another", none.rows, vec![])
-}
-
 async fn only_the_runner_does_the_steps_of_an_operation(mut scene: Scene) -> Kept {
     let all = dead(&mut scene, 1).await?;
     let (runner, other) = (join(&scene).await?, join(&scene).await?);
@@ -196,8 +187,8 @@ async fn only_the_runner_does_the_steps_of_an_operation(mut scene: Scene) -> Kep
         |all: Vec<crate::store::UnfinishedOperation>| all.iter().map(|one| one.alive).collect::<Vec<_>>();
     same("its runner lives", alive(scene.store.unfinished_operations(10, at(32)).await?), [true])?;
     let whole = || walk(None, &ids(&all), None);
-    same("marked by another", scene.store.mark(id, other, whole()).await?, None)?;
-    need("marked", scene.store.mark(id, runner, whole()).await?)?;
+    same("marked by another", scene.store.mark(id, other, whole(), at(31)).await?, None)?;
+    need("marked", scene.store.mark(id, runner, whole(), at(31)).await?)?;
     same("staged by another", scene.store.stage(id, other, first_staging(1), vec![], at(33)).await?, None)?;
     stage(&scene, id, runner, 1).await?;
     let quotas = quotas(&scene, id, 10).await?;
@@ -233,15 +224,15 @@ async fn marking_keeps_its_cursor_with_its_items(mut scene: Scene) -> Kept {
     start(&scene, &operation).await?;
     adopt(&scene, id, node).await?;
     let store = &scene.store;
-    same("before the start", store.mark(id, node, walk(Some("a"), &all, None)).await?, None)?;
-    let first = need("first", store.mark(id, node, walk(None, &all[..2], Some("a"))).await?)?;
+    same("before the start", store.mark(id, node, walk(Some("a"), &all, None), at(31)).await?, None)?;
+    let first = need("first", store.mark(id, node, walk(None, &all[..2], Some("a")), at(31)).await?)?;
     same("its cursor", first.standing.cursor.as_deref(), Some("a"))?;
-    same("the same again", store.mark(id, node, walk(None, &all[..2], Some("a"))).await?, None)?;
+    same("the same again", store.mark(id, node, walk(None, &all[..2], Some("a")), at(31)).await?, None)?;
     same("nothing to stage yet", store.batch_to_stage(id).await?, None)?;
-    let second = need("second", store.mark(id, node, walk(Some("a"), &all[1..], None)).await?)?;
+    let second = need("second", store.mark(id, node, walk(Some("a"), &all[1..], None), at(31)).await?)?;
     same("each once", (second.standing.total, second.standing.batches), (3, 1))?;
     same("its state", (second.standing.walked, second.standing.state), (true, OperationState::Forwarding))?;
-    same("after the end", store.mark(id, node, walk(None, &all, None)).await?, None)?;
+    same("after the end", store.mark(id, node, walk(None, &all, None), at(31)).await?, None)?;
     let batch = need("a batch", store.batch_to_stage(id).await?)?;
     let mut sorted = all.clone();
     sorted.sort_unstable();
@@ -257,7 +248,8 @@ async fn a_notification_is_held_by_one_operation(mut scene: Scene) -> Kept {
     same("held", scene.store.held_by(ids(&all)).await?, vec![(all[0].id, first.id)])?;
     start(&scene, &second).await?;
     adopt(&scene, second.id, node).await?;
-    let marked = need("mark", scene.store.mark(second.id, node, walk(None, &ids(&all), None)).await?)?;
+    let marked =
+        need("mark", scene.store.mark(second.id, node, walk(None, &ids(&all), None), at(31)).await?)?;
     same("left out", marked.standing.skipped.get(&Skip::InAnotherOperation), Some(&1))?;
     same(
         "held by both",
@@ -270,7 +262,7 @@ async fn a_notification_is_held_by_one_operation(mut scene: Scene) -> Kept {
     let third = new_operation(3, Action::Cancel);
     start(&scene, &third).await?;
     adopt(&scene, third.id, node).await?;
-    let marked = need("mark", scene.store.mark(third.id, node, walk(None, &ids(&all), None)).await?)?;
+    let marked = need("mark", scene.store.mark(third.id, node, walk(None, &ids(&all), None), at(31)).await?)?;
     same("free again", (marked.standing.total, marked.held()), (2, 1))
 }
 
@@ -281,7 +273,7 @@ async fn only_items_of_the_last_staging_are_forwarded(mut scene: Scene) -> Kept 
     let id = operation.id;
     start(&scene, &operation).await?;
     adopt(&scene, id, node).await?;
-    need("mark", scene.store.mark(id, node, walk(None, &ids(&all), None)).await?)?;
+    need("mark", scene.store.mark(id, node, walk(None, &ids(&all), None), at(31)).await?)?;
     let facts = scene.facts(all[0].id).await?;
     let good = Decision::Stage { flow: facts.bucket.flow, seen: facts.standing.seen() };
     let decisions = vec![(all[0].id, good), (all[1].id, Decision::TryAgain)];
@@ -314,7 +306,7 @@ async fn a_batch_that_was_staged_since_it_was_read_is_not_staged(mut scene: Scen
     let id = operation.id;
     start(&scene, &operation).await?;
     adopt(&scene, id, node).await?;
-    need("mark", scene.store.mark(id, node, walk(None, &ids(&all), None)).await?)?;
+    need("mark", scene.store.mark(id, node, walk(None, &ids(&all), None), at(31)).await?)?;
     let store = &scene.store;
     let decisions =
         || vec![(all[0].id, Decision::TryAgain), (all[1].id, Decision::Skip(Skip::ChangedMeanwhile))];

@@ -79,7 +79,7 @@ pub struct Progressed {
 impl Progressed {
     pub(crate) fn new(at: Timestamp, operation: &Operation) -> Self {
         let selection = match &operation.selection {
-            Selection::Ids(_) => Selection::Ids(vec![]),
+            Selection::Ids(_) => Selection::Ids([].into()),
             Selection::Filter(_) | Selection::Group(_) | Selection::All => operation.selection.clone(),
         };
         let standing = Standing { events: vec![], cursor: None, ..operation.standing.clone() };

@@ -15,8 +15,8 @@ use super::ModelStore;
 use super::planted::Planted;
 use super::tables::{Ended, Row, Tables, corrupt};
 use crate::store::{
-    Accepted, Act, Acts, Audit, AuditRow, Change, DeadLetterView, Facts, HistoryEvent, Progress, Replacement,
-    Result, Seen,
+    Accepted, Act, Acts, Audit, AuditRow, Change, DeadLetterView, Facts, HistoryEvent, LetterFacts, Progress,
+    Replacement, Result, Seen,
 };
 
 #[async_trait]
@@ -30,10 +30,14 @@ impl Acts for ModelStore {
         Ok(self.lock().dead_letters.get(&dead_letter).map(|dead| dead.notification.id))
     }
 
-    async fn notifications_of(&self, dead_letters: Vec<DeadLetterId>) -> Result<Vec<Option<NotificationId>>> {
+    async fn letter_facts(&self, dead_letters: Vec<DeadLetterId>) -> Result<Vec<Option<LetterFacts>>> {
         let tables = self.lock();
-        let of = |id: DeadLetterId| tables.dead_letters.get(&id).map(|dead| dead.notification.id);
-        Ok(dead_letters.into_iter().map(of).collect())
+        let facts = |letter: &DeadLetterView| LetterFacts {
+            notification: letter.notification.id,
+            status: letter.status,
+            deleted: letter.deleted_at.is_some(),
+        };
+        Ok(dead_letters.iter().map(|id| tables.dead_letters.get(id).map(facts)).collect())
     }
 
     async fn transition(

@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use posthaste_core::act::{Act, Seen};
+use posthaste_core::act::Seen;
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::operation::{
-    Batch, BatchItem, BatchMark, Decision, Operation, OperationChange, Refused, Selected, Skip, Stage,
-    StagedBatch, Staging, forwardable,
+    Batch, BatchItem, Decision, Deed, Operation, OperationChange, Refused, Skip, Stage, Staging, forwardable,
 };
 use posthaste_core::time::Timestamp;
 
+use self::items::BatchRow;
+pub use self::items::{Item, ItemPlace, OperationTable};
 use super::ModelStore;
 use super::planted::Planted;
 use super::tables::Tables;
@@ -22,163 +23,7 @@ use crate::store::{
     Walk,
 };
 
-/// Operations with their batches and items.
-#[derive(Debug, Clone, Default)]
-pub struct OperationTable {
-    /// Every operation.
-    pub operations: BTreeMap<OperationId, Operation>,
-    /// Every item.
-    pub items: BTreeMap<(OperationId, NotificationId), Item>,
-    batches: BTreeMap<(OperationId, u32), BatchRow>,
-}
-
-#[derive(Debug, Clone)]
-struct BatchRow {
-    stage: Stage,
-    /// The staging whose items are forwarded.
-    staging: Option<u64>,
-    /// Items that are marked or staged.
-    held: u32,
-}
-
-/// An item of an operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Item {
-    selected: Selected,
-    batch: u32,
-    tries: u32,
-    /// How far it is.
-    pub place: ItemPlace,
-}
-
-/// How far an item is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ItemPlace {
-    /// It is chosen.
-    Marked,
-    /// Its act is decided.
-    Staged {
-        /// By which staging.
-        staging: u64,
-        /// Its flow.
-        flow: FlowId,
-        /// How it stood.
-        seen: Seen,
-    },
-    /// Its act was done.
-    Forwarded {
-        /// How it stood before.
-        seen: Seen,
-        /// Whether the verdict on the canary depends on it.
-        canary: bool,
-    },
-    /// It was left out.
-    Skipped(Skip),
-}
-
-impl ItemPlace {
-    /// Whether the operation holds it.
-    pub const fn is_held(self) -> bool {
-        matches!(self, Self::Marked | Self::Staged { .. })
-    }
-}
-
-impl OperationTable {
-    fn holder(&self, notification: NotificationId) -> Option<OperationId> {
-        let held = |((_, one), item): &(&(OperationId, NotificationId), &Item)| {
-            *one == notification && item.place.is_held()
-        };
-        self.items.iter().find(held).map(|((id, _), _)| *id)
-    }
-
-    /// Whether an operation that is not finished has it as an item, whatever became of the item.
-    pub(super) fn names(&self, notification: NotificationId) -> bool {
-        let mut unfinished = self.operations.values().filter(|operation| !operation.is_finished());
-        unfinished.any(|operation| self.items.contains_key(&(operation.id, notification)))
-    }
-
-    fn of(&self, id: OperationId) -> impl Iterator<Item = (NotificationId, &Item)> {
-        let all = self.items.range((id, NotificationId::FIRST)..=(id, NotificationId::LAST));
-        all.map(|((_, notification), item)| (*notification, item))
-    }
-
-    /// An item is not held any more. Returns whether its batch is done by that.
-    fn let_go(&mut self, id: OperationId, batch: u32) -> bool {
-        let Some(row) = self.batches.get_mut(&(id, batch)) else { return false };
-        row.held = row.held.saturating_sub(1);
-        let done = row.held == 0 && row.stage == Stage::Forwarding;
-        if done {
-            row.stage = Stage::Done;
-        }
-        done
-    }
-
-    fn mark(&mut self, operation: &mut Operation, walk: Walk) {
-        let id = operation.id;
-        let batch = operation.standing.batches + u32::from(operation.standing.open == 0);
-        let (mut held, mut elsewhere) = (0, 0);
-        for selected in walk.found {
-            let key = (id, selected.notification);
-            if self.items.contains_key(&key) {
-                continue;
-            }
-            let place = match self.holder(selected.notification) {
-                Some(_) => ItemPlace::Skipped(Skip::InAnotherOperation),
-                None => ItemPlace::Marked,
-            };
-            held += u32::from(place.is_held());
-            elsewhere += u32::from(!place.is_held());
-            self.items.insert(key, Item { selected, batch, tries: 0, place });
-        }
-        if let Some(BatchMark { number, held, stage, .. }) = operation.marked(held, elsewhere, walk.next) {
-            self.batches.insert((id, number), BatchRow { stage, staging: None, held });
-        }
-    }
-
-    fn stage(
-        &mut self,
-        operation: &mut Operation,
-        staging: Staging,
-        decisions: Vec<(NotificationId, Decision)>,
-    ) {
-        let id = operation.id;
-        let StagedBatch { stage, skipped } =
-            operation.staged(decisions.iter().map(|(_, decision)| *decision));
-        for (notification, decision) in decisions {
-            let Some(item) = self.items.get_mut(&(id, notification)) else { continue };
-            match decision {
-                Decision::Stage { flow, seen } => {
-                    item.place = ItemPlace::Staged { staging: staging.id, flow, seen };
-                }
-                Decision::Skip(why) => item.place = ItemPlace::Skipped(why),
-                Decision::TryAgain => {
-                    item.tries += 1;
-                    item.place = ItemPlace::Marked;
-                }
-            }
-        }
-        if let Some(batch) = self.batches.get_mut(&(id, staging.batch)) {
-            batch.stage = stage;
-            batch.staging = Some(staging.id);
-            batch.held = batch.held.saturating_sub(skipped);
-        }
-    }
-
-    /// The staged items of a flow, those of the last staging only.
-    fn staged(&self, id: OperationId, flow: FlowId) -> impl Iterator<Item = (NotificationId, &Item, Seen)> {
-        self.of(id).filter_map(move |(notification, item)| match item.place {
-            ItemPlace::Staged { staging, flow: of, seen } if of == flow => {
-                let batch = &self.batches[&(id, item.batch)];
-                let current = batch.stage == Stage::Forwarding && batch.staging == Some(staging);
-                current.then_some((notification, item, seen))
-            }
-            ItemPlace::Marked
-            | ItemPlace::Staged { .. }
-            | ItemPlace::Forwarded { .. }
-            | ItemPlace::Skipped(_) => None,
-        })
-    }
-}
+mod items;
 
 impl Tables {
     /// Loads an operation, changes it and keeps it; not if `change` returns none.
@@ -222,21 +67,26 @@ impl Tables {
         operation: &mut Operation,
         quotas: &[(FlowId, u32)],
         now: Timestamp,
-    ) -> Result<Vec<crate::store::Facts>> {
+    ) -> Result<(Vec<crate::store::Facts>, u32)> {
         let (id, canary, actor) = (operation.id, operation.is_canary(), operation.started_by.clone());
-        let mut done = vec![];
+        let (mut done, mut shown) = (vec![], 0);
         let (mut skipped, mut batches_done) = (BTreeMap::<Skip, u32>::new(), 0);
         for (notification, batch, seen) in self.to_forward(operation, quotas) {
             let facts = self.facts_of(notification);
             let standing = facts.as_ref().map(|facts| &facts.standing);
-            let allowed: std::result::Result<Act, Skip> = forwardable(operation.action, seen, standing, now);
-            let place = match (allowed, facts) {
-                (Ok(act), Some(facts)) => {
+            let letter =
+                self.operations.items.get(&(id, notification)).and_then(|item| item.selected.dead_letter);
+            let place = match (forwardable(operation.action, letter, seen, standing, now), facts) {
+                (Ok(Deed::Act(act)), Some(facts)) => {
                     self.act(Change { id: notification, seen, act }, Some(&actor), now)?;
                     done.push(facts);
                     ItemPlace::Forwarded { seen, canary }
                 }
-                (Ok(_), None) => ItemPlace::Skipped(Skip::ChangedMeanwhile),
+                (Ok(Deed::Show(letter)), _) if self.show_deleted(letter, now) => {
+                    shown += 1;
+                    ItemPlace::Forwarded { seen, canary }
+                }
+                (Ok(_), _) => ItemPlace::Skipped(Skip::ChangedMeanwhile),
                 (Err(why), _) => ItemPlace::Skipped(why),
             };
             if let ItemPlace::Skipped(why) = place {
@@ -247,12 +97,15 @@ impl Tables {
             }
             batches_done += u32::from(self.operations.let_go(id, batch));
         }
-        let made = u32::try_from(done.len()).unwrap_or(u32::MAX);
+        let made = u32::try_from(done.len()).unwrap_or(u32::MAX).saturating_add(shown);
         operation.forwarded(made, &skipped, batches_done);
-        Ok(done)
+        if made > 0 || !skipped.is_empty() {
+            operation.moved(now);
+        }
+        Ok((done, shown))
     }
 
-    fn skip_items(&mut self, operation: &mut Operation, which: Rest) -> Option<()> {
+    fn skip_items(&mut self, operation: &mut Operation, which: Rest, now: Timestamp) -> Option<()> {
         let id = operation.id;
         let table = &self.operations;
         let (why, found): (Skip, Vec<NotificationId>) = match which {
@@ -280,6 +133,9 @@ impl Tables {
             batches_done += u32::from(self.operations.let_go(id, batch));
         }
         operation.forwarded(0, &BTreeMap::from([(why, count)]), batches_done);
+        if count > 0 {
+            operation.moved(now);
+        }
         Some(())
     }
 }
@@ -344,13 +200,20 @@ impl Operations for ModelStore {
         Ok(adopted.map(|(operation, ())| operation))
     }
 
-    async fn mark(&self, id: OperationId, node: NodeId, walk: Walk) -> Result<Option<Operation>> {
+    async fn mark(
+        &self,
+        id: OperationId,
+        node: NodeId,
+        walk: Walk,
+        now: Timestamp,
+    ) -> Result<Option<Operation>> {
         let marked = self.lock().step(id, |tables, operation| {
             let cursor = operation.standing.cursor.clone();
             if !operation.may_mark(node, walk.from.as_deref()) {
                 return None;
             }
             tables.operations.mark(operation, walk);
+            operation.moved(now);
             if tables.has(Planted::MarkingForgetsCursor) {
                 operation.standing.cursor = cursor;
             }
@@ -376,7 +239,7 @@ impl Operations for ModelStore {
         node: NodeId,
         staging: Staging,
         decisions: Vec<(NotificationId, Decision)>,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<Option<Operation>> {
         let staged = self.lock().step(id, |tables, operation| {
             let row = tables.operations.batches.get(&(id, staging.batch))?;
@@ -386,6 +249,7 @@ impl Operations for ModelStore {
                 return None;
             }
             tables.operations.stage(operation, staging, decisions);
+            operation.moved(now);
             Some(())
         });
         Ok(staged.map(|(operation, ())| operation))
@@ -424,7 +288,7 @@ impl Operations for ModelStore {
         quotas: Vec<(FlowId, u32)>,
         now: Timestamp,
     ) -> Result<Option<Forwarded>> {
-        let mut outcome = Ok(vec![]);
+        let mut outcome = Ok((vec![], 0));
         let forwarded = self.lock().step(id, |tables, operation| {
             if !operation.may_forward(node) && !tables.has(Planted::ForwardWithoutFence) {
                 return None;
@@ -432,8 +296,8 @@ impl Operations for ModelStore {
             outcome = tables.forward(operation, &quotas, now);
             Some(())
         });
-        let done = outcome?;
-        Ok(forwarded.map(|(operation, ())| Forwarded { operation, done }))
+        let (done, shown) = outcome?;
+        Ok(forwarded.map(|(operation, ())| Forwarded { operation, done, shown }))
     }
 
     async fn skip_items(
@@ -441,13 +305,13 @@ impl Operations for ModelStore {
         id: OperationId,
         node: NodeId,
         which: Rest,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<Option<Operation>> {
         let skipped = self.lock().step(id, |tables, operation| {
             if !operation.is_run_by(node) {
                 return None;
             }
-            tables.skip_items(operation, which)
+            tables.skip_items(operation, which, now)
         });
         Ok(skipped.map(|(operation, ())| operation))
     }

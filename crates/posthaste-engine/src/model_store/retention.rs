@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use posthaste_core::dead_letter::DeadLetterStatus;
-use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::retention::{Kind, LOOKED_AT, is_deletable, is_removable};
+use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
+use posthaste_core::retention::{Kind, LOOKED_AT, is_deletable, is_over, is_removable};
 use posthaste_core::time::Timestamp;
 
 use super::ModelStore;
@@ -58,20 +58,26 @@ impl Retention for ModelStore {
 
     async fn show_deleted(&self, dead_letter: DeadLetterId, audit: Audit) -> Result<bool> {
         let mut tables = self.lock();
-        let resolved = |status| status != DeadLetterStatus::Pending;
-        let letter = tables.dead_letters.get(&dead_letter);
-        let Some(letter) = letter.filter(|letter| letter.deleted_at.is_some() && resolved(letter.status))
-        else {
-            return Ok(false);
-        };
-        let shown = DeadLetterView { deleted_at: None, restored_at: Some(audit.at), ..letter.clone() };
-        tables.put_letter(shown);
-        tables.write_audit(audit, 1, 1);
-        Ok(true)
+        let shown = tables.show_deleted(dead_letter, audit.at);
+        if shown {
+            tables.write_audit(audit, 1, 1);
+        }
+        Ok(shown)
     }
 }
 
 impl Tables {
+    /// Shows a dead letter again that is soft-deleted and resolved. False if there is no such one.
+    pub(super) fn show_deleted(&mut self, dead_letter: DeadLetterId, now: Timestamp) -> bool {
+        let hidden = |letter: &&DeadLetterView| {
+            letter.deleted_at.is_some() && letter.status != DeadLetterStatus::Pending
+        };
+        let Some(letter) = self.dead_letters.get(&dead_letter).filter(hidden) else { return false };
+        let shown = DeadLetterView { deleted_at: None, restored_at: Some(now), ..letter.clone() };
+        self.put_letter(shown);
+        true
+    }
+
     fn prune(&mut self, prune: Prune, audit: Audit) -> Pruned {
         let mut pass = self.passes.get(&prune.kind).copied().unwrap_or_default();
         let (removed, done) = match prune.kind {
@@ -85,6 +91,8 @@ impl Tables {
             Kind::JobRuns => self.jobs.prune(prune),
             Kind::Counters => self.prune_counters(prune),
             Kind::Series => series::prune(&mut self.series, prune),
+            Kind::OperationItems => self.prune_operation_items(prune, &mut pass),
+            Kind::Operations => self.prune_operations(prune, &mut pass),
         };
         pass.removed += removed;
         if done {
@@ -197,6 +205,49 @@ impl Tables {
         (removed as u64, removed < prune.limit)
     }
 
+    /// Walks the operations; one whose items are not all gone yet is looked at again by the next chunk.
+    fn prune_operation_items(&mut self, prune: Prune, pass: &mut Pass) -> (u64, bool) {
+        let table = &self.operations;
+        let first = pass.after.map_or(OperationId::FIRST, OperationId::from_bytes);
+        let until = OperationId::least_at(prune.cut_off);
+        let in_pass = table.operations.values().filter(|one| first <= one.id && one.id < until);
+        let rows = in_pass.flat_map(|one| {
+            let old = is_over(one.standing.finished_at, prune.cut_off);
+            let items = if old { table.items_of(one.id) } else { vec![] };
+            let none = items.is_empty().then_some((one.id, None));
+            items.into_iter().map(move |item| (one.id, Some(item))).chain(none)
+        });
+        let (mut gone, mut next, mut looked_at) = (vec![], None, 0);
+        for (id, item) in rows {
+            looked_at += 1;
+            gone.extend(item.map(|item| (id, item)));
+            if gone.len() == prune.limit || looked_at == prune.limit * LOOKED_AT {
+                next = Some(id.to_bytes());
+                break;
+            }
+        }
+        for key in &gone {
+            self.operations.items.remove(key);
+        }
+        (gone.len() as u64, pass.go_on(next))
+    }
+
+    fn prune_operations(&mut self, prune: Prune, pass: &mut Pass) -> (u64, bool) {
+        let table = &self.operations;
+        let fits = |id| {
+            let id = OperationId::from_bytes(id);
+            is_over(table.operations[&id].standing.finished_at, prune.cut_off)
+                && table.items_of(id).is_empty()
+        };
+        let rows =
+            table.operations.keys().map(|id| id.to_bytes()).filter(in_pass::<OperationId>(prune, *pass));
+        let chunk = Chunk::choose(rows, prune.limit, fits);
+        for id in &chunk.ids {
+            self.operations.remove(OperationId::from_bytes(*id));
+        }
+        (chunk.ids.len() as u64, pass.go_on(chunk.next))
+    }
+
     fn prune_counters(&mut self, prune: Prune) -> (u64, bool) {
         let from = prune.cut_off.as_hours();
         let before = self.counters.ends.len();
@@ -228,6 +279,12 @@ impl TimedId for NotificationId {
 }
 
 impl TimedId for DeadLetterId {
+    fn least(time: Timestamp) -> [u8; 16] {
+        Self::least_at(time).to_bytes()
+    }
+}
+
+impl TimedId for OperationId {
     fn least(time: Timestamp) -> [u8; 16] {
         Self::least_at(time).to_bytes()
     }

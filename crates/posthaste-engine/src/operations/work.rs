@@ -1,23 +1,23 @@
 //! The steps of an operation: mark a stretch, stage a batch, forward a chunk, leave out the rest, end.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::Duration;
 
-use posthaste_core::filter::{Filter, List};
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::NotificationId;
 use posthaste_core::operation::{
-    Action, Batch, BatchItem, Decision, MOST_TRIES, Operation, OperationChange, OperationState, Selected,
-    Selection, Skip, Staging, Verdict, Window, decide, first_attempt, judge, selected,
+    MOST_TRIES, Operation, OperationChange, OperationState, Verdict, Window, first_attempt, judge, shares,
 };
 use posthaste_core::rate::RateLimit;
 use posthaste_core::series::Happened;
 use tokio::time::Instant;
 
-use super::ItemId;
+use super::damage::Damaged;
+use super::staging::{one_by_one, stage_or_wait};
+use super::walk::walk;
 use crate::acts::{Actor, after};
 use crate::engine::Shared;
-use crate::store::{Act, Audit, Facts, Forwarded, Rest, Result, StoreError, Walk};
+use crate::store::{Act, Audit, Facts, Forwarded, Rest, Result, StoreError};
 use crate::{journal, series};
 
 /// The most items that are forwarded, or left out, in one transaction: some milliseconds of the writer of a file.
@@ -27,11 +27,11 @@ const SHARED_CHUNK: u32 = 500;
 /// The most flows that a step looks at.
 const FLOWS: usize = 50;
 /// The pause while every flow has enough that waits.
-const PACE: Duration = Duration::from_millis(10);
+pub(super) const PACE: Duration = Duration::from_millis(10);
 /// The pause between two looks at a canary.
 const CANARY: Duration = Duration::from_millis(50);
 /// The pause before an item is tried again that could not be read.
-const TRY_AGAIN: Duration = Duration::from_millis(200);
+pub(super) const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// Flows whose windows are remembered; all are forgotten beyond that.
 const MOST_WINDOWS: usize = 100_000;
 
@@ -52,13 +52,21 @@ pub(super) struct Work {
     rate: Option<RateLimit>,
     /// The last flow that was looked at: flows take turns.
     last: Option<FlowId>,
-    /// How often a step has found something that cannot be read.
+    /// How often marking has found something that cannot be read.
     damage: u32,
+    damaged: Damaged,
 }
 
 impl Default for Work {
     fn default() -> Self {
-        Self { not_before: Instant::now(), windows: HashMap::new(), rate: None, last: None, damage: 0 }
+        Self {
+            not_before: Instant::now(),
+            windows: HashMap::new(),
+            rate: None,
+            last: None,
+            damage: 0,
+            damaged: Damaged::default(),
+        }
     }
 }
 
@@ -93,7 +101,7 @@ impl Work {
             }
             found => found?,
         };
-        shared.store.mark(operation.id, shared.node.id(), found).await?;
+        shared.store.mark(operation.id, shared.node.id(), found, shared.node.now()).await?;
         self.damage = 0;
         Ok(Next::Again)
     }
@@ -151,10 +159,6 @@ impl Work {
         if let Some(limit) = &mut self.rate {
             left = left.min(limit.room(now));
         }
-        if self.damage > 0 {
-            // One at a time, until the one is found that cannot be read.
-            return Ok(flows.first().map(|flow| (*flow, 1)).into_iter().collect());
-        }
         let mut rooms = vec![u32::MAX; flows.len()];
         if operation.action.sends() {
             if self.windows.len() > MOST_WINDOWS {
@@ -167,15 +171,11 @@ impl Work {
                 *room = window.room(waiting);
             }
         }
-        let mut quotas = vec![];
-        for (flow, room) in flows.iter().zip(rooms) {
-            let most = room.min(left);
-            if most > 0 {
-                quotas.push((*flow, most));
-                left -= most;
-            }
+        for (flow, room) in flows.iter().zip(&mut rooms) {
+            *room = (*room).min(self.damaged.most(*flow));
         }
-        Ok(quotas)
+        let quotas = flows.iter().copied().zip(shares(&rooms, left));
+        Ok(quotas.filter(|(_, most)| *most > 0).collect())
     }
 
     async fn forward_chunk(
@@ -184,43 +184,80 @@ impl Work {
         operation: &Operation,
         quotas: Vec<(FlowId, u32)>,
     ) -> Result<Next> {
-        let (id, node, now) = (operation.id, shared.node.id(), shared.node.now());
-        let first = quotas.first().map(|(flow, _)| *flow);
-        match shared.store.forward(id, node, quotas, now).await {
-            Ok(Some(Forwarded { operation: stands, done })) => {
-                if let Some(limit) = &mut self.rate {
-                    limit.spend(u32::try_from(done.len()).unwrap_or(u32::MAX));
-                }
-                self.damage = 0;
-                announce(shared, operation, &done).await;
-                if stands.held() < operation.held() {
-                    return Ok(Next::Again);
-                }
-                // What is staged belongs to a batch that has to be staged again.
-                stage_or_wait(shared, operation).await
+        match self.forward_some(shared, operation, quotas.clone()).await {
+            Err(StoreError::Corrupt { what }) if quotas.len() == 1 => {
+                self.narrow(shared, operation, quotas[0], &what).await
             }
-            Ok(None) => Ok(Next::Again),
-            Err(StoreError::Corrupt { what }) => {
-                self.damage += 1;
-                tracing::warn!(operation = %id, tries = self.damage, error = what, "an item cannot be forwarded");
-                if let Some(flow) = first.filter(|_| self.damage > MOST_TRIES) {
-                    shared.store.skip_items(id, node, Rest::FirstOf(flow), now).await?;
-                    self.damage = 0;
+            Err(StoreError::Corrupt { .. }) => {
+                // One flow has something that cannot be read. The others do not wait for it.
+                for quota in quotas {
+                    match self.forward_some(shared, operation, vec![quota]).await {
+                        Err(StoreError::Corrupt { what }) => {
+                            self.narrow(shared, operation, quota, &what).await?;
+                        }
+                        done => {
+                            done?;
+                        }
+                    }
                 }
-                Ok(Next::After(TRY_AGAIN))
+                Ok(Next::Again)
             }
-            Err(error) => Err(error),
+            done => done,
         }
+    }
+
+    async fn forward_some(
+        &mut self,
+        shared: &Shared,
+        operation: &Operation,
+        quotas: Vec<(FlowId, u32)>,
+    ) -> Result<Next> {
+        let (id, node, now) = (operation.id, shared.node.id(), shared.node.now());
+        let flows: Vec<FlowId> = quotas.iter().map(|(flow, _)| *flow).collect();
+        let Some(forwarded) = shared.store.forward(id, node, quotas, now).await? else {
+            return Ok(Next::Again);
+        };
+        let Forwarded { operation: stands, done, shown } = forwarded;
+        if let Some(limit) = &mut self.rate {
+            limit.spend(u32::try_from(done.len()).unwrap_or(u32::MAX).saturating_add(shown));
+        }
+        self.damaged.were_fine(&flows);
+        announce(shared, operation, &done, shown).await;
+        if stands.held() < operation.held() {
+            return Ok(Next::Again);
+        }
+        // What is staged belongs to a batch that has to be staged again.
+        stage_or_wait(shared, operation).await
+    }
+
+    /// Fewer items of the flow are forwarded together, until the one is found that cannot be read. It is ejected.
+    async fn narrow(
+        &mut self,
+        shared: &Shared,
+        operation: &Operation,
+        (flow, most): (FlowId, u32),
+        what: &str,
+    ) -> Result<Next> {
+        let id = operation.id;
+        if most == 1 {
+            tracing::warn!(operation = %id, error = what, "an item cannot be forwarded");
+        }
+        if self.damaged.note(flow, most) {
+            let (node, now) = (shared.node.id(), shared.node.now());
+            shared.store.skip_items(id, node, Rest::FirstOf(flow), now).await?;
+            self.damaged.were_fine(&[flow]);
+        }
+        Ok(Next::Again)
     }
 }
 
 /// What became due is announced, and what was done is told and counted.
-async fn announce(shared: &Shared, operation: &Operation, done: &[Facts]) {
+async fn announce(shared: &Shared, operation: &Operation, done: &[Facts], shown: u32) {
     let act = |facts: &Facts| operation.action.act(facts.standing.state);
     for facts in done {
         after(shared, facts, &act(facts));
     }
-    shared.counts.operation_items(done.len());
+    shared.counts.operation_items(done.len() + shown as usize);
     let cancelled = done.iter().filter(|facts| act(facts) == Act::Cancel).map(|facts| facts.id).collect();
     series::ended_waiting(shared, cancelled, Happened::Cancelled).await;
     let actor = Actor::local(&operation.started_by, operation.tenant.clone());
@@ -230,144 +267,6 @@ async fn announce(shared: &Shared, operation: &Operation, done: &[Facts]) {
     }
 }
 
-/// The next stretch of what the operation selects.
-async fn walk(shared: &Shared, operation: &Operation) -> Result<Walk> {
-    let Operation { action, selection, tenant, cut_off, .. } = operation;
-    let corrupt = |what: String| StoreError::Corrupt { what };
-    let filter = selected(*action, selection, tenant.as_ref(), *cut_off);
-    match (filter.map_err(|bad| corrupt(bad.to_string()))?, selection) {
-        (Some(filter), _) => walk_list(shared, operation, filter).await,
-        (None, Selection::Ids(ids)) => walk_ids(shared, operation, ids).await,
-        (None, Selection::Filter(_) | Selection::Group(_) | Selection::All) => {
-            Err(corrupt(format!("{} selects nothing", operation.id)))
-        }
-    }
-}
-
-async fn walk_list(shared: &Shared, operation: &Operation, filter: Filter) -> Result<Walk> {
-    let from = operation.standing.cursor.clone();
-    let limit = (operation.room_in_batch() as usize).min(shared.settings.batch);
-    let bad = |_| StoreError::Corrupt { what: format!("the cursor of {}", operation.id) };
-    let (found, next) = match operation.action.list() {
-        List::DeadLetters => {
-            let before = from.as_deref().map(str::parse).transpose().map_err(bad)?;
-            let page = shared.store.dead_letters(filter, before, limit).await?;
-            let select = page.rows.iter().map(|letter| Selected {
-                notification: letter.notification.id,
-                dead_letter: Some(letter.id),
-            });
-            (select.collect(), page.next.map(|next| next.to_string()))
-        }
-        List::Notifications | List::Failed | List::RetryQueue => {
-            let before = from.as_deref().map(str::parse).transpose().map_err(bad)?;
-            let page = shared.store.page(filter, before, limit).await?;
-            let select = page
-                .rows
-                .iter()
-                .map(|view| Selected { notification: view.notification.id, dead_letter: None });
-            (select.collect(), page.next.map(|next| next.to_string()))
-        }
-    };
-    Ok(Walk { from, found: latest(found), next })
-}
-
-async fn walk_ids(shared: &Shared, operation: &Operation, ids: &[String]) -> Result<Walk> {
-    let from = operation.standing.cursor.clone();
-    let start: usize = from.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0);
-    let end = ids.len().min(start + (operation.room_in_batch() as usize).min(shared.settings.batch));
-    let mut found = vec![];
-    for id in &ids[start.min(end)..end] {
-        match ItemId::parse(id) {
-            Some(ItemId::Notification(notification)) => {
-                found.push(Selected { notification, dead_letter: None });
-            }
-            Some(ItemId::Letter(letter)) => {
-                let notification = shared.store.notification_of(letter).await?;
-                let select = |notification| Selected { notification, dead_letter: Some(letter) };
-                found.extend(notification.map(select));
-            }
-            None => {}
-        }
-    }
-    let next = (end < ids.len()).then(|| end.to_string());
-    Ok(Walk { from, found: latest(found), next })
-}
-
-/// Each notification once, by its latest dead letter: an earlier one is resolved already.
-fn latest(found: Vec<Selected>) -> Vec<Selected> {
-    let mut latest: BTreeMap<NotificationId, Selected> = BTreeMap::new();
-    for one in found {
-        let kept = latest.entry(one.notification).or_insert(one);
-        *kept = one.max(*kept);
-    }
-    latest.into_values().collect()
-}
-
-/// Stages the next batch; if no batch waits, there is something to do later.
-async fn stage_or_wait(shared: &Shared, operation: &Operation) -> Result<Next> {
-    Ok(stage_next(shared, operation).await?.unwrap_or(Next::After(PACE)))
-}
-
-/// Stages the next batch; none if no batch waits.
-async fn stage_next(shared: &Shared, operation: &Operation) -> Result<Option<Next>> {
-    let Some(Batch { number, staging: after, items }) = shared.store.batch_to_stage(operation.id).await?
-    else {
-        return Ok(None);
-    };
-    let decisions = decisions(shared, operation.action, &items).await?;
-    let again = decisions.iter().any(|(_, decision)| *decision == Decision::TryAgain);
-    let staging = Staging { batch: number, after, id: (shared.random() >> 64) as u64 };
-    let (node, now) = (shared.node.id(), shared.node.now());
-    shared.store.stage(operation.id, node, staging, decisions, now).await?;
-    Ok(Some(if again { Next::After(TRY_AGAIN) } else { Next::Again }))
-}
-
-async fn decisions(
-    shared: &Shared,
-    action: Action,
-    items: &[BatchItem],
-) -> Result<Vec<(NotificationId, Decision)>> {
-    let ids: Vec<NotificationId> = items.iter().map(|item| item.selected.notification).collect();
-    let found = match shared.store.facts(ids).await {
-        Ok(facts) => facts.into_iter().map(|facts| (facts.id, Ok(facts))).collect(),
-        // One of them cannot be read: the others can.
-        Err(StoreError::Corrupt { .. }) => {
-            one_by_one(shared, items.iter().map(|item| item.selected.notification)).await?
-        }
-        Err(error) => return Err(error),
-    };
-    let now = shared.node.now();
-    let decide = |item: &BatchItem| {
-        let id = item.selected.notification;
-        let decision = match found.get(&id) {
-            Some(Ok(facts)) => decide(action, item.selected, Some((facts.bucket.flow, &facts.standing)), now),
-            None => decide(action, item.selected, None, now),
-            Some(Err(())) if item.tries + 1 < MOST_TRIES => Decision::TryAgain,
-            Some(Err(())) => Decision::Skip(Skip::Ejected),
-        };
-        (id, decision)
-    };
-    Ok(items.iter().map(decide).collect())
-}
-
-async fn one_by_one(
-    shared: &Shared,
-    ids: impl Iterator<Item = NotificationId>,
-) -> Result<HashMap<NotificationId, std::result::Result<Facts, ()>>> {
-    let mut found = HashMap::new();
-    for id in ids {
-        match shared.store.facts(vec![id]).await {
-            Ok(facts) => found.extend(facts.into_iter().map(|facts| (facts.id, Ok(facts)))),
-            Err(StoreError::Corrupt { what }) => {
-                tracing::warn!(%id, error = what, "an item of an operation cannot be read");
-                found.insert(id, Err(()));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(found)
-}
-
 async fn look_at_canary(shared: &Shared, operation: &Operation) -> Result<Next> {
     let Some(canary) = operation.canary else { return Ok(Next::Again) };
     let items = shared.store.canary_items(operation.id).await?;
@@ -375,7 +274,8 @@ async fn look_at_canary(shared: &Shared, operation: &Operation) -> Result<Next> 
         Ok(facts) => facts,
         // One that cannot be read tells nothing; the others do.
         Err(StoreError::Corrupt { .. }) => {
-            one_by_one(shared, items.iter().map(|(id, _)| *id)).await?.into_values().flatten().collect()
+            let found = one_by_one(shared, items.iter().map(|(id, _)| *id)).await?;
+            found.into_values().filter_map(|found| found.facts.ok()).collect()
         }
         Err(error) => return Err(error),
     };
@@ -420,25 +320,4 @@ async fn finish(shared: &Shared, operation: &Operation) -> Result<Next> {
     }
     // The next turn tells of the end.
     Ok(Next::Again)
-}
-
-#[cfg(test)]
-mod tests {
-    use posthaste_core::id::DeadLetterId;
-    use posthaste_core::time::Timestamp;
-
-    use super::*;
-
-    #[test]
-    fn of_two_dead_letters_of_a_notification_the_later_one_is_selected_in_any_order() {
-        let at = Timestamp::from_millis;
-        let [one, two] = [1, 2].map(|number| NotificationId::new(at(1), number));
-        let select = |notification, letter| Selected {
-            notification,
-            dead_letter: Some(DeadLetterId::new(at(letter), 1)),
-        };
-        let (old, new, other) = (select(one, 10), select(one, 20), select(two, 5));
-        assert_eq!(latest(vec![old, other, new]), [new, other]);
-        assert_eq!(latest(vec![new, old]), [new]);
-    }
 }

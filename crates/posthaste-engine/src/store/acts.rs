@@ -2,6 +2,7 @@
 
 use posthaste_core::act::{Act, Seen, Standing};
 use posthaste_core::attempt::Progress;
+use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::filter::Audited;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::{DeadLetterId, NotificationId};
@@ -21,8 +22,8 @@ slice! {
         /// The notification of a dead letter.
         read NotificationOf: fn notification_of(dead_letter: DeadLetterId) -> Option<NotificationId>;
 
-        /// The notifications of these dead letters, in their order; none for one that does not exist.
-        read NotificationsOf: fn notifications_of(dead_letters: Vec<DeadLetterId>) -> Vec<Option<NotificationId>>;
+        /// Whose these dead letters are and where they stand, in their order; none for one that does not exist.
+        read LetterFacts: fn letter_facts(dead_letters: Vec<DeadLetterId>) -> Vec<Option<LetterFacts>>;
 
         /// Makes each change whose notification is still as it was seen and which `effect` allows, and returns for each
         /// whether it was made. `actor` is named in the history and by the dead letters that it resolves. If any was made and `audit` is given, its row is written with the numbers of changes asked for and made.
@@ -56,6 +57,24 @@ pub struct Facts {
     pub bucket: Bucket,
     /// How it stands.
     pub standing: Standing,
+}
+
+/// What is asked of a dead letter by its name, whether or not it stands for its notification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LetterFacts {
+    /// Whose it is.
+    pub notification: NotificationId,
+    /// Where it stands.
+    pub status: DeadLetterStatus,
+    /// Whether it is soft-deleted.
+    pub deleted: bool,
+}
+
+impl LetterFacts {
+    /// Whether it is soft-deleted and resolved: it can be shown again without its notification.
+    pub fn is_hidden(self) -> bool {
+        self.deleted && self.status != DeadLetterStatus::Pending
+    }
 }
 
 /// One change to one notification.

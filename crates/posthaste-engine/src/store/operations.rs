@@ -50,6 +50,7 @@ slice! {
             id: OperationId,
             node: NodeId,
             walk: Walk,
+            now: Timestamp,
         ) -> Option<Operation>;
 
         /// The first batch that is to be staged.
@@ -77,7 +78,8 @@ slice! {
         read DueRows: fn due_rows(flows: Vec<FlowId>, limit: u32, now: Timestamp) -> Vec<u32>;
 
         /// Does the act on staged items of each flow, up to the number beside it and the bound of the canary, and marks them
-        /// as forwarded. One that is not as it was seen is left out.
+        /// as forwarded. One that is not as it was seen is left out. `Restore` shows a soft-deleted dead letter that is resolved,
+        /// as `show_deleted` does.
         write Forward: fn forward(
             id: OperationId,
             node: NodeId,
@@ -146,4 +148,6 @@ pub struct Forwarded {
     pub operation: Operation,
     /// How each notification stood whose act was done, in the order of the flows that were asked for.
     pub done: Vec<Facts>,
+    /// How many soft-deleted dead letters were shown again, beside those.
+    pub shown: u32,
 }

@@ -15,6 +15,7 @@ mod live;
 mod metrics;
 mod nodes;
 mod operation_events;
+mod operation_selections;
 mod operations;
 mod policies;
 mod prefetched;

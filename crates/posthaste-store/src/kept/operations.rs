@@ -1,13 +1,20 @@
 //! Retry operations as both stores keep them: what was asked for and how far it is, each as JSON.
 
+use std::collections::{HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use posthaste_core::act::Seen;
 use posthaste_core::flow::FlowId;
-use posthaste_core::id::NotificationId;
+use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::operation::{Decision, Operation, Standing};
+use posthaste_core::time::Timestamp;
 use posthaste_engine::store::Facts;
 
-use super::damage::{Damaged, Result};
+use super::damage::{Damaged, MaybeDamage, Result, unless_damaged};
+
+/// About what a batch counts among the bytes that a chunk of retention removes.
+pub(crate) const BATCH_BYTES: i64 = 64;
 
 /// An item that is marked.
 pub(crate) const MARKED: u8 = 0;
@@ -26,12 +33,77 @@ pub(crate) fn standing(operation: &Operation) -> Result<String> {
     serde_json::to_string(&operation.standing).map_err(|error| Damaged(format!("an operation: {error}")))
 }
 
-/// Reads what `definition` and `standing` wrote.
-pub(crate) fn operation(definition: &str, standing: &str, runner: Option<i64>) -> Result<Operation> {
+/// What was asked for, as `definition` wrote it.
+pub(crate) fn asked(definition: &str) -> Result<Operation> {
+    serde_json::from_str(definition).map_err(|error| Damaged(format!("an operation: {error}")))
+}
+
+/// The operation with what `standing` wrote.
+pub(crate) fn stands(asked: Operation, standing: &str, runner: Option<i64>) -> Result<Operation> {
     let bad = |error: serde_json::Error| Damaged(format!("an operation: {error}"));
-    let asked: Operation = serde_json::from_str(definition).map_err(bad)?;
     let standing: Standing = serde_json::from_str(standing).map_err(bad)?;
     Ok(Operation { standing, runner: runner.map(NodeId), ..asked })
+}
+
+/// When an operation ended, by its standing; none while it has not, or if that cannot be read.
+pub(crate) fn finished_at(standing: &str) -> Option<Timestamp> {
+    serde_json::from_str::<Standing>(standing).ok()?.finished_at
+}
+
+/// Definitions of operations that are not finished. They never change and may have 10,000 ids, so each is read once.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    asked: HashMap<OperationId, Operation>,
+    damaged: HashSet<OperationId>,
+}
+
+/// More than there can be operations that are not finished; all are forgotten beyond that.
+const MOST_DEFINITIONS: usize = 256;
+
+impl Definitions {
+    pub(crate) fn get(&self, id: OperationId) -> Option<Operation> {
+        self.known().asked.get(&id).cloned()
+    }
+
+    /// Keeps the definition of an operation until it is finished.
+    pub(crate) fn note(&self, operation: &Operation) {
+        let mut known = self.known();
+        if operation.is_finished() {
+            known.asked.remove(&operation.id);
+        } else if !known.asked.contains_key(&operation.id) {
+            if known.asked.len() >= MOST_DEFINITIONS {
+                known.asked.clear();
+            }
+            let asked = Operation { standing: Standing::default(), runner: None, ..operation.clone() };
+            known.asked.insert(asked.id, asked);
+        }
+    }
+
+    /// A new operation: whatever was known by its id is not it.
+    pub(crate) fn start(&self, operation: &Operation) {
+        self.known().asked.remove(&operation.id);
+        self.note(operation);
+    }
+
+    /// None for an operation that cannot be read, so that the others go on. It is told once.
+    pub(crate) fn unless_damaged<T, F: MaybeDamage>(
+        &self,
+        id: OperationId,
+        read: std::result::Result<T, F>,
+    ) -> std::result::Result<Option<T>, F> {
+        let is_damage = read.as_ref().is_err_and(MaybeDamage::is_damage);
+        if is_damage && !self.known().damaged.insert(id) {
+            return Ok(None);
+        }
+        unless_damaged(&id, read)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The columns of a decision: stage, flow, how it stood, and why it is left out.
@@ -47,6 +119,7 @@ pub(crate) fn decided(decision: Decision) -> (u8, Option<FlowId>, Option<Seen>, 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StagedItem {
     pub(crate) notification: NotificationId,
+    pub(crate) dead_letter: Option<DeadLetterId>,
     pub(crate) batch: u32,
     pub(crate) seen: Seen,
 }

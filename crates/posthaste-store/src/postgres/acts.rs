@@ -12,7 +12,9 @@ use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Priority;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, Accepted, Acts, Arrival, Audit, Change, Facts, Replacement, Request};
+use posthaste_engine::store::{
+    self, Accepted, Acts, Arrival, Audit, Change, Facts, LetterFacts, Replacement, Request,
+};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -36,11 +38,8 @@ impl Acts for PostgresStore {
         Ok(look!(self, tx => notification_of(&tx, dead_letter))?)
     }
 
-    async fn notifications_of(
-        &self,
-        dead_letters: Vec<DeadLetterId>,
-    ) -> store::Result<Vec<Option<NotificationId>>> {
-        Ok(look!(self, tx => notifications_of(&tx, &dead_letters))?)
+    async fn letter_facts(&self, dead_letters: Vec<DeadLetterId>) -> store::Result<Vec<Option<LetterFacts>>> {
+        Ok(look!(self, tx => letter_facts(&tx, &dead_letters))?)
     }
 
     async fn transition(
@@ -117,17 +116,24 @@ async fn notification_of(tx: &Tx, letter: DeadLetterId) -> Result<Option<Notific
     rows.first().map(|row| Columns::of(row).notification_id()).transpose()
 }
 
-async fn notifications_of(tx: &Tx, letters: &[DeadLetterId]) -> Result<Vec<Option<NotificationId>>> {
+async fn letter_facts(tx: &Tx, letters: &[DeadLetterId]) -> Result<Vec<Option<LetterFacts>>> {
     let sql = "
-        select d.notification
+        select d.notification, d.status, d.deleted_at is not null
         from unnest($1::uuid[]) with ordinality as asked (id, place)
         left join dead_letter d on d.id = any(array[asked.id])
         order by asked.place";
     let asked: Vec<Uuid> = letters.iter().copied().map(letter_uuid).collect();
     let rows = tx.alone(Mode::Read, sql, bind![asked => UUID_ARRAY]).await?;
     let read = |row: &Row| {
-        let id: Option<Uuid> = Columns::of(row).take()?;
-        Ok(id.map(|id| NotificationId::from_bytes(id.into_bytes())))
+        let mut columns = Columns::of(row);
+        let (id, status): (Option<Uuid>, _) = (columns.take()?, columns.maybe_status()?);
+        let deleted = columns.take()?;
+        let facts = |(id, status): (Uuid, _)| LetterFacts {
+            notification: NotificationId::from_bytes(id.into_bytes()),
+            status,
+            deleted,
+        };
+        Ok(id.zip(status).map(facts))
     };
     rows.iter().map(read).collect()
 }

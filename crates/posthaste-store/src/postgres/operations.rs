@@ -1,5 +1,7 @@
 //! Retry operations. The steps of the work are in `steps`.
 
+use std::collections::HashMap;
+
 use async_trait::async_trait;
 use posthaste_core::act::Seen;
 use posthaste_core::flow::FlowId;
@@ -16,13 +18,14 @@ use posthaste_engine::store::{
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use self::steps::Step;
 use super::acts::write_audit;
 use super::fault::Result;
-use super::idempotency::{self, Days};
+use super::idempotency;
 use super::rows::{Columns, bigint, uuid};
 use super::tx::{Mode, Then, Tx, bind, statement};
 use super::{PostgresStore, list, look, transact};
-use crate::kept::operations as kept;
+use crate::kept::operations::{self as kept, Definitions};
 
 mod steps;
 
@@ -39,11 +42,11 @@ impl Operations for PostgresStore {
             transact!(self, tx => self.days.turn(&tx, now))?;
         }
         let request = Request { idempotency, arrivals: vec![] };
-        Ok(transact!(self, tx => start(&tx, &self.days, &operation, &request, &audit, now))?)
+        Ok(transact!(self, tx => start(&tx, self, &operation, &request, &audit, now))?)
     }
 
     async fn operation(&self, id: OperationId) -> store::Result<Option<Operation>> {
-        Ok(look!(self, tx => find(&tx, id))?)
+        Ok(look!(self, tx => find(&tx, &self.definitions, id))?)
     }
 
     async fn operations(
@@ -60,7 +63,7 @@ impl Operations for PostgresStore {
         limit: usize,
         now: Timestamp,
     ) -> store::Result<Vec<UnfinishedOperation>> {
-        Ok(look!(self, tx => unfinished(&tx, limit, now))?)
+        Ok(look!(self, tx => unfinished(&tx, &self.definitions, limit, now))?)
     }
 
     async fn adopt_operation(
@@ -69,11 +72,18 @@ impl Operations for PostgresStore {
         node: NodeId,
         now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        Ok(transact!(self, tx => adopt(&tx, id, node, now))?)
+        Ok(transact!(self, tx => adopt(&tx, &self.definitions, id, node, now))?)
     }
 
-    async fn mark(&self, id: OperationId, node: NodeId, walk: Walk) -> store::Result<Option<Operation>> {
-        Ok(transact!(self, tx => steps::mark(&tx, id, node, &walk))?)
+    async fn mark(
+        &self,
+        id: OperationId,
+        node: NodeId,
+        walk: Walk,
+        now: Timestamp,
+    ) -> store::Result<Option<Operation>> {
+        let step = Step { known: &self.definitions, id, node, now };
+        Ok(transact!(self, tx => step.mark(&tx, &walk))?)
     }
 
     async fn batch_to_stage(&self, id: OperationId) -> store::Result<Option<Batch>> {
@@ -86,9 +96,10 @@ impl Operations for PostgresStore {
         node: NodeId,
         staging: Staging,
         decisions: Vec<(NotificationId, Decision)>,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        Ok(transact!(self, tx => steps::stage(&tx, id, node, staging, &decisions))?)
+        let step = Step { known: &self.definitions, id, node, now };
+        Ok(transact!(self, tx => step.stage(&tx, staging, &decisions))?)
     }
 
     async fn staged_flows(
@@ -111,7 +122,8 @@ impl Operations for PostgresStore {
         quotas: Vec<(FlowId, u32)>,
         now: Timestamp,
     ) -> store::Result<Option<Forwarded>> {
-        Ok(transact!(self, tx => steps::forward(&tx, &self.flows, id, node, &quotas, now))?)
+        let step = Step { known: &self.definitions, id, node, now };
+        Ok(transact!(self, tx => step.forward(&tx, &self.flows, &quotas))?)
     }
 
     async fn skip_items(
@@ -119,9 +131,10 @@ impl Operations for PostgresStore {
         id: OperationId,
         node: NodeId,
         which: Rest,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        Ok(transact!(self, tx => steps::skip(&tx, id, node, which))?)
+        let step = Step { known: &self.definitions, id, node, now };
+        Ok(transact!(self, tx => step.skip(&tx, which))?)
     }
 
     async fn canary_items(&self, id: OperationId) -> store::Result<Vec<(NotificationId, Seen)>> {
@@ -135,7 +148,7 @@ impl Operations for PostgresStore {
         audit: Option<Audit>,
         now: Timestamp,
     ) -> store::Result<Option<std::result::Result<Operation, Refused>>> {
-        Ok(transact!(self, tx => make_change(&tx, id, &change, audit.as_ref(), now))?)
+        Ok(transact!(self, tx => make_change(&tx, &self.definitions, id, &change, (audit.as_ref(), now)))?)
     }
 
     async fn held_by(&self, ids: Vec<NotificationId>) -> store::Result<Vec<(NotificationId, OperationId)>> {
@@ -149,7 +162,7 @@ const fn operation_uuid(id: OperationId) -> Uuid {
 
 async fn start(
     tx: &Tx,
-    days: &Days,
+    store: &PostgresStore,
     operation: &Operation,
     request: &Request,
     audit: &Audit,
@@ -158,7 +171,7 @@ async fn start(
     let mut begin = Some(Mode::Write);
     if request.idempotency.is_some() {
         let answers =
-            idempotency::answers(tx, begin.take(), days, std::slice::from_ref(request), now).await?;
+            idempotency::answers(tx, begin.take(), &store.days, std::slice::from_ref(request), now).await?;
         if let Some(known) = answers.into_iter().next().filter(|answer| *answer != Accepted::New) {
             tx.batch("commit").await?;
             return Ok(known);
@@ -176,35 +189,57 @@ async fn start(
         standing => TEXT,
     ];
     write_audit(tx, begin, audit, 1, 1, vec![statement!(sql, bound)]).await?;
+    store.definitions.start(operation);
     Ok(Accepted::New)
 }
 
-/// Reads definition, standing and runner.
-fn read(columns: &mut Columns<'_>) -> Result<Operation> {
-    let (definition, standing): (&str, &str) = (columns.take()?, columns.take()?);
-    Ok(kept::operation(definition, standing, columns.take()?)?)
+/// Reads standing and runner.
+fn stands(asked: Operation, columns: &mut Columns<'_>) -> Result<Operation> {
+    let standing: &str = columns.take()?;
+    Ok(kept::stands(asked, standing, columns.take()?)?)
 }
 
-async fn find(tx: &Tx, id: OperationId) -> Result<Option<Operation>> {
+/// What was asked for.
+async fn asked(tx: &Tx, known: &Definitions, id: OperationId) -> Result<Option<Operation>> {
+    if let Some(asked) = known.get(id) {
+        return Ok(Some(asked));
+    }
+    let sql = "select definition from operation where id = $1";
+    let rows = tx.rows(sql, bind![operation_uuid(id) => UUID]).await?;
+    let read = |row: &Row| Ok(kept::asked(Columns::of(row).take()?)?);
+    rows.first().map(read).transpose()
+}
+
+async fn find(tx: &Tx, known: &Definitions, id: OperationId) -> Result<Option<Operation>> {
     let sql = "select definition, standing, runner from operation where id = $1";
     let rows = tx.alone(Mode::Read, sql, bind![operation_uuid(id) => UUID]).await?;
-    rows.first().map(|row| read(&mut Columns::of(row))).transpose()
+    let Some(row) = rows.first() else { return Ok(None) };
+    let mut columns = Columns::of(row);
+    let asked = kept::asked(columns.take()?)?;
+    let operation = stands(asked, &mut columns)?;
+    known.note(&operation);
+    Ok(Some(operation))
 }
 
 /// Begins the transaction and locks the operation, so that its steps follow each other.
-async fn lock(tx: &Tx, id: OperationId) -> Result<Option<Operation>> {
-    let sql = "select definition, standing, runner from operation where id = $1 for update";
+async fn lock(tx: &Tx, known: &Definitions, id: OperationId) -> Result<Option<Operation>> {
+    let sql = "select standing, runner from operation where id = $1 for update";
     let bound = bind![operation_uuid(id) => UUID];
     let rows = tx.send(Some(Mode::Write), &[statement!(sql, bound)], Then::Continue).await?.pop();
-    rows.unwrap_or_default().first().map(|row| read(&mut Columns::of(row))).transpose()
+    let rows = rows.unwrap_or_default();
+    let Some(row) = rows.first() else { return Ok(None) };
+    let Some(asked) = asked(tx, known, id).await? else { return Ok(None) };
+    let operation = stands(asked, &mut Columns::of(row))?;
+    known.note(&operation);
+    Ok(Some(operation))
 }
 
 /// Writes how far the operation is, and commits.
-async fn save(tx: &Tx, operation: &Operation) -> Result<()> {
-    save_with(tx, operation, Then::Commit).await
+async fn save(tx: &Tx, known: &Definitions, operation: &Operation) -> Result<()> {
+    save_with(tx, known, operation, Then::Commit).await
 }
 
-async fn save_with(tx: &Tx, operation: &Operation, then: Then) -> Result<()> {
+async fn save_with(tx: &Tx, known: &Definitions, operation: &Operation, then: Then) -> Result<()> {
     let sql = "
         update operation
         set standing = $2, runner = $3, finished = $4
@@ -216,6 +251,7 @@ async fn save_with(tx: &Tx, operation: &Operation, then: Then) -> Result<()> {
         operation.is_finished() => BOOL,
     ];
     tx.send(None, &[statement!(sql, bound)], then).await?;
+    known.note(operation);
     Ok(())
 }
 
@@ -248,7 +284,12 @@ async fn page(
     let before = operation_uuid(before.unwrap_or(OperationId::LAST));
     let bound = bind![before => UUID, bigint(limit) => INT8, tenant.map(Tenant::as_str) => TEXT];
     let rows = tx.alone(Mode::Read, if tenant.is_some() { of_tenant } else { of_all }, bound).await?;
-    let rows: Vec<Operation> = rows.iter().map(|row| read(&mut Columns::of(row))).collect::<Result<_>>()?;
+    let read = |row: &Row| {
+        let mut columns = Columns::of(row);
+        let asked = kept::asked(columns.take()?)?;
+        stands(asked, &mut columns)
+    };
+    let rows: Vec<Operation> = rows.iter().map(read).collect::<Result<_>>()?;
     let next = rows.last().filter(|_| rows.len() == limit).map(|operation| operation.id);
     Ok(Page { rows, next })
 }
@@ -265,33 +306,82 @@ macro_rules! alive {
     };
 }
 
-async fn unfinished(tx: &Tx, limit: usize, now: Timestamp) -> Result<Vec<UnfinishedOperation>> {
+async fn unfinished(
+    tx: &Tx,
+    known: &Definitions,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<UnfinishedOperation>> {
     let sql = concat!(
-        "select o.definition, o.standing, o.runner, ",
+        "select o.id, ",
         alive!(),
-        "
+        ", o.standing, o.runner
          from operation o
          where not o.finished
          order by o.id
          limit $1"
     );
     let rows = tx.alone(Mode::Read, sql, bind![bigint(limit) => INT8, now.as_micros() => INT8]).await?;
-    let show = |row: &Row| {
-        let mut columns = Columns::of(row);
-        Ok(UnfinishedOperation { operation: read(&mut columns)?, alive: columns.take()? })
-    };
-    rows.iter().map(show).collect()
+    let ids = rows.iter().map(|row| operation_id(&mut Columns::of(row))).collect::<Result<Vec<_>>>()?;
+    let mut read = definitions(tx, known, &ids).await?;
+    let mut found = vec![];
+    for (row, id) in rows.iter().zip(ids) {
+        // One that is not there any more was finished and removed since.
+        let Some(asked) = known.get(id).map(Ok).or_else(|| read.remove(&id)) else { continue };
+        let show = || -> Result<UnfinishedOperation> {
+            let mut columns = Columns::of(row);
+            columns.skip(1);
+            let alive = columns.take()?;
+            Ok(UnfinishedOperation { operation: stands(asked?, &mut columns)?, alive })
+        };
+        let Some(one) = known.unless_damaged(id, show())? else { continue };
+        known.note(&one.operation);
+        found.push(one);
+    }
+    Ok(found)
 }
 
-async fn adopt(tx: &Tx, id: OperationId, node: NodeId, now: Timestamp) -> Result<Option<Operation>> {
-    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
+fn operation_id(columns: &mut Columns<'_>) -> Result<OperationId> {
+    Ok(OperationId::from_bytes(columns.take::<Uuid>()?.into_bytes()))
+}
+
+/// The definitions that are not known yet.
+async fn definitions(
+    tx: &Tx,
+    known: &Definitions,
+    ids: &[OperationId],
+) -> Result<HashMap<OperationId, Result<Operation>>> {
+    let unknown: Vec<Uuid> =
+        ids.iter().filter(|id| known.get(**id).is_none()).map(|id| operation_uuid(*id)).collect();
+    if unknown.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql = "select id, definition from operation where id = any($1)";
+    let rows = tx.alone(Mode::Read, sql, bind![unknown => UUID_ARRAY]).await?;
+    let read = |row: &Row| {
+        let mut columns = Columns::of(row);
+        let id = operation_id(&mut columns)?;
+        let asked = columns.take().and_then(|definition: &str| Ok(kept::asked(definition)?));
+        Ok((id, asked))
+    };
+    rows.iter().map(read).collect()
+}
+
+async fn adopt(
+    tx: &Tx,
+    known: &Definitions,
+    id: OperationId,
+    node: NodeId,
+    now: Timestamp,
+) -> Result<Option<Operation>> {
+    let Some(mut operation) = lock(tx, known, id).await? else { return refused(tx).await };
     let sql = concat!("select ", alive!(), " from operation o where o.id = $1");
     let rows = tx.rows(sql, bind![operation_uuid(id) => UUID, now.as_micros() => INT8]).await?;
     let alive = rows.first().map_or(Ok(false), |row| Columns::of(row).take())?;
     if !operation.adopt(node, alive, now) {
         return refused(tx).await;
     }
-    save(tx, &operation).await?;
+    save(tx, known, &operation).await?;
     Ok(Some(operation))
 }
 
@@ -422,24 +512,24 @@ async fn canary_items(tx: &Tx, id: OperationId) -> Result<Vec<(NotificationId, S
 
 async fn make_change(
     tx: &Tx,
+    known: &Definitions,
     id: OperationId,
     change: &OperationChange,
-    audit: Option<&Audit>,
-    now: Timestamp,
+    (audit, now): (Option<&Audit>, Timestamp),
 ) -> Result<Option<std::result::Result<Operation, Refused>>> {
-    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
+    let Some(mut operation) = lock(tx, known, id).await? else { return refused(tx).await };
     if let Err(why) = operation.change(change, now) {
         tx.batch("commit").await?;
         return Ok(Some(Err(why)));
     }
     match audit {
         Some(audit) => {
-            save_with(tx, &operation, Then::Continue).await?;
+            save_with(tx, known, &operation, Then::Continue).await?;
             let (asked, count) = operation.audit_numbers(change);
             let [asked, count] = [asked, count].map(|number| usize::try_from(number).unwrap_or(usize::MAX));
             write_audit(tx, None, audit, asked, count, vec![]).await?;
         }
-        None => save(tx, &operation).await?,
+        None => save(tx, known, &operation).await?,
     }
     Ok(Some(Ok(operation)))
 }

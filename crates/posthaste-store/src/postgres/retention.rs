@@ -1,6 +1,7 @@
 //! Removal of what has outlived its period. The row of the pass is locked, so chunks of one kind follow each other.
 
 mod oldest;
+mod operations;
 
 use async_trait::async_trait;
 use posthaste_core::dead_letter::DeadLetterStatus;
@@ -49,6 +50,8 @@ async fn run(tx: &Tx, flows: &Flows, prune: &Prune, audit: &Audit) -> Result<Pru
         Kind::JobRuns => oldest(tx, prune, RUNS, prune.cut_off.as_micros()).await?,
         Kind::Counters => oldest(tx, prune, COUNTERS, prune.cut_off.as_hours()).await?,
         Kind::Series => oldest(tx, prune, series::PRUNE, prune.cut_off.as_micros()).await?,
+        Kind::OperationItems => operations::items(tx, prune, &pass).await?,
+        Kind::Operations => operations::finished(tx, prune, &pass).await?,
     };
     let (done, all) = (next.is_none(), pass.removed + removed);
     let mut after = pass.after(removed, next);

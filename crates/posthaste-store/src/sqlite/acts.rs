@@ -8,7 +8,7 @@ use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, Accepted, Acts, Audit, Change, Facts, Replacement};
+use posthaste_engine::store::{self, Accepted, Acts, Audit, Change, Facts, LetterFacts, Replacement};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::SqliteStore;
@@ -19,7 +19,7 @@ use super::nodes::Event;
 use super::planted::Planted;
 use super::readers::Reader;
 use super::reads;
-use super::rows::{maybe_time, notification_id, priority};
+use super::rows::{maybe_time, notification_id, priority, status};
 use super::writer::Tx;
 use crate::kept::places::{Ended, Place};
 
@@ -33,12 +33,9 @@ impl Acts for SqliteStore {
         self.find(move |reader| notification_of(&reader.conn, dead_letter)).await
     }
 
-    async fn notifications_of(
-        &self,
-        dead_letters: Vec<DeadLetterId>,
-    ) -> store::Result<Vec<Option<NotificationId>>> {
+    async fn letter_facts(&self, dead_letters: Vec<DeadLetterId>) -> store::Result<Vec<Option<LetterFacts>>> {
         let all = move |reader: &mut Reader| {
-            dead_letters.iter().map(|letter| notification_of(&reader.conn, *letter)).collect()
+            dead_letters.iter().map(|letter| letter_facts(&reader.conn, *letter)).collect()
         };
         self.find(all).await
     }
@@ -129,6 +126,21 @@ fn notification_of(conn: &Connection, letter: DeadLetterId) -> Result<Option<Not
     )?;
     let found = select.query_row([letter.to_bytes()], |row| Ok(notification_id(row, 0))).optional()?;
     found.transpose()
+}
+
+fn letter_facts(conn: &Connection, letter: DeadLetterId) -> Result<Option<LetterFacts>> {
+    let mut select = conn.prepare_cached(
+        "select notification, status, deleted_at is not null
+         from dead_letter
+         where id = ?1",
+    )?;
+    let mut rows = select.query([letter.to_bytes()])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    Ok(Some(LetterFacts {
+        notification: notification_id(row, 0)?,
+        status: status(row, 1)?,
+        deleted: row.get(2)?,
+    }))
 }
 
 /// Applies each change that is still possible, with one audit row for all of them.

@@ -15,6 +15,7 @@ use posthaste_engine::store::{
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
+use self::steps::Step;
 use super::SqliteStore;
 use super::acts::write_audit;
 use super::fault::Result;
@@ -22,7 +23,7 @@ use super::idempotency::Keys;
 use super::jobs::lives;
 use super::rows::{maybe_dead_letter_id, maybe_text, notification_id, state};
 use super::writer::Tx;
-use crate::kept::operations as kept;
+use crate::kept::operations::{self as kept, Definitions};
 
 mod steps;
 
@@ -35,11 +36,13 @@ impl Operations for SqliteStore {
         audit: Audit,
         now: Timestamp,
     ) -> store::Result<Accepted> {
-        self.write(1, move |tx| start(tx, &operation, idempotency.as_ref(), &audit, now)).await
+        let known = self.definitions.clone();
+        self.write(1, move |tx| start(tx, &known, &operation, idempotency.as_ref(), (&audit, now))).await
     }
 
     async fn operation(&self, id: OperationId) -> store::Result<Option<Operation>> {
-        self.find(move |reader| load(&reader.conn, id)).await
+        let known = self.definitions.clone();
+        self.find(move |reader| load(&reader.conn, &known, id)).await
     }
 
     async fn operations(
@@ -56,7 +59,8 @@ impl Operations for SqliteStore {
         limit: usize,
         now: Timestamp,
     ) -> store::Result<Vec<UnfinishedOperation>> {
-        self.read(move |reader| unfinished(&reader.conn, limit, now)).await
+        let known = self.definitions.clone();
+        self.read(move |reader| unfinished(&reader.conn, &known, limit, now)).await
     }
 
     async fn adopt_operation(
@@ -65,11 +69,19 @@ impl Operations for SqliteStore {
         node: NodeId,
         now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        self.write(1, move |tx| adopt(tx, id, node, now)).await
+        let known = self.definitions.clone();
+        self.write(1, move |tx| adopt(tx, &known, id, node, now)).await
     }
 
-    async fn mark(&self, id: OperationId, node: NodeId, walk: Walk) -> store::Result<Option<Operation>> {
-        self.write(walk.found.len(), move |tx| steps::mark(tx, id, node, &walk)).await
+    async fn mark(
+        &self,
+        id: OperationId,
+        node: NodeId,
+        walk: Walk,
+        now: Timestamp,
+    ) -> store::Result<Option<Operation>> {
+        let step = Step { known: self.definitions.clone(), id, node, now };
+        self.write(walk.found.len(), move |tx| step.mark(tx, &walk)).await
     }
 
     async fn batch_to_stage(&self, id: OperationId) -> store::Result<Option<Batch>> {
@@ -82,9 +94,10 @@ impl Operations for SqliteStore {
         node: NodeId,
         staging: Staging,
         decisions: Vec<(NotificationId, Decision)>,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        self.write(decisions.len(), move |tx| steps::stage(tx, id, node, staging, &decisions)).await
+        let step = Step { known: self.definitions.clone(), id, node, now };
+        self.write(decisions.len(), move |tx| step.stage(tx, staging, &decisions)).await
     }
 
     async fn staged_flows(
@@ -109,7 +122,8 @@ impl Operations for SqliteStore {
         now: Timestamp,
     ) -> store::Result<Option<Forwarded>> {
         let rows = quotas.iter().fold(0usize, |sum, (_, limit)| sum.saturating_add(*limit as usize));
-        self.write(rows, move |tx| steps::forward(tx, id, node, &quotas, now)).await
+        let step = Step { known: self.definitions.clone(), id, node, now };
+        self.write(rows, move |tx| step.forward(tx, &quotas)).await
     }
 
     async fn skip_items(
@@ -117,9 +131,10 @@ impl Operations for SqliteStore {
         id: OperationId,
         node: NodeId,
         which: Rest,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> store::Result<Option<Operation>> {
-        self.write(100, move |tx| steps::skip(tx, id, node, which)).await
+        let step = Step { known: self.definitions.clone(), id, node, now };
+        self.write(100, move |tx| step.skip(tx, which)).await
     }
 
     async fn canary_items(&self, id: OperationId) -> store::Result<Vec<(NotificationId, Seen)>> {
@@ -133,7 +148,8 @@ impl Operations for SqliteStore {
         audit: Option<Audit>,
         now: Timestamp,
     ) -> store::Result<Option<std::result::Result<Operation, Refused>>> {
-        self.write(1, move |tx| make_change(tx, id, &change, audit.as_ref(), now)).await
+        let known = self.definitions.clone();
+        self.write(1, move |tx| make_change(tx, &known, id, &change, (audit.as_ref(), now))).await
     }
 
     async fn held_by(&self, ids: Vec<NotificationId>) -> store::Result<Vec<(NotificationId, OperationId)>> {
@@ -143,10 +159,10 @@ impl Operations for SqliteStore {
 
 fn start(
     tx: &mut Tx<'_>,
+    known: &Definitions,
     operation: &Operation,
     idempotency: Option<&Idempotency>,
-    audit: &Audit,
-    now: Timestamp,
+    (audit, now): (&Audit, Timestamp),
 ) -> Result<Accepted> {
     if let Some(idempotency) = idempotency {
         let keys = Keys::turn(tx, now)?;
@@ -167,24 +183,36 @@ fn start(
         kept::standing(operation)?,
     ])?;
     write_audit(tx.conn, audit, 1, 1)?;
+    known.start(operation);
     Ok(Accepted::New)
 }
 
-/// Reads definition, standing and runner.
-fn read(row: &Row<'_>, start: usize) -> Result<Operation> {
-    let (definition, standing) = (maybe_text(row, start)?, maybe_text(row, start + 1)?);
-    let runner: Option<i64> = row.get(start + 2)?;
-    Ok(kept::operation(definition.unwrap_or_default(), standing.unwrap_or_default(), runner)?)
+/// Reads standing and runner.
+fn stands(asked: Operation, row: &Row<'_>, start: usize) -> Result<Operation> {
+    let standing = maybe_text(row, start)?.unwrap_or_default();
+    Ok(kept::stands(asked, standing, row.get(start + 1)?)?)
 }
 
-fn load(conn: &Connection, id: OperationId) -> Result<Option<Operation>> {
-    let mut select =
-        conn.prepare_cached("select definition, standing, runner from operation where id = ?1")?;
+fn load(conn: &Connection, known: &Definitions, id: OperationId) -> Result<Option<Operation>> {
+    let mut select = conn.prepare_cached("select standing, runner from operation where id = ?1")?;
     let mut rows = select.query([id.to_bytes()])?;
-    rows.next()?.map(|row| read(row, 0)).transpose()
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let operation = stands(asked(conn, known, id)?, row, 0)?;
+    known.note(&operation);
+    Ok(Some(operation))
 }
 
-fn save(conn: &Connection, operation: &Operation) -> Result<()> {
+/// What was asked for.
+fn asked(conn: &Connection, known: &Definitions, id: OperationId) -> Result<Operation> {
+    if let Some(asked) = known.get(id) {
+        return Ok(asked);
+    }
+    let mut select = conn.prepare_cached("select definition from operation where id = ?1")?;
+    let definition: String = select.query_row([id.to_bytes()], |row| row.get(0))?;
+    Ok(kept::asked(&definition)?)
+}
+
+fn save(conn: &Connection, known: &Definitions, operation: &Operation) -> Result<()> {
     let mut update = conn.prepare_cached(
         "update operation
          set standing = ?2, runner = ?3, finished = ?4
@@ -196,6 +224,7 @@ fn save(conn: &Connection, operation: &Operation) -> Result<()> {
         operation.runner.map(|node| node.0),
         operation.is_finished(),
     ])?;
+    known.note(operation);
     Ok(())
 }
 
@@ -223,15 +252,21 @@ fn page(
     let mut rows = select.query(params![before, limited, tenant.map(Tenant::as_str)])?;
     let mut found = vec![];
     while let Some(row) = rows.next()? {
-        found.push(read(row, 0)?);
+        let definition = maybe_text(row, 0)?.unwrap_or_default();
+        found.push(stands(kept::asked(definition)?, row, 1)?);
     }
     let next = found.last().filter(|_| found.len() == limit).map(|operation| operation.id);
     Ok(Page { rows: found, next })
 }
 
-fn unfinished(conn: &Connection, limit: usize, now: Timestamp) -> Result<Vec<UnfinishedOperation>> {
+fn unfinished(
+    conn: &Connection,
+    known: &Definitions,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<UnfinishedOperation>> {
     let mut select = conn.prepare_cached(
-        "select definition, standing, runner
+        "select id, standing, runner
          from operation
          where finished = 0
          order by id
@@ -240,7 +275,10 @@ fn unfinished(conn: &Connection, limit: usize, now: Timestamp) -> Result<Vec<Unf
     let mut rows = select.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
     let mut found = vec![];
     while let Some(row) = rows.next()? {
-        let operation = read(row, 0)?;
+        let id = OperationId::from_bytes(row.get(0)?);
+        let read = asked(conn, known, id).and_then(|asked| stands(asked, row, 1));
+        let Some(operation) = known.unless_damaged(id, read)? else { continue };
+        known.note(&operation);
         let alive = match operation.runner {
             Some(node) => lives(conn, node, now)?,
             None => false,
@@ -250,8 +288,14 @@ fn unfinished(conn: &Connection, limit: usize, now: Timestamp) -> Result<Vec<Unf
     Ok(found)
 }
 
-fn adopt(tx: &Tx<'_>, id: OperationId, node: NodeId, now: Timestamp) -> Result<Option<Operation>> {
-    let Some(mut operation) = load(tx.conn, id)? else { return Ok(None) };
+fn adopt(
+    tx: &Tx<'_>,
+    known: &Definitions,
+    id: OperationId,
+    node: NodeId,
+    now: Timestamp,
+) -> Result<Option<Operation>> {
+    let Some(mut operation) = load(tx.conn, known, id)? else { return Ok(None) };
     let alive = match operation.runner {
         Some(runner) => lives(tx.conn, runner, now)?,
         None => false,
@@ -259,7 +303,7 @@ fn adopt(tx: &Tx<'_>, id: OperationId, node: NodeId, now: Timestamp) -> Result<O
     if !operation.adopt(node, alive, now) {
         return Ok(None);
     }
-    save(tx.conn, &operation)?;
+    save(tx.conn, known, &operation)?;
     Ok(Some(operation))
 }
 
@@ -371,16 +415,16 @@ fn seen(row: &Row<'_>, start: usize) -> Result<Seen> {
 
 fn make_change(
     tx: &Tx<'_>,
+    known: &Definitions,
     id: OperationId,
     change: &OperationChange,
-    audit: Option<&Audit>,
-    now: Timestamp,
+    (audit, now): (Option<&Audit>, Timestamp),
 ) -> Result<Option<std::result::Result<Operation, Refused>>> {
-    let Some(mut operation) = load(tx.conn, id)? else { return Ok(None) };
+    let Some(mut operation) = load(tx.conn, known, id)? else { return Ok(None) };
     if let Err(refused) = operation.change(change, now) {
         return Ok(Some(Err(refused)));
     }
-    save(tx.conn, &operation)?;
+    save(tx.conn, known, &operation)?;
     if let Some(audit) = audit {
         let (asked, count) = operation.audit_numbers(change);
         write_audit(tx.conn, audit, asked.cast_signed(), count.cast_signed())?;

@@ -21,6 +21,8 @@ use super::series;
 use super::writer::Tx;
 use crate::kept::retention::{Chunk, Pass, answer, most_looked_at};
 
+mod operations;
+
 #[async_trait]
 impl Retention for SqliteStore {
     async fn prune(&self, prune: Prune, audit: Audit) -> store::Result<Pruned> {
@@ -46,6 +48,8 @@ enum Found {
     Runs(Chunk<i64>),
     Counters(Chunk<(String, i64, i64, i64)>),
     Series(Chunk<series::OldRow>),
+    Items(Chunk<operations::Item>),
+    Operations(Chunk<[u8; 16]>),
 }
 
 /// A notification that ended, as it was found.
@@ -59,7 +63,10 @@ struct Ended {
 impl Found {
     const fn parts(&self) -> (usize, &Option<Vec<u8>>) {
         match self {
-            Self::Attempts(chunk) | Self::Letters(chunk) => (chunk.rows.len(), &chunk.next),
+            Self::Attempts(chunk) | Self::Letters(chunk) | Self::Operations(chunk) => {
+                (chunk.rows.len(), &chunk.next)
+            }
+            Self::Items(chunk) => (chunk.rows.len(), &chunk.next),
             Self::Notifications(chunk) => (chunk.rows.len(), &chunk.next),
             Self::Deleted(chunk) => (chunk.rows.len(), &chunk.next),
             Self::Audit(chunk) | Self::Runs(chunk) => (chunk.rows.len(), &chunk.next),
@@ -97,6 +104,8 @@ fn find(conn: &Connection, prune: &Prune) -> Result<(Pass, Found)> {
         Kind::JobRuns => Found::Runs(oldest(conn, prune, RUNS)?),
         Kind::Counters => Found::Counters(counters(conn, prune)?),
         Kind::Series => Found::Series(old_series(conn, prune)?),
+        Kind::OperationItems => Found::Items(operations::items(conn, prune, &pass)?),
+        Kind::Operations => Found::Operations(operations::finished(conn, prune, &pass)?),
     };
     Ok((pass, found))
 }
@@ -327,6 +336,8 @@ fn write(tx: &mut Tx<'_>, prune: &Prune, seen: &Pass, found: &Found, audit: &Aud
         Found::Runs(chunk) => by_number(tx, "delete from job_run where number = ?1", &chunk.rows)?,
         Found::Counters(chunk) => remove_counters(tx, &chunk.rows)?,
         Found::Series(chunk) => whole(series::remove(tx, &chunk.rows)?),
+        Found::Items(chunk) => operations::remove_items(tx, &chunk.rows)?,
+        Found::Operations(chunk) => operations::remove(tx, &chunk.rows)?,
     };
     if removed > 0 {
         tx.free_pages.note();
@@ -467,6 +478,15 @@ fn remove_counters(tx: &Tx<'_>, rows: &[(String, i64, i64, i64)]) -> Result<i64>
 }
 
 fn show_deleted(tx: &Tx<'_>, letter: DeadLetterId, audit: &Audit) -> Result<bool> {
+    let found = show(tx, letter, audit.at)?;
+    if found {
+        write_audit(tx.conn, audit, 1, 1)?;
+    }
+    Ok(found)
+}
+
+/// Shows a dead letter again that is soft-deleted and resolved. False if there is no such one.
+pub(super) fn show(tx: &Tx<'_>, letter: DeadLetterId, now: Timestamp) -> Result<bool> {
     let mut update = tx.conn.prepare_cached(
         "update dead_letter
          set deleted_at = null, restored_at = ?2
@@ -474,11 +494,7 @@ fn show_deleted(tx: &Tx<'_>, letter: DeadLetterId, audit: &Audit) -> Result<bool
          and deleted_at is not null
          and status <> 0",
     )?;
-    let found = update.execute(params![letter.to_bytes(), audit.at.as_micros()])? == 1;
-    if found {
-        write_audit(tx.conn, audit, 1, 1)?;
-    }
-    Ok(found)
+    Ok(update.execute(params![letter.to_bytes(), now.as_micros()])? == 1)
 }
 
 fn whole(rows: usize) -> i64 {

@@ -15,6 +15,7 @@ mod kept;
 mod keys;
 mod lists;
 mod older;
+mod operations;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod readers;

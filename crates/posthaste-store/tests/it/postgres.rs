@@ -10,6 +10,7 @@ mod groups;
 mod many;
 mod notices;
 mod older;
+mod operations;
 mod own;
 mod plans;
 mod removed;

@@ -1,11 +1,29 @@
-//! One act on one or more notifications, dead letters or jobs, each by its own request.
+//! One act on one or more notifications, dead letters or jobs: each by its own request, or several by a retry operation.
 
+use posthaste_core::operation::Action;
 use serde_json::{Value, json};
 
-use super::Exit;
 use super::output::{Output, harmless, json as print_json, line, note, note_json};
 use super::reach::{CommandError, Session};
+use super::{Exit, retry_operations};
 use crate::client::encode;
+
+/// Acts on one id by a single request, and on several by one operation.
+pub(crate) async fn some(
+    session: &Session,
+    resource: &str,
+    action: Action,
+    ids: &[String],
+) -> anyhow::Result<Exit> {
+    let word = match action {
+        Action::RetryNow => "retry-now",
+        Action::Requeue | Action::Discard | Action::Restore | Action::Cancel => action.name(),
+    };
+    match ids {
+        [_] => each(session, resource, word, ids).await,
+        _ => retry_operations::on_ids(session, action, ids).await,
+    }
+}
 
 /// Does `act` to each of `ids`. A refusal does not stop the others, but the command has failed then.
 pub(crate) async fn each(

@@ -33,6 +33,7 @@ Examples:
 const REQUEUE_EXAMPLES: &str = "\
 Examples:
   posthaste dead-letters requeue dl_01jrq3v9zk8n2m4p6r8t0w2y4a
+  posthaste dead-letters requeue dl_01jrq3v9zk8n2m4p6r8t0w2y4a dl_01jrq3v9zk8n2m4p6r8t0w2y4b
   posthaste dead-letters requeue --reason-code MAX_ATTEMPTS_EXCEEDED --since 1d";
 const DISCARD_EXAMPLES: &str = "\
 Examples:
@@ -98,7 +99,7 @@ enum DeadLettersCommand {
 /// Which dead letters are meant: by their ids, or by filters.
 #[derive(Args)]
 struct Several {
-    /// The dead letters; without ids, all that the filters match are acted on by a retry operation
+    /// The dead letters, several by one retry operation; without ids, all that the filters match
     #[arg(value_name = "ID")]
     ids: Vec<String>,
     #[command(flatten)]
@@ -110,7 +111,7 @@ impl Several {
         let mut query = Query::default();
         self.filter.add_to(&mut query);
         match (self.ids.is_empty(), query.is_empty()) {
-            (false, true) => acts::each(session, "dead-letters", action.name(), &self.ids).await,
+            (false, true) => acts::some(session, "dead-letters", action, &self.ids).await,
             (true, false) => retry_operations::on_filter(session, action, &query).await,
             (false, false) => Err(WrongUse("give ids or filters, not both".to_owned()).into()),
             (true, true) => {

@@ -3,6 +3,7 @@
 mod groups;
 mod jobs;
 mod leaving;
+mod operations;
 mod store;
 
 use std::time::Duration;
@@ -258,6 +259,7 @@ async fn keyed(session: &Session, is_ready: bool) -> Vec<Finding> {
         Ok(stats) => found.push(overdue(&stats)),
         Err(error) => found.push(Finding::fail("queue", format!("/v1/stats is not JSON: {error}"))),
     }
+    found.extend(operations::check(session, SystemClock.now()).await);
     // Only keys for all tenants see jobs.
     if let Ok(Ok(jobs)) = session.get("/v1/jobs").await.map(|answer| answer.json::<Value>()) {
         found.push(jobs::finding(&jobs, SystemClock.now()));

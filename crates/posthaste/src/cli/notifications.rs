@@ -4,6 +4,7 @@ use std::io;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
+use posthaste_core::operation::Action;
 use posthaste_core::series::Step;
 use posthaste_core::view::ViewList;
 use serde_json::Value;
@@ -40,7 +41,8 @@ Examples:
   posthaste notifications retry-now ntf_01jrq3v9zk8n2m4p6r8t0w2y4a";
 const CANCEL_EXAMPLES: &str = "\
 Examples:
-  posthaste notifications cancel ntf_01jrq3v9zk8n2m4p6r8t0w2y4a";
+  posthaste notifications cancel ntf_01jrq3v9zk8n2m4p6r8t0w2y4a
+  posthaste notifications cancel ntf_01jrq3v9zk8n2m4p6r8t0w2y4a ntf_01jrq3v9zk8n2m4p6r8t0w2y4b";
 const FAILED_EXAMPLES: &str = "\
 Examples:
   posthaste notifications failed
@@ -80,10 +82,10 @@ enum NotificationsCommand {
     /// Start a new run of attempts for a failed one; attempts keep counting
     #[command(after_help = RETRY_EXAMPLES)]
     Retry(NotificationIds),
-    /// Make a scheduled retry due at once
+    /// Make a scheduled retry due at once; several by one retry operation
     #[command(after_help = RETRY_NOW_EXAMPLES)]
     RetryNow(NotificationIds),
-    /// Cancel one that has not ended
+    /// Cancel one that has not ended; several by one retry operation
     #[command(after_help = CANCEL_EXAMPLES)]
     Cancel(NotificationIds),
     /// List failed ones, with the reason
@@ -185,9 +187,11 @@ pub(crate) async fn run(args: NotificationsArgs, reach: &ServerArgs) -> anyhow::
         }
         NotificationsCommand::Retry(ids) => acts::each(&session, "notifications", "retry", &ids.ids).await,
         NotificationsCommand::RetryNow(ids) => {
-            acts::each(&session, "notifications", "retry-now", &ids.ids).await
+            acts::some(&session, "notifications", Action::RetryNow, &ids.ids).await
         }
-        NotificationsCommand::Cancel(ids) => acts::each(&session, "notifications", "cancel", &ids.ids).await,
+        NotificationsCommand::Cancel(ids) => {
+            acts::some(&session, "notifications", Action::Cancel, &ids.ids).await
+        }
     }
 }
 

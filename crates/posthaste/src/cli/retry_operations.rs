@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use url::form_urlencoded;
 
 use super::listing::{self, Column, Paging, Query, field, short};
-use super::output::{Output, harmless, json as print_json, line, note};
+use super::output::{Output, Table, harmless, json as print_json, line, note};
 use super::reach::{ServerArgs, Session};
 use super::send::idempotency;
 use super::{Exit, WrongUse, detail};
@@ -192,7 +192,7 @@ pub(crate) async fn run(args: RetryOperationsArgs, reach: &ServerArgs) -> anyhow
             query.set("unfinished", unfinished.then_some(true));
             listing::print(&session, PATH, &query, &paging, &COLUMNS).await
         }
-        RetryOperationsCommand::Show { id, watch: true } => watch(&session, &id).await,
+        RetryOperationsCommand::Show { id, watch: true } => watch(&session, &id, Success::Completed).await,
         RetryOperationsCommand::Show { id, watch: false } => {
             detail::print(&session, "retry-operations", &id).await
         }
@@ -210,7 +210,7 @@ async fn start(session: &Session, args: &StartArgs) -> anyhow::Result<Exit> {
     let shown = session.value(&answer)?;
     if args.dry_run {
         match session.output {
-            Output::Table => line(&preview(&shown))?,
+            Output::Table => show_preview(&shown)?,
             Output::Json => print_json(&answer.body)?,
         }
         return Ok(Exit::Done);
@@ -221,24 +221,63 @@ async fn start(session: &Session, args: &StartArgs) -> anyhow::Result<Exit> {
         Output::Json if !args.watch => print_json(&answer.body)?,
         Output::Json => {}
     }
-    if args.watch { watch(session, &id).await } else { Ok(Exit::Done) }
+    if args.watch { watch(session, &id, Success::Completed).await } else { Ok(Exit::Done) }
 }
 
 /// Starts an operation on what a list's query matches, and watches it.
 pub(crate) async fn on_filter(session: &Session, action: Action, query: &Query) -> anyhow::Result<Exit> {
     let body = json!({"action": action.name(), "filter": filter_of(&query.after(""))?});
+    started(session, &body, Success::Completed).await
+}
+
+/// Starts an operation on several ids, and watches it. It has failed if any of them was skipped.
+pub(crate) async fn on_ids(session: &Session, action: Action, ids: &[String]) -> anyhow::Result<Exit> {
+    started(session, &json!({"action": action.name(), "ids": ids}), Success::NothingSkipped).await
+}
+
+async fn started(session: &Session, body: &Value, success: Success) -> anyhow::Result<Exit> {
     let answer = session.post(PATH, body.to_string()).await?;
     let id = field(&session.value(&answer)?, "id");
     if session.output == Output::Table {
         line(&harmless(&id))?;
     }
-    watch(session, &id).await
+    watch(session, &id, success).await
+}
+
+/// When a command that watches an operation has not failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Success {
+    Completed,
+    NothingSkipped,
+}
+
+impl Success {
+    fn exit(self, shown: &Value) -> Exit {
+        let is_done = match self {
+            Self::Completed => shown["state"] == "completed",
+            Self::NothingSkipped => shown["state"] == "completed" && shown["skipped"] == 0,
+        };
+        if is_done { Exit::Done } else { Exit::Failed }
+    }
 }
 
 fn preview(shown: &Value) -> String {
     let about = if shown["exact"] == true { "" } else { "more than " };
     let (total, expired) = (field(shown, "total"), field(shown, "expired"));
     format!("{about}{total} would be acted on, {expired} of them have expired")
+}
+
+/// What would be acted on, and its largest failure groups.
+fn show_preview(shown: &Value) -> std::io::Result<()> {
+    line(&preview(shown))?;
+    let groups = shown["groups"].as_array().filter(|groups| !groups.is_empty());
+    let Some(groups) = groups else { return Ok(()) };
+    line("")?;
+    let mut table = Table::new(&["COUNT", "FAILURE GROUP", "TITLE"]);
+    for group in groups {
+        table.row([field(group, "count"), field(group, "id"), short(group, "title")]);
+    }
+    table.print()
 }
 
 async fn change(session: &Session, id: &str, act: &str) -> anyhow::Result<Exit> {
@@ -251,9 +290,9 @@ async fn change(session: &Session, id: &str, act: &str) -> anyhow::Result<Exit> 
 }
 
 /// Prints the progress until the operation is finished. Fails if it did not complete.
-async fn watch(session: &Session, id: &str) -> anyhow::Result<Exit> {
+async fn watch(session: &Session, id: &str, success: Success) -> anyhow::Result<Exit> {
     tokio::select! {
-        ended = follow(session, id) => ended,
+        ended = follow(session, id, success) => ended,
         stopped = tokio::signal::ctrl_c() => {
             stopped?;
             let id = harmless(id);
@@ -263,7 +302,7 @@ async fn watch(session: &Session, id: &str) -> anyhow::Result<Exit> {
     }
 }
 
-async fn follow(session: &Session, id: &str) -> anyhow::Result<Exit> {
+async fn follow(session: &Session, id: &str, success: Success) -> anyhow::Result<Exit> {
     let mut last = String::new();
     loop {
         let answer = session.get(&format!("{PATH}/{}", encode(id))).await?;
@@ -277,8 +316,7 @@ async fn follow(session: &Session, id: &str) -> anyhow::Result<Exit> {
             last = text;
         }
         if shown["finishedAt"].is_string() {
-            let completed = shown["state"] == "completed";
-            return Ok(if completed { Exit::Done } else { Exit::Failed });
+            return Ok(success.exit(&shown));
         }
         tokio::time::sleep(INTERVAL).await;
     }
@@ -330,6 +368,19 @@ mod tests {
 
     fn bar_of_nothing() -> String {
         super::bar(0, 0)
+    }
+
+    #[test]
+    fn of_ids_nothing_may_be_skipped() {
+        let ended = |state, skipped| json!({"state": state, "skipped": skipped});
+        for (shown, completed, nothing_skipped) in [
+            (ended("completed", 0), Exit::Done, Exit::Done),
+            (ended("completed", 2), Exit::Done, Exit::Failed),
+            (ended("cancelled", 0), Exit::Failed, Exit::Failed),
+        ] {
+            assert_eq!(Success::Completed.exit(&shown), completed, "{shown}");
+            assert_eq!(Success::NothingSkipped.exit(&shown), nothing_skipped, "{shown}");
+        }
     }
 
     #[test]

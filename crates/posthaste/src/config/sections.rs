@@ -110,10 +110,6 @@ pub struct Queue {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retention {
     pub periods: Periods,
-    /// How long finished operations are kept.
-    pub operations: Duration,
-    /// How long the items of finished operations are kept.
-    pub operation_items: Duration,
 }
 
 /// `[jobs]`; without a schedule a job runs only when it is asked for.
@@ -372,16 +368,15 @@ fn retention(reader: &mut ConfigReader<'_>) -> Retention {
         job_runs: reader.read("retention.job_runs", values::positive_duration),
         counters: reader.read("retention.counters", values::positive_duration),
         series: reader.read("retention.series", values::positive_duration),
+        operations: reader.read("retention.operations", values::positive_duration),
+        operation_items: reader.read("retention.operation_items", values::positive_duration),
     };
     for (key, period) in [("retention.counters", periods.counters), ("retention.series", periods.series)] {
         if period < SHORTEST_COUNTERS {
             reader.report_key(key, "must be at least 2d: figures look back for a day");
         }
     }
-    reader.without_effect_from_here(Some("operations are not built yet"));
-    let operations = reader.read("retention.operations", values::positive_duration);
-    let operation_items = reader.read("retention.operation_items", values::positive_duration);
-    Retention { periods, operations, operation_items }
+    Retention { periods }
 }
 
 /// Figures look back for 24 hours.

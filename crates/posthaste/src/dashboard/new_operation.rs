@@ -280,7 +280,7 @@ impl NewPage {
     fn which(&self) -> &'static str {
         match self.action {
             Action::Requeue | Action::Discard => "only pending dead letters",
-            Action::Restore => "only discarded dead letters",
+            Action::Restore => "only discarded and deleted dead letters",
             Action::RetryNow => "only what waits for a retry",
             Action::Cancel => "only what is not over",
         }
@@ -350,7 +350,7 @@ const fn means(action: Action) -> &'static str {
     match action {
         Action::Requeue => "new generation, attempts from 1",
         Action::Discard => "Permanently Failed, nothing is sent; each can be restored",
-        Action::Restore => "discarded ones come back among the dead letters",
+        Action::Restore => "discarded ones come back among the dead letters, deleted ones as they were",
         Action::RetryNow => "what waits for a retry is made due at once",
         Action::Cancel => "what is not over yet ends, undelivered",
     }
@@ -361,7 +361,7 @@ const fn then(action: Action) -> &'static str {
     match action {
         Action::Requeue => "What is sent is sent; the rest stays a dead letter.",
         Action::Discard => "What is discarded can be restored; the rest stays a dead letter.",
-        Action::Restore => "What is restored waits among the dead letters; the rest stays discarded.",
+        Action::Restore => "What is restored stays so; the rest stays discarded or deleted.",
         Action::RetryNow => "What is sent is sent; the rest keeps the time of its next attempt.",
         Action::Cancel => "What is cancelled stays so; the rest goes on.",
     }

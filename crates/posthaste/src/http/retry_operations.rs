@@ -54,7 +54,8 @@ struct NewRetryOperation {
     /// The parameters of the list of dead letters, or of notifications for `retryNow` and `cancel`.
     #[schema(value_type = Option<BTreeMap<String, FilterValue>>)]
     filter: Option<UniqueMap<FilterValue>>,
-    /// Ids of dead letters or notifications.
+    /// Ids of dead letters or notifications. Of several that name one notification, one is kept: the notification itself, else
+    /// its latest dead letter.
     #[schema(min_items = 1, max_items = 10_000)]
     ids: Option<Vec<String>>,
     /// The id of a failure group.
@@ -228,7 +229,7 @@ fn select_ids(action: Action, ids: Vec<String>) -> Result<Selection> {
     let fits =
         |id: &String| id.parse::<NotificationId>().is_ok() || (letters && id.parse::<DeadLetterId>().is_ok());
     match ids.iter().position(|id| !fits(id)) {
-        None => Ok(Selection::Ids(ids)),
+        None => Ok(Selection::Ids(ids.into())),
         Some(place) => {
             let kinds = if letters {
                 "a dead letter (dl_..) or of a notification (ntf_..)"

@@ -326,7 +326,6 @@ fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
         warnings,
         [
             "queue.limit has no effect: the queue limit is not built yet",
-            "retention.operations has no effect: operations are not built yet",
             "jobs.block_failing_subscriptions.cron has no effect: this job is not built yet",
             "alerts.slack_url has no effect: alerts are not built yet",
             "policies.email has no effect: no provider is configured for email",

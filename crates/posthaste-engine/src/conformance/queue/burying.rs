@@ -10,7 +10,7 @@ use posthaste_core::state::{Lane, State};
 
 use crate::conformance::scene::{Scene, at, audit, burial, failed_attempt, retry_at};
 use crate::conformance::{Kept, Promise, list, refused, same};
-use crate::store::{Act, Change, DeadLetterView, Settled, Settlement};
+use crate::store::{Act, Change, DeadLetterView, LetterFacts, Settled, Settlement};
 
 pub(super) const PROMISES: &[Promise] = list![
     a_dead_letter_has_its_own_payload_and_attempts,
@@ -126,8 +126,9 @@ async fn a_notification_that_dies_twice_leaves_two_dead_letters(mut scene: Scene
         same("whose it is", scene.store.notification_of(name).await?, Some(notification.id))?;
     }
     let names = vec![second, scene.grave(), first, second];
-    let own = Some(notification.id);
-    same("whose they are", scene.store.notifications_of(names).await?, [own, None, own, own])?;
+    let own = |status| Some(LetterFacts { notification: notification.id, status, deleted: false });
+    let (new, old) = (own(DeadLetterStatus::Pending), own(DeadLetterStatus::Requeued));
+    same("whose they are", scene.store.letter_facts(names).await?, [new, None, old, new])?;
     let facts = scene.facts(notification.id).await?;
     same("the facts", facts.standing.letter(), Some((second, DeadLetterStatus::Pending)))
 }

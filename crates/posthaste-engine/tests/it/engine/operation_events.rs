@@ -68,7 +68,7 @@ async fn an_operation_is_told_from_its_start_to_its_end_and_its_counts_once_a_se
     let engine = rig.start().await;
     let ids = dead(&rig, &engine, "default", 300).await;
     let mut listener = listen(&engine, None);
-    let id = start(&engine, None, Selection::Ids(ids), Some(50)).await;
+    let id = start(&engine, None, Selection::Ids(ids.into()), Some(50)).await;
     pass(secs(20)).await;
     let told = told(&mut listener);
     use OperationState::{Completed, Forwarding, Preparing, Waiting};
@@ -83,7 +83,7 @@ async fn an_operation_is_told_from_its_start_to_its_end_and_its_counts_once_a_se
     assert!(times.windows(2).all(|two| two[1].since(two[0]) >= secs(1)), "{times:?}");
     let last = &told.last().unwrap().operation;
     assert!(last.is_finished());
-    assert_eq!(last.selection, Selection::Ids(vec![]), "a ring does not hold 10,000 ids for each event");
+    assert_eq!(last.selection, Selection::Ids([].into()), "a ring does not hold 10,000 ids for each event");
 }
 
 #[tokio::test(start_paused = true)]

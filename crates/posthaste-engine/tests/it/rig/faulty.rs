@@ -1,13 +1,14 @@
 //! A store that refuses, answers late, or says no after it has done it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use posthaste_engine::model_store::ModelStore;
+use posthaste_core::id::NotificationId;
+use posthaste_engine::model_store::{ItemPlace, ModelStore};
 use posthaste_engine::store::slice::{Answer, Call, Forward};
-use posthaste_engine::store::{Alone, Listener, Result, Store, StoreError};
+use posthaste_engine::store::{Alone, Listener, Result, Store, StoreError, operations};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
@@ -41,6 +42,7 @@ pub(crate) struct FaultyStore {
     troubles: Mutex<BTreeMap<&'static str, VecDeque<Trouble>>>,
     outage: Mutex<Vec<&'static str>>,
     calls: Mutex<BTreeMap<&'static str, usize>>,
+    damaged: Mutex<BTreeSet<NotificationId>>,
     stalled: Mutex<JoinSet<()>>,
     deaf: bool,
     shared: bool,
@@ -55,6 +57,7 @@ impl FaultyStore {
             troubles: Mutex::default(),
             outage: Mutex::default(),
             calls: Mutex::default(),
+            damaged: Mutex::default(),
             stalled: Mutex::default(),
             deaf: false,
             shared: false,
@@ -75,6 +78,25 @@ impl FaultyStore {
     /// The next calls of a method meet these troubles, one each.
     pub(crate) fn next(&self, method: &'static str, troubles: impl IntoIterator<Item = Trouble>) {
         self.troubles.lock().unwrap().entry(method).or_default().extend(troubles);
+    }
+
+    /// No operation can forward these: a chunk with one of them is refused as a whole.
+    pub(crate) fn damage(&self, ids: &[NotificationId]) {
+        self.damaged.lock().unwrap().extend(ids);
+    }
+
+    fn forwards_damage(&self, call: &Call) -> bool {
+        let Call::Operations(operations::Call::Forward { id, quotas, .. }) = call else { return false };
+        let damaged = self.damaged.lock().unwrap();
+        self.model.inspect(|tables| {
+            quotas.iter().any(|(wanted, most)| {
+                let of = tables.operations.items.iter().filter(|((of, _), _)| of == id);
+                let staged = of.filter(
+                    |(_, item)| matches!(item.place, ItemPlace::Staged { flow, .. } if flow == *wanted),
+                );
+                staged.take(*most as usize).any(|((_, item), _)| damaged.contains(item))
+            })
+        })
     }
 
     /// These methods are refused until the next call of this.
@@ -102,6 +124,9 @@ impl FaultyStore {
     async fn meet(&self, call: Call) -> Result<Answer> {
         let (method, model) = (call.method(), &self.model);
         *self.calls.lock().unwrap().entry(method).or_default() += 1;
+        if self.forwards_damage(&call) {
+            return Err(StoreError::Corrupt { what: "a damaged row".to_owned() });
+        }
         match self.trouble(method) {
             None => call.apply(model).await,
             Some(Trouble::Nonsense) => Err(StoreError::Corrupt { what: format!("the test breaks {method}") }),

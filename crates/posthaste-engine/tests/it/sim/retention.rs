@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use posthaste_core::attempt::Attempt;
 use posthaste_core::dead_letter::DeadLetterStatus;
-use posthaste_core::id::NotificationId;
+use posthaste_core::id::{NotificationId, OperationId};
 use posthaste_core::job::{Job, Schedule};
 use posthaste_core::retention::{Kind, Periods};
 use posthaste_core::state::State;
@@ -44,6 +44,8 @@ fn periods(seed: u64) -> Periods {
         job_runs: LONGEST,
         counters: seconds(3_600),
         series: seconds(3_600),
+        operations: LONGEST,
+        operation_items: seconds(5),
     }
 }
 
@@ -129,6 +131,7 @@ impl Chunk<'_> {
         let attempts = self.attempts()?;
         let letters = self.letters()?;
         self.nothing_is_left_behind()?;
+        self.operations()?;
         let told = match self.kind {
             Kind::Delivered | Kind::Failed | Kind::Cancelled | Kind::Expired => notifications,
             Kind::Attempts => attempts,
@@ -137,6 +140,27 @@ impl Chunk<'_> {
             _ => pruned.removed,
         };
         hold(told == pruned.removed, || format!("{} says {pruned:?} of {told}", self.kind))
+    }
+
+    /// Only what ended goes: the items first, each operation with all of its batches once it has none.
+    fn operations(&self) -> Check {
+        let (before, after) = (&self.before.operations, &self.after.operations);
+        let is_old = |id: &OperationId, period| {
+            let ended = before.operations.get(id).and_then(|operation| operation.standing.finished_at);
+            ended.is_some_and(|at| self.is_older(at, period))
+        };
+        for key @ (id, _) in before.items.keys().filter(|key| !after.items.contains_key(key)) {
+            hold(self.kind == Kind::OperationItems && is_old(id, self.periods.operation_items), || {
+                format!("{} removed {key:?}", self.kind)
+            })?;
+        }
+        for id in before.operations.keys().filter(|id| !after.operations.contains_key(id)) {
+            hold(self.kind == Kind::Operations && is_old(id, self.periods.operations), || {
+                format!("{} removed {id}", self.kind)
+            })?;
+        }
+        let lost = after.items.keys().find(|(id, _)| !after.operations.contains_key(id));
+        hold(lost.is_none(), || format!("{lost:?} is an item of nothing"))
     }
 
     fn is_older(&self, since: Timestamp, period: Duration) -> bool {
@@ -274,7 +298,10 @@ pub(super) async fn levels_off(world: &World, engine: &Engine) -> Check {
         hold(tried.is_none(), || format!("the attempts of {tried:?} stay"))?;
         let oldest = world.now().earlier(LONGEST * 2 + Duration::from_secs(2));
         let audit = tables.audit.iter().find(|row| row.audit.at < oldest);
-        hold(audit.is_none(), || format!("{audit:?} stays"))
+        hold(audit.is_none(), || format!("{audit:?} stays"))?;
+        let mut operations = tables.operations.operations.values();
+        let ended = operations.find(|one| one.standing.finished_at.is_some_and(|at| at < oldest));
+        hold(ended.is_none(), || format!("{ended:?} stays"))
     })
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashSet};
 
 use posthaste_core::flow::FlowId;
-use posthaste_core::id::{NotificationId, OperationId};
+use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::operation::{
-    Decision, Operation, Selected, Skip, Stage, StagedBatch, Staging, forwardable,
+    Decision, Deed, Operation, Selected, Skip, Stage, StagedBatch, Staging, forwardable,
 };
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Change, Facts, Forwarded, Rest, Walk};
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use super::{lock, operation_uuid, refused, save, seen};
 use crate::kept::operations::{
-    FORWARDED, MARKED, SKIPPED, StagedItem, count, decided, seen_staging, staging,
+    Definitions, FORWARDED, MARKED, SKIPPED, StagedItem, count, decided, seen_staging, staging,
 };
 use crate::postgres::acts::{Locked, apply};
 use crate::postgres::changes::Changes;
@@ -25,39 +25,214 @@ use crate::postgres::planted::Planted;
 use crate::postgres::rows::{Columns, bigint, letter_uuid, number, uuid};
 use crate::postgres::tx::{Then, Tx, bind, statement};
 
-pub(super) async fn mark(tx: &Tx, id: OperationId, node: NodeId, walk: &Walk) -> Result<Option<Operation>> {
-    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
-    if !operation.may_mark(node, walk.from.as_deref()) {
-        return refused(tx).await;
-    }
-    let batch = operation.standing.batches + u32::from(operation.standing.open == 0);
-    let first = insert(tx, id, batch, &walk.found, (MARKED, None)).await?;
-    // Refused by the primary key if the operation has it already, by the other index if another one holds it.
-    let rest: Vec<Selected> =
-        walk.found.iter().filter(|selected| !first.contains(&selected.notification)).copied().collect();
-    let elsewhere = if rest.is_empty() {
-        HashSet::new()
-    } else {
-        insert(tx, id, batch, &rest, (SKIPPED, Some(Skip::InAnotherOperation.code()))).await?
-    };
-    let [held, elsewhere] =
-        [first.len(), elsewhere.len()].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-    if let Some(mark) = operation.marked(held, elsewhere, walk.next.clone()) {
-        let sql = "
+/// A step of an operation, by a node.
+pub(super) struct Step<'s> {
+    pub(super) known: &'s Definitions,
+    pub(super) id: OperationId,
+    pub(super) node: NodeId,
+    pub(super) now: Timestamp,
+}
+
+impl Step<'_> {
+    pub(super) async fn mark(&self, tx: &Tx, walk: &Walk) -> Result<Option<Operation>> {
+        let &Self { known, id, node, now } = self;
+        let Some(mut operation) = lock(tx, known, id).await? else { return refused(tx).await };
+        if !operation.may_mark(node, walk.from.as_deref()) {
+            return refused(tx).await;
+        }
+        let batch = operation.standing.batches + u32::from(operation.standing.open == 0);
+        let first = insert(tx, id, batch, &walk.found, (MARKED, None)).await?;
+        // Refused by the primary key if the operation has it already, by the other index if another one holds it.
+        let rest: Vec<Selected> =
+            walk.found.iter().filter(|selected| !first.contains(&selected.notification)).copied().collect();
+        let elsewhere = if rest.is_empty() {
+            HashSet::new()
+        } else {
+            insert(tx, id, batch, &rest, (SKIPPED, Some(Skip::InAnotherOperation.code()))).await?
+        };
+        let [held, elsewhere] =
+            [first.len(), elsewhere.len()].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        if let Some(mark) = operation.marked(held, elsewhere, walk.next.clone()) {
+            let sql = "
             insert into operation_batch (operation, number, stage, held)
             values ($1, $2, $3, $4)
             on conflict (operation, number) do update
             set stage = excluded.stage, held = excluded.held";
+            let bound = bind![
+                operation_uuid(id) => UUID,
+                number(mark.number) => INT4,
+                i16::from(mark.stage.code()) => INT2,
+                number(mark.held) => INT4,
+            ];
+            tx.rows(sql, bound).await?;
+        }
+        operation.moved(now);
+        save(tx, known, &operation).await?;
+        Ok(Some(operation))
+    }
+
+    pub(super) async fn stage(
+        &self,
+        tx: &Tx,
+        new: Staging,
+        decisions: &[(NotificationId, Decision)],
+    ) -> Result<Option<Operation>> {
+        let &Self { known, id, node, now } = self;
+        let Some(mut operation) = lock(tx, known, id).await? else { return refused(tx).await };
+        let (of, staging) = (number(new.batch), staging(new.id));
+        let sql = "select stage, staging from operation_batch where operation = $1 and number = $2";
+        let rows = tx.rows(sql, bind![operation_uuid(id) => UUID, of => INT4]).await?;
+        let read = |row: &Row| -> Result<(u8, Option<u64>)> {
+            let mut columns = Columns::of(row);
+            Ok((columns.code()?, seen_staging(columns.take()?)))
+        };
+        let found = rows.first().map(read).transpose()?;
+        if !operation.may_forward(node) || found != Some((Stage::Staging.code(), new.after)) {
+            return refused(tx).await;
+        }
+        let columns = Decided::of(decisions);
+        let items = "
+        update operation_item i
+        set stage = u.stage, staging = $3, flow = u.flow, seen_state = u.state, seen_generation = u.generation,
+            seen_attempt = u.attempt, reason = u.reason, tries = i.tries + u.tries
+        from unnest($2::uuid[], $4::smallint[], $5::bigint[], $6::smallint[], $7::integer[], $8::integer[],
+            $9::text[], $10::integer[]) as u (notification, stage, flow, state, generation, attempt, reason, tries)
+        where i.operation = $1
+        and i.notification = any(array[u.notification])";
+        let items_bound = bind![
+            operation_uuid(id) => UUID,
+            columns.ids => UUID_ARRAY,
+            staging => INT8,
+            columns.stages => INT2_ARRAY,
+            columns.flows => INT8_ARRAY,
+            columns.states => INT2_ARRAY,
+            columns.generations => INT4_ARRAY,
+            columns.attempts => INT4_ARRAY,
+            columns.reasons => TEXT_ARRAY,
+            columns.tries => INT4_ARRAY,
+        ];
+        let StagedBatch { stage, skipped } =
+            operation.staged(decisions.iter().map(|(_, decision)| *decision));
+        let sql = "
+        update operation_batch
+        set stage = $3, staging = $4, held = held - $5
+        where operation = $1
+        and number = $2";
         let bound = bind![
             operation_uuid(id) => UUID,
-            number(mark.number) => INT4,
-            i16::from(mark.stage.code()) => INT2,
-            number(mark.held) => INT4,
+            of => INT4,
+            i16::from(stage.code()) => INT2,
+            staging => INT8,
+            number(skipped) => INT4,
         ];
-        tx.rows(sql, bound).await?;
+        tx.send(None, &[statement!(items, items_bound), statement!(sql, bound)], Then::Continue).await?;
+        operation.moved(now);
+        save(tx, known, &operation).await?;
+        Ok(Some(operation))
     }
-    save(tx, &operation).await?;
-    Ok(Some(operation))
+
+    pub(super) async fn forward(
+        &self,
+        tx: &Tx,
+        flows: &Flows,
+        quotas: &[(FlowId, u32)],
+    ) -> Result<Option<Forwarded>> {
+        let &Self { known, id, node, now } = self;
+        let Some(mut operation) = lock(tx, known, id).await? else { return refused(tx).await };
+        if !operation.may_forward(node) && !tx.bug(Planted::ForwardWithoutFence) {
+            return refused(tx).await;
+        }
+        let items = staged_items(tx, id, quotas, operation.room_before_verdict()).await?;
+        let found = Locked::lock(tx, None, items.iter().map(|item| item.notification)).await?;
+        let keys =
+            flows.keys(tx, found.0.values().map(crate::postgres::acts::LockedNotification::flow)).await?;
+        let mut written = Changes::new(now, Some(&operation.started_by));
+        let (mut done, mut let_go): (Vec<Facts>, _) = (vec![], LetGo::default());
+        let mut deeds = vec![];
+        for item in &items {
+            let standing = found.0.get(&item.notification).map(|found| &found.standing);
+            deeds.push(forwardable(operation.action, item.dead_letter, item.seen, standing, now));
+        }
+        let shown = show(tx, &deeds, now).await?;
+        for (item, deed) in items.iter().zip(deeds) {
+            let (notification, seen) = (item.notification, item.seen);
+            let skipped = match (deed, found.0.get(&notification)) {
+                (Ok(Deed::Show(letter)), _) if shown.contains(&letter_uuid(letter)) => None,
+                (Ok(Deed::Act(act)), Some(found)) => {
+                    let change = Change { id: notification, seen, act };
+                    if apply(&mut written, found, &change, now) {
+                        done.push(found.facts(notification, &keys)?);
+                        None
+                    } else {
+                        Some(Skip::ChangedMeanwhile)
+                    }
+                }
+                (Ok(_), _) => Some(Skip::ChangedMeanwhile),
+                (Err(why), _) => Some(why),
+            };
+            let_go.note((notification, item.batch), skipped, operation.is_canary());
+        }
+        written.write(tx, flows).await?;
+        let batches_done = let_go.write(tx, id).await?;
+        let shown = u32::try_from(shown.len()).unwrap_or(u32::MAX);
+        operation.forwarded(count(&done) + shown, &let_go.skipped, batches_done);
+        if !let_go.batches.is_empty() {
+            operation.moved(now);
+        }
+        save(tx, known, &operation).await?;
+        Ok(Some(Forwarded { operation, done, shown }))
+    }
+
+    pub(super) async fn skip(&self, tx: &Tx, which: Rest) -> Result<Option<Operation>> {
+        let &Self { known, id, node, now } = self;
+        let Some(mut operation) = lock(tx, known, id).await? else { return refused(tx).await };
+        if !operation.is_run_by(node) {
+            return refused(tx).await;
+        }
+        let (why, items) = match which {
+            Rest::Stopped(limit) => {
+                let Some(why) = operation.skips_rest() else { return refused(tx).await };
+                (why, held_items(tx, id, limit).await?)
+            }
+            Rest::FirstOf(flow) => {
+                let first = staged_items(tx, id, &[(flow, 1)], 1).await?;
+                (Skip::Ejected, first.into_iter().map(|item| (item.notification, item.batch)).collect())
+            }
+        };
+        let mut let_go = LetGo::default();
+        for item in items {
+            let_go.note(item, Some(why), false);
+        }
+        let batches_done = let_go.write(tx, id).await?;
+        operation.forwarded(0, &let_go.skipped, batches_done);
+        if !let_go.batches.is_empty() {
+            operation.moved(now);
+        }
+        save(tx, known, &operation).await?;
+        Ok(Some(operation))
+    }
+}
+
+/// Shows soft-deleted dead letters that are resolved. Returns which ones. Their ends are locked already.
+async fn show(tx: &Tx, deeds: &[std::result::Result<Deed, Skip>], now: Timestamp) -> Result<HashSet<Uuid>> {
+    let letter = |deed: &std::result::Result<Deed, Skip>| match deed {
+        Ok(Deed::Show(letter)) => Some(letter_uuid(*letter)),
+        Ok(Deed::Act(_)) | Err(_) => None,
+    };
+    let mut letters: Vec<Uuid> = deeds.iter().filter_map(letter).collect();
+    if letters.is_empty() {
+        return Ok(HashSet::new());
+    }
+    letters.sort_unstable();
+    let sql = "
+        update dead_letter
+        set deleted_at = null, restored_at = $2
+        where id = any($1)
+        and deleted_at is not null
+        and status <> 0
+        returning id";
+    let rows = tx.rows(sql, bind![letters => UUID_ARRAY, now.as_micros() => INT8]).await?;
+    rows.iter().map(|row| Columns::of(row).take()).collect()
 }
 
 /// Inserts items in id order, so that two operations cannot deadlock. Returns those that were inserted.
@@ -93,64 +268,6 @@ async fn insert(
     rows.iter().map(|row| Columns::of(row).notification_id()).collect()
 }
 
-pub(super) async fn stage(
-    tx: &Tx,
-    id: OperationId,
-    node: NodeId,
-    new: Staging,
-    decisions: &[(NotificationId, Decision)],
-) -> Result<Option<Operation>> {
-    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
-    let (of, staging) = (number(new.batch), staging(new.id));
-    let sql = "select stage, staging from operation_batch where operation = $1 and number = $2";
-    let rows = tx.rows(sql, bind![operation_uuid(id) => UUID, of => INT4]).await?;
-    let read = |row: &Row| -> Result<(u8, Option<u64>)> {
-        let mut columns = Columns::of(row);
-        Ok((columns.code()?, seen_staging(columns.take()?)))
-    };
-    let found = rows.first().map(read).transpose()?;
-    if !operation.may_forward(node) || found != Some((Stage::Staging.code(), new.after)) {
-        return refused(tx).await;
-    }
-    let columns = Decided::of(decisions);
-    let items = "
-        update operation_item i
-        set stage = u.stage, staging = $3, flow = u.flow, seen_state = u.state, seen_generation = u.generation,
-            seen_attempt = u.attempt, reason = u.reason, tries = i.tries + u.tries
-        from unnest($2::uuid[], $4::smallint[], $5::bigint[], $6::smallint[], $7::integer[], $8::integer[],
-            $9::text[], $10::integer[]) as u (notification, stage, flow, state, generation, attempt, reason, tries)
-        where i.operation = $1
-        and i.notification = any(array[u.notification])";
-    let items_bound = bind![
-        operation_uuid(id) => UUID,
-        columns.ids => UUID_ARRAY,
-        staging => INT8,
-        columns.stages => INT2_ARRAY,
-        columns.flows => INT8_ARRAY,
-        columns.states => INT2_ARRAY,
-        columns.generations => INT4_ARRAY,
-        columns.attempts => INT4_ARRAY,
-        columns.reasons => TEXT_ARRAY,
-        columns.tries => INT4_ARRAY,
-    ];
-    let StagedBatch { stage, skipped } = operation.staged(decisions.iter().map(|(_, decision)| *decision));
-    let sql = "
-        update operation_batch
-        set stage = $3, staging = $4, held = held - $5
-        where operation = $1
-        and number = $2";
-    let bound = bind![
-        operation_uuid(id) => UUID,
-        of => INT4,
-        i16::from(stage.code()) => INT2,
-        staging => INT8,
-        number(skipped) => INT4,
-    ];
-    tx.send(None, &[statement!(items, items_bound), statement!(sql, bound)], Then::Continue).await?;
-    save(tx, &operation).await?;
-    Ok(Some(operation))
-}
-
 /// Decisions in columns.
 #[derive(Default)]
 struct Decided {
@@ -182,49 +299,6 @@ impl Decided {
     }
 }
 
-pub(super) async fn forward(
-    tx: &Tx,
-    flows: &Flows,
-    id: OperationId,
-    node: NodeId,
-    quotas: &[(FlowId, u32)],
-    now: Timestamp,
-) -> Result<Option<Forwarded>> {
-    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
-    if !operation.may_forward(node) && !tx.bug(Planted::ForwardWithoutFence) {
-        return refused(tx).await;
-    }
-    let items = staged_items(tx, id, quotas, operation.room_before_verdict()).await?;
-    let found = Locked::lock(tx, None, items.iter().map(|item| item.notification)).await?;
-    let keys = flows.keys(tx, found.0.values().map(crate::postgres::acts::LockedNotification::flow)).await?;
-    let mut written = Changes::new(now, Some(&operation.started_by));
-    let (mut done, mut let_go): (Vec<Facts>, _) = (vec![], LetGo::default());
-    for item in &items {
-        let (notification, seen) = (item.notification, item.seen);
-        let found = found.0.get(&notification);
-        let standing = found.map(|found| &found.standing);
-        let skipped = match (forwardable(operation.action, seen, standing, now), found) {
-            (Ok(act), Some(found)) => {
-                let change = Change { id: notification, seen, act };
-                if apply(&mut written, found, &change, now) {
-                    done.push(found.facts(notification, &keys)?);
-                    None
-                } else {
-                    Some(Skip::ChangedMeanwhile)
-                }
-            }
-            (Ok(_), None) => Some(Skip::ChangedMeanwhile),
-            (Err(why), _) => Some(why),
-        };
-        let_go.note((notification, item.batch), skipped, operation.is_canary());
-    }
-    written.write(tx, flows).await?;
-    let batches_done = let_go.write(tx, id).await?;
-    operation.forwarded(count(&done), &let_go.skipped, batches_done);
-    save(tx, &operation).await?;
-    Ok(Some(Forwarded { operation, done }))
-}
-
 /// Only items of the last staging of their batch.
 async fn staged_items(
     tx: &Tx,
@@ -233,7 +307,7 @@ async fn staged_items(
     room: u32,
 ) -> Result<Vec<StagedItem>> {
     let sql = "
-        select i.notification, i.batch, i.seen_state, i.seen_generation, i.seen_attempt
+        select i.notification, i.dead_letter, i.batch, i.seen_state, i.seen_generation, i.seen_attempt
         from unnest($2::bigint[], $3::bigint[]) with ordinality as quota (flow, most, place)
         cross join lateral (
             select i.*
@@ -259,8 +333,9 @@ async fn staged_items(
     let rows = tx.rows(sql, bound).await?;
     let item = |row: &Row| {
         let mut columns = Columns::of(row);
-        let (notification, batch) = (columns.notification_id()?, columns.small()?);
-        Ok(StagedItem { notification, batch, seen: seen(&mut columns)? })
+        let (notification, letter): (_, Option<Uuid>) = (columns.notification_id()?, columns.take()?);
+        let dead_letter = letter.map(|letter| DeadLetterId::from_bytes(letter.into_bytes()));
+        Ok(StagedItem { notification, dead_letter, batch: columns.small()?, seen: seen(&mut columns)? })
     };
     rows.iter().map(item).collect()
 }
@@ -323,31 +398,6 @@ impl LetGo {
         }
         Ok(done)
     }
-}
-
-pub(super) async fn skip(tx: &Tx, id: OperationId, node: NodeId, which: Rest) -> Result<Option<Operation>> {
-    let Some(mut operation) = lock(tx, id).await? else { return refused(tx).await };
-    if !operation.is_run_by(node) {
-        return refused(tx).await;
-    }
-    let (why, items) = match which {
-        Rest::Stopped(limit) => {
-            let Some(why) = operation.skips_rest() else { return refused(tx).await };
-            (why, held_items(tx, id, limit).await?)
-        }
-        Rest::FirstOf(flow) => {
-            let first = staged_items(tx, id, &[(flow, 1)], 1).await?;
-            (Skip::Ejected, first.into_iter().map(|item| (item.notification, item.batch)).collect())
-        }
-    };
-    let mut let_go = LetGo::default();
-    for item in items {
-        let_go.note(item, Some(why), false);
-    }
-    let batches_done = let_go.write(tx, id).await?;
-    operation.forwarded(0, &let_go.skipped, batches_done);
-    save(tx, &operation).await?;
-    Ok(Some(operation))
 }
 
 async fn held_items(tx: &Tx, id: OperationId, limit: usize) -> Result<Vec<(NotificationId, u32)>> {

@@ -6,7 +6,7 @@ use posthaste_core::id::OperationId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::operation::{Action, Operation, OperationEvent, OperationState, Selection};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::operations::{Preview, Sampled};
+use posthaste_engine::operations::{GroupCount as GroupSelected, Preview, Sampled};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -45,6 +45,8 @@ pub(crate) struct OperationView {
     pub(crate) paused_by: Option<String>,
     pub(crate) stopped_by: Option<String>,
     pub(crate) started_at: Timestamp,
+    /// When it last went a step or was changed by somebody; null before its first step.
+    pub(crate) changed_at: Option<Timestamp>,
     pub(crate) finished_at: Option<Timestamp>,
     pub(crate) started_by: String,
 }
@@ -108,6 +110,7 @@ impl OperationView {
             paused_by: standing.paused_by.clone(),
             stopped_by: standing.stopped_by.clone(),
             started_at: operation.started_at,
+            changed_at: standing.changed_at,
             finished_at: standing.finished_at,
             started_by: operation.started_by.clone(),
         }
@@ -138,7 +141,7 @@ pub(crate) struct EventView {
 impl OperationDetail {
     pub(in crate::http) fn of(operation: &Operation) -> Self {
         let ids = match &operation.selection {
-            Selection::Ids(ids) => Some(ids.clone()),
+            Selection::Ids(ids) => Some(ids.to_vec()),
             Selection::Filter(_) | Selection::Group(_) | Selection::All => None,
         };
         let show = |OperationEvent { at, event, by }: &OperationEvent| EventView {
@@ -161,9 +164,10 @@ pub(crate) struct PreviewView {
     /// Up to five of them, as their list shows them.
     #[schema(max_items = 5)]
     pub(crate) sample: Vec<SampleView>,
-    /// The largest failure groups among them.
+    /// The ten largest failure groups by fingerprint among them, the largest first. Empty for `retryNow` and `cancel`.
+    #[schema(max_items = 10)]
     pub(crate) groups: Vec<GroupCount>,
-    /// How many of them have expired, so that they would be skipped.
+    /// How many of them have expired, so that `requeue` would skip them.
     pub(crate) expired: u64,
 }
 
@@ -174,6 +178,7 @@ pub(crate) enum SampleView {
     Notification(Box<NotificationView>),
 }
 
+/// How many of a failure group it would act on.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct GroupCount {
     pub(crate) id: String,
@@ -185,7 +190,13 @@ impl PreviewView {
     pub(in crate::http) fn of(preview: &Preview, show: impl Fn(&Sampled) -> SampleShown) -> Self {
         let sample = preview.sample.iter().map(|one| show(one).0).collect();
         let Preview { total, exact, expired, .. } = *preview;
-        Self { total, exact, sample, groups: vec![], expired }
+        let group = |group: &GroupSelected| GroupCount {
+            id: group.id.to_string(),
+            title: group.title.clone(),
+            count: group.count,
+        };
+        let groups = preview.groups.iter().map(group).collect();
+        Self { total, exact, sample, groups, expired }
     }
 }
 

@@ -57,6 +57,10 @@ async fn what_a_filter_selects_is_counted_then_sent_again(on: StoreKind) {
     );
     assert_eq!(preview["sample"].as_array().unwrap().len(), 5);
     assert_eq!(preview["sample"][0]["id"], all[6].0.as_str());
+    let group = &preview["groups"][0];
+    assert_eq!((preview["groups"].as_array().unwrap().len(), &group["count"]), (1, &json!(7)), "{preview}");
+    let listed = admin.get("/v1/failure-groups").await;
+    assert_eq!((&listed["data"][0]["id"], &listed["data"][0]["title"]), (&group["id"], &group["title"]));
     assert_eq!(admin.get(PATH).await["data"], json!([]), "nothing was started");
     let body = json!({"filter": {"reasonCode": ["PERMANENT_FAILURE"], "since": "1d"}, "rate": 500});
     let text = body.to_string();
@@ -103,12 +107,17 @@ async fn ids_of_both_kinds_are_acted_on_and_what_is_resolved_is_skipped(on: Stor
     // A notification and its dead letter are one item.
     assert_eq!((&ended["total"], &ended["forwarded"]), (&json!(3), &json!(2)));
     assert_eq!(ended["skippedReasons"], json!({"ALREADY_RESOLVED": 1}));
-    assert_eq!(ended["ids"], ids);
+    assert_eq!(ended["ids"], json!([all[0].0, all[1].0, all[2].1]));
     let id = start(admin, &json!({"all": true, "action": "restore"})).await;
     assert_eq!(finished(admin, &id).await["forwarded"], 3);
     for (letter, _) in &all {
         assert_eq!(admin.get(&format!("/v1/dead-letters/{letter}")).await["status"], "pending");
     }
+    let twice = json!({"ids": [all[0].0, all[0].1, all[1].0, all[0].0], "dryRun": true});
+    let preview = admin.post(PATH, &twice).await.is(200);
+    assert_eq!((&preview["total"], preview["sample"].as_array().unwrap().len()), (&json!(2), 2));
+    let restore = json!({"ids": [all[0].0], "action": "restore", "dryRun": true});
+    assert_eq!(admin.post(PATH, &restore).await.is(200)["total"], 0, "it is pending");
     running.stop().await;
 }
 
@@ -193,6 +202,8 @@ async fn wrong_requests_say_where_and_change_nothing(on: StoreKind) {
         (json!({"filter": {"reasonCode": "nonsense"}}), "/filter/reasonCode"),
         (json!({"filter": {"status": "discarded"}}), "/filter/status"),
         (json!({"filter": {"status": "pending"}, "action": "restore"}), "/filter/status"),
+        (json!({"filter": {"status": "deleted,requeued"}, "action": "restore"}), "/filter/status"),
+        (json!({"filter": {"status": "deleted"}, "action": "discard"}), "/filter/status"),
         (json!({"filter": {"status": "delivered"}, "action": "cancel"}), "/filter/status"),
         (json!({"filter": {"q": "a\u{0}b"}}), "/filter/q"),
         (json!({"all": true, "colour": "red"}), "/colour"),

@@ -1,13 +1,13 @@
 //! Calls of retry operations: mostly the next step that makes sense, now and then any.
 
-use posthaste_core::id::{NotificationId, OperationId};
+use posthaste_core::id::{DeadLetterId, NotificationId, OperationId};
 use posthaste_core::operation::{
-    Action, Canary, Decision, Operation, OperationChange, Selected, Selection, Skip, Staging, Standing,
-    Verdict, decide,
+    Action, Canary, Decision, Looked, Operation, OperationChange, Selected, Selection, Skip, Staging,
+    Standing, Verdict, decide,
 };
 
 use super::{Generator, TENANTS, tenant};
-use crate::store::{Rest, Store, Walk, operations};
+use crate::store::{LetterFacts, Rest, Store, Walk, operations};
 
 impl Generator {
     pub(super) async fn operation_call(&mut self, store: &dyn Store) -> operations::Call {
@@ -86,13 +86,13 @@ impl Generator {
             return operations::Call::Change { id, change, audit, now: self.now };
         }
         if !standing.walked {
-            let found = self.some_ids(6).into_iter();
-            let found = found.map(|notification| Selected { notification, dead_letter: None }).collect();
+            let found = self.some_selected(store, operation.action).await;
             let next = (self.rng.u32(0..3) > 0).then(|| self.rng.u32(0..9).to_string());
             return operations::Call::Mark {
                 id,
                 node,
                 walk: Walk { from: standing.cursor.clone(), found, next },
+                now: self.now,
             };
         }
         match store.batch_to_stage(id).await.ok().flatten() {
@@ -108,6 +108,21 @@ impl Generator {
         }
     }
 
+    /// Notifications, and for a restoration mostly a dead letter of one of them.
+    async fn some_selected(&mut self, store: &dyn Store, action: Action) -> Vec<Selected> {
+        let found = self.some_ids(6).into_iter();
+        let mut found: Vec<Selected> =
+            found.map(|notification| Selected { notification, dead_letter: None }).collect();
+        let letter = self.some_grave().filter(|_| action == Action::Restore && self.rng.u32(0..4) > 0);
+        if let Some(letter) = letter
+            && let Some(Some(facts)) = store.letter_facts(vec![letter]).await.unwrap_or_default().pop()
+        {
+            found.retain(|one| one.notification != facts.notification);
+            found.push(Selected { notification: facts.notification, dead_letter: Some(letter) });
+        }
+        found
+    }
+
     async fn decisions(
         &mut self,
         store: &dyn Store,
@@ -116,10 +131,20 @@ impl Generator {
     ) -> Vec<(NotificationId, Decision)> {
         let ids = items.iter().map(|item| item.notification).collect();
         let facts = store.facts(ids).await.unwrap_or_default();
+        let named: Vec<DeadLetterId> = items.iter().filter_map(|item| item.dead_letter).collect();
+        let of = store.letter_facts(named.clone()).await.unwrap_or_default();
+        let letters = named.into_iter().zip(of);
+        let letters: Vec<DeadLetterId> = letters
+            .filter(|(_, facts)| facts.is_some_and(LetterFacts::is_hidden))
+            .map(|(letter, _)| letter)
+            .collect();
         let mut all = vec![];
         for item in items {
             let found = facts.iter().find(|facts| facts.id == item.notification);
-            let found = found.map(|facts| (facts.bucket.flow, &facts.standing));
+            let hidden = |letter| letters.contains(&letter);
+            let hidden = item.dead_letter.is_some_and(hidden);
+            let found =
+                found.map(|facts| Looked { flow: facts.bucket.flow, standing: &facts.standing, hidden });
             let decision = match self.rng.u32(0..12) {
                 0 => Decision::TryAgain,
                 1 => Decision::Skip(Skip::Ejected),

@@ -43,7 +43,7 @@ impl Generator {
             5 => acts::Call::Facts { ids: self.some_ids(20) }.into(),
             6 if self.rng.bool() => {
                 let dead_letters = (0..3).map(|_| self.some_grave_or_none()).collect();
-                acts::Call::NotificationsOf { dead_letters }.into()
+                acts::Call::LetterFacts { dead_letters }.into()
             }
             6 => acts::Call::NotificationOf { dead_letter: self.some_grave_or_none() }.into(),
             18 => key_uses::Call::All {}.into(),
