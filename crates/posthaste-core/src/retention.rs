@@ -33,6 +33,8 @@ pub enum Kind {
     Counters,
     /// The roll-ups of a minute or an hour.
     Series,
+    /// The hours of the busiest destinations.
+    DestinationHours,
     /// Requeued dead letters; they are soft-deleted.
     RequeuedLetters,
     /// Discarded and replaced dead letters; they are soft-deleted.
@@ -42,7 +44,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Attempts,
         Self::Delivered,
         Self::Failed,
@@ -52,13 +54,14 @@ impl Kind {
         Self::JobRuns,
         Self::Counters,
         Self::Series,
+        Self::DestinationHours,
         Self::RequeuedLetters,
         Self::DiscardedLetters,
         Self::DeletedLetters,
     ];
 
     /// What the job `retention` removes.
-    pub const ROWS: [Self; 9] = [
+    pub const ROWS: [Self; 10] = [
         Self::Attempts,
         Self::Delivered,
         Self::Failed,
@@ -68,6 +71,7 @@ impl Kind {
         Self::JobRuns,
         Self::Counters,
         Self::Series,
+        Self::DestinationHours,
     ];
 
     /// What the job `dead-letter-cleanup` removes. What it soft-deletes is purged by a later run, not by the same one.
@@ -84,6 +88,7 @@ impl Kind {
             Self::JobRuns => "job-runs",
             Self::Counters => "counters",
             Self::Series => "series",
+            Self::DestinationHours => "destination-hours",
             Self::RequeuedLetters => "requeued-dead-letters",
             Self::DiscardedLetters => "discarded-dead-letters",
             Self::DeletedLetters => "deleted-dead-letters",
@@ -101,7 +106,8 @@ impl Kind {
             | Self::Audit
             | Self::JobRuns
             | Self::Counters
-            | Self::Series => "remove",
+            | Self::Series
+            | Self::DestinationHours => "remove",
             Self::RequeuedLetters | Self::DiscardedLetters => "delete",
             Self::DeletedLetters => "purge",
         }
@@ -119,6 +125,7 @@ impl Kind {
             | Self::JobRuns
             | Self::Counters
             | Self::Series
+            | Self::DestinationHours
             | Self::RequeuedLetters
             | Self::DiscardedLetters
             | Self::DeletedLetters => None,
@@ -139,6 +146,7 @@ impl Kind {
             | Self::JobRuns
             | Self::Counters
             | Self::Series
+            | Self::DestinationHours
             | Self::DeletedLetters => None,
         }
     }
@@ -167,7 +175,7 @@ pub struct Periods {
     pub purge_pending_after: Option<Duration>,
     pub audit: Duration,
     pub job_runs: Duration,
-    /// At least a day more than figures look back.
+    /// Hourly counters and the hours of the busiest destinations; at least a day more than figures look back.
     pub counters: Duration,
     /// At least a day more than figures look back.
     pub series: Duration,
@@ -202,7 +210,7 @@ impl Periods {
             Kind::Cancelled | Kind::Expired => self.finished,
             Kind::Audit => self.audit,
             Kind::JobRuns => self.job_runs,
-            Kind::Counters => self.counters,
+            Kind::Counters | Kind::DestinationHours => self.counters,
             Kind::Series => self.series,
             Kind::RequeuedLetters | Kind::DiscardedLetters => self.dead_letters,
             Kind::DeletedLetters => self.dead_letters_restorable,
@@ -262,6 +270,7 @@ mod tests {
             (Kind::JobRuns, 90),
             (Kind::Counters, 35),
             (Kind::Series, 30),
+            (Kind::DestinationHours, 35),
             (Kind::RequeuedLetters, 90),
             (Kind::DiscardedLetters, 90),
             (Kind::DeletedLetters, 30),
