@@ -116,8 +116,11 @@ mod tests {
             assert!(busiest.add(&whose(number), &accepted(times), 2));
         }
         // The third took over the 2 of the second, which then took over the 3.
-        let shown: Vec<_> =
-            busiest.places().iter().map(|place| (place.count, place.taken_over, place.figures.accepted)).collect();
+        let shown: Vec<_> = busiest
+            .places()
+            .iter()
+            .map(|place| (place.count, place.taken_over, place.figures.accepted))
+            .collect();
         assert_eq!(shown, [(5, 0, 5), (4, 3, 1)]);
         assert_eq!(busiest.places()[1].whose, whose(2));
         assert!(busiest.knows(&whose(1)) && !busiest.knows(&whose(3)));

@@ -85,6 +85,7 @@ impl Tables {
             Kind::JobRuns => self.jobs.prune(prune),
             Kind::Counters => self.prune_counters(prune),
             Kind::Series => series::prune(&mut self.series, prune),
+            Kind::DestinationHours => series::prune_destinations(&mut self.destination_hours, prune),
         };
         pass.removed += removed;
         if done {

@@ -49,6 +49,7 @@ async fn run(tx: &Tx, flows: &Flows, prune: &Prune, audit: &Audit) -> Result<Pru
         Kind::JobRuns => oldest(tx, prune, RUNS, prune.cut_off.as_micros()).await?,
         Kind::Counters => oldest(tx, prune, COUNTERS, prune.cut_off.as_hours()).await?,
         Kind::Series => oldest(tx, prune, series::PRUNE, prune.cut_off.as_micros()).await?,
+        Kind::DestinationHours => oldest(tx, prune, series::PRUNE_HOURS, prune.cut_off.as_micros()).await?,
     };
     let (done, all) = (next.is_none(), pass.removed + removed);
     let mut after = pass.after(removed, next);
