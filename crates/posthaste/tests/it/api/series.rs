@@ -100,7 +100,7 @@ async fn a_destination_has_figures_by_the_hour(on: StoreKind) {
     let other = json!({"channel": "webhook", "to": "http://127.0.0.1:9/x", "body": {}, "notBefore": "2999-01-01T00:00:00Z"});
     a.send(&other).await;
     let url = running.webhook("/a,b?c=d")["to"].as_str().unwrap().to_owned();
-    let encode = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let encode = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let path = format!("/v1/stats/series?destination={}", encode(&url));
     let of = async |caller: &Caller, query: &str| sums(&caller.get(&format!("{path}{query}")).await);
     let shown = until(&a, &path, |shown| sums(shown) == MIX).await;
