@@ -207,3 +207,6 @@ pub(super) fn remove(tx: &Tx<'_>, rows: &[OldRow]) -> Result<usize> {
     }
     Ok(removed)
 }
+
+#[cfg(test)]
+mod tests;

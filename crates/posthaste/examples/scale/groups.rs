@@ -63,9 +63,11 @@ fn letters(place: &Place, rows: u64) -> anyhow::Result<String> {
         if in_file { (Dialect::SQLITE, "char") } else { (Dialect::POSTGRES, "chr") };
     let first = SystemClock.now().earlier(SPREAD).as_millis();
     let (spread, content) = (SPREAD.as_millis(), content()?);
-    let number = |count: u64| format!(
-        "with recursive n (i) as (select cast(0 as bigint) union all select i + 1 from n where i < {count} - 1)"
-    );
+    let number = |count: u64| {
+        format!(
+            "with recursive n (i) as (select cast(0 as bigint) union all select i + 1 from n where i < {count} - 1)"
+        )
+    };
     Ok(format!(
         "begin;
          insert into flow (tenant, channel, destination)
@@ -129,7 +131,13 @@ async fn filled(client: &Client, rows: u64) -> anyhow::Result<()> {
 async fn lists(client: &Client, whose: &str, verdict: &mut Verdict) -> anyhow::Result<()> {
     let mut group = None;
     for by in GroupBy::ALL.map(GroupBy::name) {
-        let page = list(client, &format!("/v1/failure-groups?by={by}&limit=50"), &format!("groups by {by}, {whose}"), verdict).await?;
+        let page = list(
+            client,
+            &format!("/v1/failure-groups?by={by}&limit=50"),
+            &format!("groups by {by}, {whose}"),
+            verdict,
+        )
+        .await?;
         group = group.or_else(|| page["data"][0]["id"].as_str().map(str::to_owned));
     }
     let group = group.context("there is no group")?;
@@ -170,7 +178,8 @@ async fn bury(place: &Place, verdict: &mut Verdict) -> anyhow::Result<()> {
             without.push(burials.settle(spreading).await?);
         }
         let (with, without) = (Times::of(with, vec![]), Times::of(without, vec![]));
-        let [usual, least] = [&with, &without].map(|times| times.quantile(0.5).as_secs_f64() * 1e6 / BATCH as f64);
+        let [usual, least] =
+            [&with, &without].map(|times| times.quantile(0.5).as_secs_f64() * 1e6 / BATCH as f64);
         let name = format!("a settlement that buries {BATCH}, {}", spreading.name());
         verdict.note(format!("{name}: without groups"), without.described());
         verdict.note(format!("{name}: with them"), with.described());

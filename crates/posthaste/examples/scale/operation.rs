@@ -91,7 +91,11 @@ async fn ended(client: &Client, id: &str) -> Value {
 }
 
 /// Sends single notifications until the other thing is over; returns how long each answer took.
-pub(crate) async fn sends(client: &Client, to: &str, other: impl Future<Output = ()>) -> anyhow::Result<Vec<Duration>> {
+pub(crate) async fn sends(
+    client: &Client,
+    to: &str,
+    other: impl Future<Output = ()>,
+) -> anyhow::Result<Vec<Duration>> {
     let one = json!({"channel": "webhook", "to": to, "body": "x"});
     let (mut times, mut clock) = (vec![], interval(EVERY));
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
