@@ -22,6 +22,7 @@ mod ready;
 mod retention;
 mod retries;
 mod saved_views;
+mod series;
 mod settings;
 mod slow_answers;
 mod story;

@@ -120,7 +120,7 @@ async fn read_by_series(others: u32, days: u32) -> u64 {
         &format!(
             "insert into series (tenant, span, at, channel, node, weight, figures)
              select 't' || t, 0, (100 - d) * {DAY} + m * 60000000, 0, n, 1, '0:1'
-             from generate_series(0, {others}) t, generate_series(0, {days} - 1) d, generate_series(0, 1439) m,
+             from generate_series(0, {others}) t, generate_series(0, {days} - 1) d, generate_series(0::bigint, 1439) m,
                  generate_series(1, 2) n;
              insert into destination_hour (at, tenant, node, place, channel, destination, count, figures)
              select (100 - d) * {DAY} + h * 3600000000, 't' || t, n, p, 0, 'd' || p, 1, '0:1'
@@ -130,9 +130,8 @@ async fn read_by_series(others: u32, days: u32) -> u64 {
     );
     server.sql(&database, "vacuum analyze");
     let before = read(server, &database).await;
-    let store =
-        PostgresStore::connect(&server.url(&database), PostgresOptions { connections: 1, ..callers_time() });
-    let store = store.await.unwrap();
+    let options = PostgresOptions { connections: 1, ..callers_time() };
+    let store = PostgresStore::connect(&server.url(&database), options).await.unwrap();
     // More than the five rounds after which PostgreSQL makes one plan for all values.
     for _ in 0..ROUNDS {
         let rows = store.series(tenant("t0"), Span::Minute, from, until).await.unwrap();
