@@ -9,7 +9,7 @@ pub(crate) mod words;
 
 pub use self::audit::{AuditFilter, Audited};
 pub use self::query::{BadFilter, List};
-pub use self::words::{LetterStatus, time};
+pub use self::words::{LetterStatus, destinations, time};
 use crate::attempt::{Attempt, Outcome};
 use crate::channel::Channel;
 use crate::dead_letter::DeadLetterStatus;

@@ -36,6 +36,8 @@ pub enum Kind {
     OperationItems,
     /// Retry operations that are finished, once their items are gone.
     Operations,
+    /// The hours of the busiest destinations.
+    DestinationHours,
     /// Requeued dead letters; they are soft-deleted.
     RequeuedLetters,
     /// Discarded and replaced dead letters; they are soft-deleted.
@@ -45,7 +47,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Attempts,
         Self::Delivered,
         Self::Failed,
@@ -57,13 +59,14 @@ impl Kind {
         Self::Series,
         Self::OperationItems,
         Self::Operations,
+        Self::DestinationHours,
         Self::RequeuedLetters,
         Self::DiscardedLetters,
         Self::DeletedLetters,
     ];
 
     /// What the job `retention` removes.
-    pub const ROWS: [Self; 11] = [
+    pub const ROWS: [Self; 12] = [
         Self::Attempts,
         Self::Delivered,
         Self::Failed,
@@ -75,6 +78,7 @@ impl Kind {
         Self::Series,
         Self::OperationItems,
         Self::Operations,
+        Self::DestinationHours,
     ];
 
     /// What the job `dead-letter-cleanup` removes. What it soft-deletes is purged by a later run, not by the same one.
@@ -93,6 +97,7 @@ impl Kind {
             Self::Series => "series",
             Self::OperationItems => "operation-items",
             Self::Operations => "operations",
+            Self::DestinationHours => "destination-hours",
             Self::RequeuedLetters => "requeued-dead-letters",
             Self::DiscardedLetters => "discarded-dead-letters",
             Self::DeletedLetters => "deleted-dead-letters",
@@ -112,7 +117,8 @@ impl Kind {
             | Self::Counters
             | Self::Series
             | Self::OperationItems
-            | Self::Operations => "remove",
+            | Self::Operations
+            | Self::DestinationHours => "remove",
             Self::RequeuedLetters | Self::DiscardedLetters => "delete",
             Self::DeletedLetters => "purge",
         }
@@ -132,6 +138,7 @@ impl Kind {
             | Self::Series
             | Self::OperationItems
             | Self::Operations
+            | Self::DestinationHours
             | Self::RequeuedLetters
             | Self::DiscardedLetters
             | Self::DeletedLetters => None,
@@ -154,6 +161,7 @@ impl Kind {
             | Self::Series
             | Self::OperationItems
             | Self::Operations
+            | Self::DestinationHours
             | Self::DeletedLetters => None,
         }
     }
@@ -182,7 +190,7 @@ pub struct Periods {
     pub purge_pending_after: Option<Duration>,
     pub audit: Duration,
     pub job_runs: Duration,
-    /// At least a day more than figures look back.
+    /// Hourly counters and the hours of the busiest destinations; at least a day more than figures look back.
     pub counters: Duration,
     /// At least a day more than figures look back.
     pub series: Duration,
@@ -223,7 +231,7 @@ impl Periods {
             Kind::Cancelled | Kind::Expired => self.finished,
             Kind::Audit => self.audit,
             Kind::JobRuns => self.job_runs,
-            Kind::Counters => self.counters,
+            Kind::Counters | Kind::DestinationHours => self.counters,
             Kind::Series => self.series,
             // An operation goes only once its items are gone.
             Kind::OperationItems => self.operation_items.min(self.operations),
@@ -293,6 +301,7 @@ mod tests {
             (Kind::Series, 30),
             (Kind::OperationItems, 7),
             (Kind::Operations, 400),
+            (Kind::DestinationHours, 35),
             (Kind::RequeuedLetters, 90),
             (Kind::DiscardedLetters, 90),
             (Kind::DeletedLetters, 30),

@@ -1,7 +1,9 @@
 //! Figures over time: what happened in a minute or an hour, and how long deliveries took.
 
+mod busiest;
 mod times;
 
+pub use self::busiest::{Addressed, Busiest, Place};
 pub use self::times::{Percentiles, Times};
 
 use std::time::Duration;
@@ -131,6 +133,11 @@ impl Figures {
     /// How many ended, in whatever way.
     pub const fn ended(&self) -> u64 {
         self.delivered + self.dead_lettered + self.failed + self.expired + self.cancelled
+    }
+
+    /// How often something was added.
+    pub const fn happened(&self) -> u64 {
+        self.accepted + self.retried + self.ended()
     }
 
     /// The share of those that were delivered by their very first try among all that ended; `None` if none did.

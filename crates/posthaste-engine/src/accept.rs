@@ -4,12 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::channel::Channel;
 use posthaste_core::fields::BadField;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::Lease;
-use posthaste_core::notification::{Notification, Tenant};
+use posthaste_core::notification::Notification;
 use posthaste_core::series::Happened;
 use posthaste_core::state::Lane;
 use posthaste_core::time::Timestamp;
@@ -20,6 +19,7 @@ use crate::engine::{Engine, Shared};
 use crate::gather::{More, gather};
 use crate::journal;
 use crate::planted::Planted;
+use crate::series::Whose;
 use crate::settle::Report;
 use crate::slots::{Hold, InSlot};
 use crate::store::{Acceptance, Accepted, Arrival, Claimed, Idempotency, Progress, Request, StoreError};
@@ -228,8 +228,8 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
 }
 
 /// What an arrival is counted as.
-pub(crate) fn accepted_one(arrival: &Arrival) -> (&Tenant, Channel, Happened) {
-    (&arrival.notification.tenant, arrival.notification.channel, Happened::Accepted)
+pub(crate) fn accepted_one(arrival: &Arrival) -> (Whose<'_>, Happened) {
+    (Whose::of(arrival.flow, &arrival.notification), Happened::Accepted)
 }
 
 /// The rows of new requests that were handed in with a lease.

@@ -317,7 +317,7 @@ impl Engine {
                     journal::acted(&shared, &named, &seen, &act, &by);
                     after(&shared, &seen, &act);
                     if act == Act::Cancel {
-                        series::ended_waiting(&shared, vec![id], Happened::Cancelled).await;
+                        series::ended_waiting(&shared, [(id, Happened::Cancelled)]).await;
                     }
                 }
                 Ok(made)

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::channel::Channel;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::notification::Tenant;
 use posthaste_core::policy::{BeforeSend, Decision, decide_before_send};
 use posthaste_core::reason::Reason;
 use posthaste_core::series::Happened;
@@ -15,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::expire::end;
-use crate::journal;
 use crate::store::{Act, Change, DueCursor, Overdue, Result, Seen};
+use crate::{journal, series};
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -54,7 +52,7 @@ async fn bury_the_old(shared: &Shared) -> Result<()> {
             let buried = burials.into_iter().zip(made).filter_map(|(burial, made)| made.then_some(burial));
             let buried: Vec<(&Overdue, Change)> = buried.collect();
             journal::buried_unsent(shared, &named, &buried, now);
-            shared.rollups.add(now, buried.iter().filter_map(|(row, change)| died(row, change)));
+            series::ended_waiting(shared, buried.iter().filter_map(|(_, change)| died(change))).await;
         }
         if !full {
             return Ok(());
@@ -85,9 +83,9 @@ fn burial(shared: &Shared, row: &Overdue, now: Timestamp) -> Option<Change> {
 }
 
 /// What a burial is counted as.
-fn died<'r>(row: &'r Overdue, change: &Change) -> Option<(&'r Tenant, Channel, Happened)> {
+fn died(change: &Change) -> Option<(NotificationId, Happened)> {
     let Act::Bury { reason, .. } = &change.act else { return None };
-    Some((&row.tenant, row.channel, Happened::DeadLettered(*reason)))
+    Some((change.id, Happened::DeadLettered(*reason)))
 }
 
 fn bury(id: NotificationId, seen: Seen, dead_letter: DeadLetterId, reason: Reason) -> Change {

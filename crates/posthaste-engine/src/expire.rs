@@ -47,8 +47,8 @@ pub(crate) async fn expire(shared: &Shared, count: &mut u64) -> Result<Option<Ti
             let ended = expiring.rows.into_iter().zip(made).filter_map(|(row, made)| made.then_some(row));
             let ended: Vec<ExpiringRow> = ended.collect();
             journal::expired(shared, (&named, &tenants), &ended, now);
-            let ended = ended.iter().map(|row| row.id).collect();
-            series::ended_waiting(shared, ended, Happened::Expired).await;
+            let ended = ended.iter().map(|row| (row.id, Happened::Expired));
+            series::ended_waiting(shared, ended).await;
         }
         if !full {
             return Ok(expiring.next);

@@ -193,6 +193,23 @@ impl Reads {
         Ok(points.gather(asked.map(|row| (row.at, &row.figures))))
     }
 
+    /// What happened to a destination in each of the points, from the hours in which it was among the busiest of the tenant, or
+    /// of all tenants.
+    pub async fn series_of(
+        &self,
+        destination: &Arc<str>,
+        tenant: Option<Tenant>,
+        channel: Option<Channel>,
+        points: &Points,
+    ) -> Result<Vec<Figures>> {
+        let (tenant, time) = (self.tenant(tenant)?, (points.first(), points.end()));
+        let store = &self.shared.store;
+        let mut rows = store.destination_hours(tenant.clone(), destination.clone(), time.0, time.1).await?;
+        self.shared.rollups.renew_hours(&mut rows, tenant.as_ref(), destination, time);
+        let asked = rows.iter().filter(|row| channel.is_none_or(|channel| channel == row.channel));
+        Ok(points.gather(asked.map(|row| (row.at, &row.figures))))
+    }
+
     /// How many retries are due at each point of time, from at most `limit` rows.
     pub async fn retry_load(
         &self,

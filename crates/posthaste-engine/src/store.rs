@@ -26,7 +26,7 @@ pub use self::reads::{
 };
 pub use self::records::Records;
 pub use self::retention::{Prune, Pruned, Retention};
-pub use self::series::{RetryLoad, Series, SeriesRow};
+pub use self::series::{DestinationHour, RetryLoad, Series, SeriesRow};
 pub use self::settings::{Settings, StoredSettings};
 pub use self::waking::{DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken};
 

@@ -71,7 +71,7 @@ pub(super) fn show_time(time: Timestamp) -> String {
 
 /// The destinations in a text with commas. A URL stands for its origin, so what follows a comma in the path of a pasted URL is
 /// dropped with the path.
-pub(super) fn destinations(text: &str) -> Vec<String> {
+pub fn destinations(text: &str) -> Vec<String> {
     let (mut found, mut in_path) = (vec![], false);
     for part in text.split(',').map(str::trim) {
         match origin(part) {

@@ -30,7 +30,7 @@ fn some_figures() -> Figures {
 fn everything_that_happens_is_counted_and_weighs() {
     let figures = some_figures();
     assert_eq!(figures.counts(), [2, 2, 1, 1, 1, 2, 1, 1]);
-    assert_eq!(figures.ended(), 7);
+    assert_eq!((figures.ended(), figures.happened()), (7, 10));
     assert_eq!(figures.first_try_rate(), Some(1.0 / 7.0));
     assert_eq!(Figures::default().first_try_rate(), None);
     let reasons = [(Reason::PermanentFailure, 2), (Reason::MaxAttemptsExceeded, 1)];

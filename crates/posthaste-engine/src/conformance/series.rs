@@ -1,4 +1,4 @@
-//! Figures by the minute and by the hour, and when retries are due.
+//! Figures by the minute and by the hour, those of the busiest destinations, and when retries are due.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use posthaste_core::state::{Lane, State};
 
 use super::scene::{Scene, at, audit, retry_at, tenant};
 use super::{Broken, Kept, Promise, list, same};
-use crate::store::{Prune, Pruned, RetryLoad, SeriesRow};
+use crate::store::{DestinationHour, Prune, Pruned, RetryLoad, SeriesRow};
 
 pub(super) const PROMISES: &[Promise] = list![
     a_row_of_figures_is_replaced_only_by_one_that_has_more,
@@ -20,6 +20,9 @@ pub(super) const PROMISES: &[Promise] = list![
     retries_are_counted_in_the_points_that_they_are_due_in,
     only_so_many_retries_are_looked_at,
     old_figures_are_removed_the_oldest_first,
+    a_place_of_the_busiest_is_taken_over_only_with_a_greater_count,
+    hours_of_a_destination_are_read_by_tenant_and_time,
+    old_hours_of_destinations_are_removed_the_oldest_first,
 ];
 
 /// A row with so many accepted, and one of everything else.
@@ -151,4 +154,102 @@ async fn old_figures_are_removed_the_oldest_first(scene: Scene) -> Kept {
     same("hours", store.series(None, Span::Hour, at(-3_600), at(900)).await?, [])?;
     let rows = store.audit(AuditFilter::default(), None, 9).await?.rows;
     same("the audit", rows.iter().map(|row| row.count).collect::<Vec<_>>(), [4])
+}
+
+const A: &str = "https://a.example:443";
+const B: &str = "https://b.example:443";
+
+/// The hour of a destination that has a place, with that count.
+fn hour(whose: Option<&str>, hour: i64, place: u16, destination: &str, count: u64) -> DestinationHour {
+    let of_row = row(whose, Span::Hour, hour * 60, 7, count);
+    DestinationHour {
+        tenant: of_row.tenant,
+        at: of_row.at,
+        node: of_row.node,
+        place,
+        channel: Channel::Webhook,
+        destination: destination.into(),
+        count,
+        figures: of_row.figures,
+    }
+}
+
+/// All hours of a destination.
+async fn hours_of(
+    scene: &Scene,
+    whose: Option<&str>,
+    destination: &str,
+) -> Result<Vec<DestinationHour>, Broken> {
+    let whose = whose.map(tenant);
+    Ok(scene.store.destination_hours(whose, destination.into(), at(-3_600), at(90_000)).await?)
+}
+
+async fn a_place_of_the_busiest_is_taken_over_only_with_a_greater_count(scene: Scene) -> Kept {
+    let store = &scene.store;
+    let first = hour(Some("acme"), 0, 3, A, 5);
+    store.put_destination_hours(vec![]).await?;
+    same("at first", hours_of(&scene, Some("acme"), A).await?, [])?;
+    let more = DestinationHour { count: 6, ..first.clone() };
+    let empty = DestinationHour { place: 9, count: 0, ..first.clone() };
+    store.put_destination_hours(vec![first.clone(), more.clone(), first.clone(), empty]).await?;
+    same("the greatest count", hours_of(&scene, Some("acme"), A).await?, [more.clone()])?;
+    // The place goes to another destination, whose own figures begin anew.
+    let other = hour(Some("acme"), 0, 3, B, 7);
+    store.put_destination_hours(vec![other.clone()]).await?;
+    same("it lost its place", hours_of(&scene, Some("acme"), A).await?, [])?;
+    same("the other has it", hours_of(&scene, Some("acme"), B).await?, [other.clone()])?;
+    // A write that was given up happens all the same, later.
+    store.put_destination_hours(vec![more, first.clone()]).await?;
+    same("a late one", hours_of(&scene, Some("acme"), A).await?, [])?;
+    let (elsewhere, again) =
+        (DestinationHour { node: NodeId(8), ..first.clone() }, hour(Some("acme"), 0, 4, A, 1));
+    store.put_destination_hours(vec![elsewhere.clone(), again.clone()]).await?;
+    same("of two nodes", hours_of(&scene, Some("acme"), A).await?, [again, elsewhere])?;
+    same("it stays", hours_of(&scene, Some("acme"), B).await?, [other])
+}
+
+async fn hours_of_a_destination_are_read_by_tenant_and_time(scene: Scene) -> Kept {
+    let store = &scene.store;
+    let mail = |row: DestinationHour| DestinationHour { channel: Channel::Email, ..row };
+    let rows = [
+        hour(Some("acme"), 1, 0, A, 1),
+        mail(hour(Some("acme"), 1, 1, A, 2)),
+        hour(Some("acme"), 2, 0, A, 3),
+        hour(Some("acme"), 2, 1, B, 4),
+        hour(Some("other"), 1, 0, A, 5),
+        hour(None, 1, 0, A, 6),
+    ];
+    store.put_destination_hours(rows.iter().rev().cloned().collect()).await?;
+    let start = |hour: i64| Span::Hour.start(at(hour * 3_600));
+    let read = async |whose: Option<&str>, destination: &str, from, until| {
+        store.destination_hours(whose.map(tenant), destination.into(), start(from), start(until)).await
+    };
+    same("by time and place", read(Some("acme"), A, 0, 9).await?, rows[..3].to_vec())?;
+    same("from", read(Some("acme"), A, 2, 9).await?, [rows[2].clone()])?;
+    same("until", read(Some("acme"), A, 0, 2).await?, rows[..2].to_vec())?;
+    same("the other destination", read(Some("acme"), B, 0, 9).await?, [rows[3].clone()])?;
+    same("the other tenant", read(Some("other"), A, 0, 9).await?, [rows[4].clone()])?;
+    same("the sum", read(None, A, 0, 9).await?, [rows[5].clone()])?;
+    same("no such destination", read(Some("acme"), "", 0, 9).await?, [])
+}
+
+async fn old_hours_of_destinations_are_removed_the_oldest_first(scene: Scene) -> Kept {
+    let store = &scene.store;
+    let rows: Vec<DestinationHour> = (0..4).map(|number| hour(None, number, 0, A, 1)).collect();
+    let own = hour(Some("acme"), 1, 0, B, 1);
+    store.put_destination_hours(rows.iter().cloned().chain([own.clone()]).collect()).await?;
+    let prune = async |hours: i64, limit| {
+        let cut_off = Span::Hour.start(at(hours * 3_600));
+        let prune = Prune { kind: Kind::DestinationHours, cut_off, limit, now: at(90_000) };
+        Ok::<_, Broken>(store.prune(prune, audit("prune")).await?)
+    };
+    same("none is older", prune(0, 9).await?, Pruned { removed: 0, done: true })?;
+    same("as many as may be", prune(2, 2).await?, Pruned { removed: 2, done: false })?;
+    same("of one hour the sum goes first", hours_of(&scene, Some("acme"), B).await?, [own])?;
+    same("the oldest", hours_of(&scene, None, A).await?, rows[2..].to_vec())?;
+    same("the rest", prune(2, 9).await?, Pruned { removed: 1, done: true })?;
+    same("and the tenant's", hours_of(&scene, Some("acme"), B).await?, [])?;
+    same("those of the cut-off stay", hours_of(&scene, None, A).await?, rows[2..].to_vec())?;
+    let audited = scene.store.audit(AuditFilter::default(), None, 9).await?.rows;
+    same("the audit", audited.iter().map(|row| row.count).collect::<Vec<_>>(), [3])
 }

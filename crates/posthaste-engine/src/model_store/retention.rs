@@ -93,6 +93,7 @@ impl Tables {
             Kind::Series => series::prune(&mut self.series, prune),
             Kind::OperationItems => self.prune_operation_items(prune, &mut pass),
             Kind::Operations => self.prune_operations(prune, &mut pass),
+            Kind::DestinationHours => series::prune_destinations(&mut self.destination_hours, prune),
         };
         pass.removed += removed;
         if done {

@@ -1,6 +1,7 @@
-//! Figures by the minute and by the hour, and when retries are due.
+//! Figures by the minute and by the hour, those of the busiest destinations, and when retries are due.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_core::channel::Channel;
@@ -10,10 +11,13 @@ use posthaste_core::series::{Figures, Points, Span};
 use posthaste_core::time::Timestamp;
 
 use super::ModelStore;
-use crate::store::{Prune, Result, RetryLoad, Series, SeriesRow};
+use crate::store::{DestinationHour, Prune, Result, RetryLoad, Series, SeriesRow};
 
 /// Rows by tenant, span, start, channel and node.
 pub(super) type SeriesTable = BTreeMap<(Option<Tenant>, Span, Timestamp, Channel, NodeId), Figures>;
+
+/// Hours of destinations by start, tenant, node and place.
+pub(super) type DestinationTable = BTreeMap<(Timestamp, Option<Tenant>, NodeId, u16), DestinationHour>;
 
 #[async_trait]
 impl Series for ModelStore {
@@ -49,6 +53,33 @@ impl Series for ModelStore {
         Ok(asked.map(row).collect())
     }
 
+    async fn put_destination_hours(&self, rows: Vec<DestinationHour>) -> Result<()> {
+        let mut tables = self.lock();
+        // A row that says nothing is not kept.
+        for row in rows.into_iter().filter(|row| row.count > 0) {
+            let key = (row.at, row.tenant.clone(), row.node, row.place);
+            let kept = tables.destination_hours.get(&key).map_or(0, |kept| kept.count);
+            if row.count > kept {
+                tables.destination_hours.insert(key, row);
+            }
+        }
+        Ok(())
+    }
+
+    async fn destination_hours(
+        &self,
+        tenant: Option<Tenant>,
+        destination: Arc<str>,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Result<Vec<DestinationHour>> {
+        let tables = self.lock();
+        let asked = tables.destination_hours.values().filter(|row| {
+            row.tenant == tenant && row.destination == destination && row.at >= from && row.at < until
+        });
+        Ok(asked.cloned().collect())
+    }
+
     async fn retry_load(&self, tenant: Option<Tenant>, points: Points, limit: usize) -> Result<RetryLoad> {
         let tables = self.lock();
         let is_theirs = |owner: &Tenant| tenant.as_ref().is_none_or(|tenant| tenant == owner);
@@ -77,4 +108,14 @@ pub(super) fn prune(rows: &mut SeriesTable, prune: Prune) -> (u64, bool) {
         rows.remove(&(tenant, span, at, channel, node));
     }
     (removed, done)
+}
+
+/// The oldest hours of destinations. Returns how many were removed, and whether these were all.
+pub(super) fn prune_destinations(rows: &mut DestinationTable, prune: Prune) -> (u64, bool) {
+    let old = rows.keys().take_while(|(at, ..)| *at < prune.cut_off).take(prune.limit);
+    let old: Vec<_> = old.cloned().collect();
+    for key in &old {
+        rows.remove(key);
+    }
+    (old.len() as u64, old.len() < prune.limit)
 }

@@ -25,7 +25,7 @@ use super::operations::OperationTable;
 use super::planted::Planted;
 use super::records::RecordTable;
 use super::retention::Passes;
-use super::series::SeriesTable;
+use super::series::{DestinationTable, SeriesTable};
 use crate::store::{
     AuditRow, Claimed, DeadLetterView, DueCursor, HistoryEvent, Progress, Result, Seen, Settings, StoreError,
 };
@@ -65,6 +65,7 @@ pub struct Tables {
     pub(super) records: RecordTable,
     pub(super) jobs: JobTable,
     pub(super) series: SeriesTable,
+    pub(super) destination_hours: DestinationTable,
     /// Operations with their batches and items.
     pub operations: OperationTable,
     pub(super) key_uses: BTreeMap<KeyId, Timestamp>,

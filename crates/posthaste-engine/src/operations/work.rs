@@ -258,8 +258,8 @@ async fn announce(shared: &Shared, operation: &Operation, done: &[Facts], shown:
         after(shared, facts, &act(facts));
     }
     shared.counts.operation_items(done.len() + shown as usize);
-    let cancelled = done.iter().filter(|facts| act(facts) == Act::Cancel).map(|facts| facts.id).collect();
-    series::ended_waiting(shared, cancelled, Happened::Cancelled).await;
+    let cancelled = done.iter().filter(|facts| act(facts) == Act::Cancel);
+    series::ended_waiting(shared, cancelled.map(|facts| (facts.id, Happened::Cancelled))).await;
     let actor = Actor::local(&operation.started_by, operation.tenant.clone());
     let named = shared.named(done.iter().map(|facts| (facts.id, &facts.tenant))).await;
     for facts in done {

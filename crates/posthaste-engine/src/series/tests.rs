@@ -1,5 +1,15 @@
 //! What is gathered, written and forgotten.
 
+mod destinations;
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use posthaste_core::channel::Channel;
+use posthaste_core::flow::{FlowId, FlowKey};
+
+use super::fresh::MOST_KEYS;
+use super::periods::MOST_ROWS;
 use super::*;
 
 fn at(second: i64) -> Timestamp {
@@ -10,8 +20,27 @@ fn tenant(name: &str) -> Tenant {
     name.parse().unwrap()
 }
 
+/// So many notifications to a destination were accepted.
+fn accepted_for(rollups: &Rollups, now: Timestamp, key: &FlowKey, times: usize) {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    let whose = Whose::of_flow(FlowId(hasher.finish().cast_signed()), key);
+    rollups.add(now, std::iter::repeat_n((whose, Happened::Accepted), times));
+}
+
 fn accepted(rollups: &Rollups, now: Timestamp, whose: &Tenant) {
-    rollups.add(now, [(whose, Channel::Webhook, Happened::Accepted)]);
+    let key =
+        FlowKey { tenant: whose.clone(), channel: Channel::Webhook, destination: "https://x:443".into() };
+    accepted_for(rollups, now, &key, 1);
+}
+
+/// The minutes and hours of tenants that are not written.
+fn unwritten(rollups: &Rollups) -> Vec<SeriesRow> {
+    rollups.folded().periods.unwritten()
+}
+
+fn note(rollups: &Rollups, rows: &[SeriesRow], now: Timestamp) {
+    lock(&rollups.kept).periods.written(rows, now);
 }
 
 fn counts(rows: &[SeriesRow]) -> Vec<(Span, i64, Option<&str>, u64)> {
@@ -28,7 +57,7 @@ fn what_happens_is_in_the_minute_and_the_hour_of_its_tenant_and_of_all() {
     accepted(&rollups, at(3_600), &a);
     accepted(&rollups, at(3_661), &a);
     accepted(&rollups, at(3_661), &b);
-    let rows = rollups.unwritten();
+    let rows = unwritten(&rollups);
     let wanted = [
         (Span::Minute, 3_600, None, 1),
         (Span::Minute, 3_600, Some("a"), 1),
@@ -48,20 +77,21 @@ fn only_what_changed_is_written_again_and_whole() {
     let rollups = Rollups::new(NodeId(3));
     let a = tenant("a");
     accepted(&rollups, at(0), &a);
-    let first = rollups.unwritten();
+    let first = unwritten(&rollups);
     // It happened while the rows were being written.
     accepted(&rollups, at(1), &a);
-    rollups.written(&first, at(1));
-    let again = rollups.unwritten();
+    note(&rollups, &first, at(1));
+    let again = unwritten(&rollups);
     assert_eq!(counts(&again).iter().map(|row| row.3).collect::<Vec<_>>(), [2, 2, 2, 2]);
-    rollups.written(&again, at(2));
-    assert_eq!(rollups.unwritten(), []);
+    note(&rollups, &again, at(2));
+    assert_eq!(unwritten(&rollups), []);
     // A minute that is over leaves the memory, and the hour stays until it is over too.
     accepted(&rollups, at(200), &a);
-    rollups.written(&rollups.unwritten(), at(200));
-    assert_eq!(rollups.lock().rows.len(), 4, "two minutes and two hours");
-    rollups.written(&[], at(3_600 + 61));
-    assert_eq!(rollups.lock().rows.len(), 0);
+    let rows = unwritten(&rollups);
+    note(&rollups, &rows, at(200));
+    assert_eq!(lock(&rollups.kept).periods.len(), 4, "two minutes and two hours");
+    note(&rollups, &[], at(3_600 + 61));
+    assert_eq!(lock(&rollups.kept).periods.len(), 0);
 }
 
 #[test]
@@ -69,8 +99,8 @@ fn reads_use_what_is_in_memory_in_place_of_what_this_node_wrote() {
     let rollups = Rollups::new(NodeId(3));
     let a = tenant("a");
     accepted(&rollups, at(0), &a);
-    let written = rollups.unwritten();
-    rollups.written(&written, at(0));
+    let written = unwritten(&rollups);
+    note(&rollups, &written, at(0));
     accepted(&rollups, at(1), &a);
     let of_a = |rows: &[SeriesRow]| -> Vec<SeriesRow> {
         let theirs = rows.iter().filter(|row| row.tenant == Some(a.clone()) && row.span == Span::Minute);
@@ -99,9 +129,9 @@ fn as_many_tenants_as_are_told_apart_lose_nothing_while_the_store_takes_the_rows
     for second in [3_480, 3_500, 3_540, 3_599, 3_600, 3_601, 3_660, 3_661] {
         let now = at(second);
         tenants.iter().for_each(|whose| accepted(&rollups, now, whose));
-        let rows = rollups.unwritten();
-        rollups.written(&rows, now);
-        assert!(rollups.lock().rows.len() <= MOST_ROWS);
+        let rows = unwritten(&rollups);
+        note(&rollups, &rows, now);
+        assert!(lock(&rollups.kept).periods.len() <= MOST_ROWS);
         for row in rows {
             store.insert((row.span, row.at, row.tenant, row.channel), row.figures.accepted);
         }
@@ -125,7 +155,7 @@ fn memory_is_bounded_by_tenants_and_by_periods() {
     for number in 0..MOST_KEYS + 50 {
         accepted(&rollups, at(0), &tenant(&format!("t{number}")));
     }
-    let rows = rollups.unwritten();
+    let rows = unwritten(&rollups);
     let sum = rows.iter().find(|row| row.tenant.is_none()).unwrap();
     assert_eq!(sum.figures.accepted, u64::try_from(MOST_KEYS + 50).unwrap(), "the sum has everything");
     assert!(rows.len() <= MOST_ROWS);
@@ -134,11 +164,22 @@ fn memory_is_bounded_by_tenants_and_by_periods() {
         for number in 0..500 {
             accepted(&rollups, at(60 * minute), &tenant(&format!("t{number}")));
         }
-        let rows = rollups.unwritten();
+        let rows = unwritten(&rollups);
         assert!(rows.len() <= MOST_ROWS);
         // The sum goes on though there were more tenants in the first hour than the bound has room for.
         assert!(rows.iter().any(|row| row.tenant.is_none() && row.at == at(60 * minute)));
     }
-    let rows = rollups.unwritten();
+    let rows = unwritten(&rollups);
     assert!(rows.iter().any(|row| row.span == Span::Minute && row.at == at(60 * 99)));
+}
+
+/// A thread that held one lock and asked for it again would never go on.
+#[test]
+fn what_happens_does_not_wait_while_figures_are_added_up() {
+    let rollups = Rollups::new(NodeId(3));
+    let kept = rollups.folded();
+    accepted(&rollups, at(0), &tenant("a"));
+    assert_eq!(kept.periods.unwritten(), [], "it is counted with the next look");
+    drop(kept);
+    assert_eq!(unwritten(&rollups).len(), 4);
 }

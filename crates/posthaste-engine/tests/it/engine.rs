@@ -23,6 +23,7 @@ mod ready;
 mod retention;
 mod retries;
 mod saved_views;
+mod series;
 mod settings;
 mod slow_answers;
 mod story;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use posthaste_core::notification::Tenant;
 use posthaste_core::series::Figures;
-use posthaste_engine::store::SeriesRow;
+use posthaste_engine::store::{DestinationHour, SeriesRow};
 
 use super::counters::ALL;
 
@@ -21,6 +21,22 @@ pub(crate) fn sorted(rows: &[SeriesRow]) -> BTreeMap<RowKey<'_>, &Figures> {
         let kept = sorted.entry(key).or_insert(&row.figures);
         if row.figures.weight() > kept.weight() {
             *kept = &row.figures;
+        }
+    }
+    sorted
+}
+
+/// Start, tenant, node and place of an hour of a destination.
+pub(crate) type HourKey<'r> = (i64, &'r str, i64, u16);
+
+/// The hours that say something, in key order. Of two with one key, the one whose count is greater.
+pub(crate) fn sorted_hours(rows: &[DestinationHour]) -> BTreeMap<HourKey<'_>, &DestinationHour> {
+    let mut sorted: BTreeMap<HourKey<'_>, &DestinationHour> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.count > 0) {
+        let tenant = row.tenant.as_ref().map_or(ALL, Tenant::as_str);
+        let kept = sorted.entry((row.at.as_micros(), tenant, row.node.0, row.place)).or_insert(row);
+        if row.count > kept.count {
+            *kept = row;
         }
     }
     sorted
@@ -47,7 +63,12 @@ pub(crate) fn read(text: &str) -> Figures {
 
 /// The weight as it is stored.
 pub(crate) fn weight(figures: &Figures) -> i64 {
-    i64::try_from(figures.weight()).unwrap_or(i64::MAX)
+    count(figures.weight())
+}
+
+/// A count as it is stored.
+pub(crate) fn count(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]

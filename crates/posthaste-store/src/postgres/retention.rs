@@ -52,6 +52,7 @@ async fn run(tx: &Tx, flows: &Flows, prune: &Prune, audit: &Audit) -> Result<Pru
         Kind::Series => oldest(tx, prune, series::PRUNE, prune.cut_off.as_micros()).await?,
         Kind::OperationItems => operations::items(tx, prune, &pass).await?,
         Kind::Operations => operations::finished(tx, prune, &pass).await?,
+        Kind::DestinationHours => oldest(tx, prune, series::PRUNE_HOURS, prune.cut_off.as_micros()).await?,
     };
     let (done, all) = (next.is_none(), pass.removed + removed);
     let mut after = pass.after(removed, next);

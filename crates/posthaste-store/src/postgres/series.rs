@@ -1,12 +1,17 @@
 //! Figures by the minute and by the hour, and when retries are due.
 
+mod hours;
+
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::series::{Points, Span};
 use posthaste_core::time::{Timestamp, micros};
-use posthaste_engine::store::{self, RetryLoad, Series, SeriesRow};
+use posthaste_engine::store::{self, DestinationHour, RetryLoad, Series, SeriesRow};
 
+pub(super) use self::hours::PRUNE as PRUNE_HOURS;
 use super::fault::Result;
 use super::rows::{Columns, bigint};
 use super::tx::{Mode, Then, Tx, bind, single_row, statement};
@@ -32,6 +37,23 @@ impl Series for PostgresStore {
         until: Timestamp,
     ) -> store::Result<Vec<SeriesRow>> {
         Ok(list!(self, tx => get(&tx, tenant.as_ref(), span, from, until))?)
+    }
+
+    async fn put_destination_hours(&self, rows: Vec<DestinationHour>) -> store::Result<()> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        Ok(transact!(self, tx => hours::put(&tx, &rows))?)
+    }
+
+    async fn destination_hours(
+        &self,
+        tenant: Option<Tenant>,
+        destination: Arc<str>,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> store::Result<Vec<DestinationHour>> {
+        Ok(list!(self, tx => hours::get(&tx, tenant.as_ref(), &destination, (from, until)))?)
     }
 
     async fn retry_load(

@@ -50,6 +50,7 @@ enum Found {
     Series(Chunk<series::OldRow>),
     Items(Chunk<operations::Item>),
     Operations(Chunk<[u8; 16]>),
+    Hours(Chunk<series::OldHour>),
 }
 
 /// A notification that ended, as it was found.
@@ -72,6 +73,7 @@ impl Found {
             Self::Audit(chunk) | Self::Runs(chunk) => (chunk.rows.len(), &chunk.next),
             Self::Counters(chunk) => (chunk.rows.len(), &chunk.next),
             Self::Series(chunk) => (chunk.rows.len(), &chunk.next),
+            Self::Hours(chunk) => (chunk.rows.len(), &chunk.next),
         }
     }
 
@@ -103,9 +105,12 @@ fn find(conn: &Connection, prune: &Prune) -> Result<(Pass, Found)> {
         Kind::Audit => Found::Audit(oldest(conn, prune, AUDIT)?),
         Kind::JobRuns => Found::Runs(oldest(conn, prune, RUNS)?),
         Kind::Counters => Found::Counters(counters(conn, prune)?),
-        Kind::Series => Found::Series(old_series(conn, prune)?),
+        Kind::Series => Found::Series(all(prune, series::old(conn, prune.cut_off, whole(prune.limit))?)),
         Kind::OperationItems => Found::Items(operations::items(conn, prune, &pass)?),
         Kind::Operations => Found::Operations(operations::finished(conn, prune, &pass)?),
+        Kind::DestinationHours => {
+            Found::Hours(all(prune, series::old_hours(conn, prune.cut_off, whole(prune.limit))?))
+        }
     };
     Ok((pass, found))
 }
@@ -315,12 +320,13 @@ fn counters(conn: &Connection, prune: &Prune) -> Result<Chunk<(String, i64, i64,
     Ok(chunk)
 }
 
-fn old_series(conn: &Connection, prune: &Prune) -> Result<Chunk<series::OldRow>> {
+/// All of the rows, which are the oldest ones.
+fn all<R>(prune: &Prune, rows: Vec<R>) -> Chunk<R> {
     let mut chunk = Chunk::new();
-    for row in series::old(conn, prune.cut_off, whole(prune.limit))? {
+    for row in rows {
         chunk.take(prune, &[], Some((row, 0)));
     }
-    Ok(chunk)
+    chunk
 }
 
 fn write(tx: &mut Tx<'_>, prune: &Prune, seen: &Pass, found: &Found, audit: &Audit) -> Result<Pruned> {
@@ -338,6 +344,7 @@ fn write(tx: &mut Tx<'_>, prune: &Prune, seen: &Pass, found: &Found, audit: &Aud
         Found::Series(chunk) => whole(series::remove(tx, &chunk.rows)?),
         Found::Items(chunk) => operations::remove_items(tx, &chunk.rows)?,
         Found::Operations(chunk) => operations::remove(tx, &chunk.rows)?,
+        Found::Hours(chunk) => whole(series::remove_hours(tx, &chunk.rows)?),
     };
     if removed > 0 {
         tx.free_pages.note();

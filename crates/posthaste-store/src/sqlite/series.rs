@@ -1,13 +1,18 @@
 //! Figures by the minute and by the hour, and when retries are due.
 
+mod hours;
+
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::series::{Points, Span};
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::{self, RetryLoad, Series, SeriesRow};
+use posthaste_engine::store::{self, DestinationHour, RetryLoad, Series, SeriesRow};
 use rusqlite::{Connection, params};
 
+pub(super) use self::hours::{OldHour, old as old_hours, remove as remove_hours};
 use super::SqliteStore;
 use super::fault::Result;
 use super::rows::time;
@@ -30,6 +35,20 @@ impl Series for SqliteStore {
         until: Timestamp,
     ) -> store::Result<Vec<SeriesRow>> {
         self.list(move |reader| get(&reader.conn, tenant.as_ref(), span, from, until)).await
+    }
+
+    async fn put_destination_hours(&self, rows: Vec<DestinationHour>) -> store::Result<()> {
+        self.write(rows.len(), move |tx| hours::put(tx, &rows)).await
+    }
+
+    async fn destination_hours(
+        &self,
+        tenant: Option<Tenant>,
+        destination: Arc<str>,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> store::Result<Vec<DestinationHour>> {
+        self.list(move |reader| hours::get(&reader.conn, tenant.as_ref(), &destination, (from, until))).await
     }
 
     async fn retry_load(
@@ -188,3 +207,6 @@ pub(super) fn remove(tx: &Tx<'_>, rows: &[OldRow]) -> Result<usize> {
     }
     Ok(removed)
 }
+
+#[cfg(test)]
+mod tests;

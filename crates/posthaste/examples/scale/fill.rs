@@ -89,7 +89,7 @@ fn made(rows: u64) -> Timestamp {
 }
 
 /// A small body, and a policy that retries a few times.
-fn content() -> anyhow::Result<String> {
+pub(crate) fn content() -> anyhow::Result<String> {
     let policy = json!({
         "strategy": "fixed", "initialDelay": "1s", "jitter": "none", "maxAttempts": 100, "quick": {"tries": 0},
         "timeout": "10s",
@@ -100,19 +100,27 @@ fn content() -> anyhow::Result<String> {
 }
 
 /// Where the two stores differ.
-struct Dialect {
+pub(crate) struct Dialect {
     /// An id from the columns `made` (milliseconds) and `i`: a UUIDv7 without chance in it.
-    id: &'static str,
+    pub(crate) id: &'static str,
     /// The further column of a counter.
     writer: &'static str,
 }
 
 impl Dialect {
-    const SQLITE: Self = Self { id: "unhex(printf('%012x70008000%012x', made, i))", writer: "" };
-    const POSTGRES: Self = Self {
+    pub(crate) const SQLITE: Self = Self { id: "unhex(printf('%012x70008000%012x', made, i))", writer: "" };
+    pub(crate) const POSTGRES: Self = Self {
         id: "(lpad(to_hex(made), 12, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid",
         writer: "writer,",
     };
+}
+
+/// Runs statements in a store that no server uses.
+pub(crate) fn run_sql(place: &Place, sql: &str) -> anyhow::Result<()> {
+    block_in_place(|| match place.file() {
+        Some(file) => run_in_file(&file, sql),
+        None => run_in_database(place, sql),
+    })
 }
 
 /// Runs statements in a file that no server uses. Nothing is to survive a power cut.

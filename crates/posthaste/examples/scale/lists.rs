@@ -7,12 +7,10 @@ use posthaste::client::Client;
 use posthaste::clock::SystemClock;
 use posthaste_engine::clock::Clock as _;
 use serde_json::Value;
-use tokio::task::block_in_place;
 use tokio::time::Instant;
 
 use super::Setting;
-use super::fill::{FAR, Waiting, run_in_database, run_in_file};
-use super::place::Place;
+use super::fill::{FAR, Waiting, run_sql};
 use super::verdict::{Times, Verdict, shown};
 
 const GOAL: Duration = Duration::from_millis(20);
@@ -98,13 +96,6 @@ async fn one(
     verdict.note(format!("{what}: first look"), shown(cold));
     verdict.below(format!("{what}: first page"), &Times::of(times, vec![]), GOAL);
     Ok(())
-}
-
-fn run_sql(place: &Place, sql: &str) -> anyhow::Result<()> {
-    block_in_place(|| match place.file() {
-        Some(file) => run_in_file(&file, sql),
-        None => run_in_database(place, sql),
-    })
 }
 
 /// Of b's rows ten each become retries, cancelled and dead letters that wait; ten acts of b are in the audit.

@@ -6,12 +6,14 @@
 
 #![allow(clippy::print_stdout, reason = "a program that prints what it measured")]
 
+mod burials;
 mod compare;
 mod costs;
 mod destinations;
 mod endure;
 mod fill;
 mod flows;
+mod groups;
 mod hanging;
 mod keys;
 mod lists;
@@ -96,6 +98,8 @@ enum Scenario {
     Operation,
     /// Each page of the dashboard, with a million dead letters and a million notifications that wait
     Pages,
+    /// Failure groups of a million dead letters: the job that fills them, their lists, and what they cost a settlement
+    Groups,
     /// 500 streams of the counters, or of a quiet tenant, beside single sends and batches
     Streams,
 }
@@ -157,6 +161,7 @@ async fn measure(args: Args) -> anyhow::Result<Verdict> {
             Scenario::Retention => retention::run(&setting).await,
             Scenario::Operation => operation::run(&setting).await,
             Scenario::Pages => pages::run(&setting).await,
+            Scenario::Groups => groups::run(&setting).await,
             Scenario::Streams => streams::run(&setting).await,
         }
     };

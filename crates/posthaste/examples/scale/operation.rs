@@ -142,7 +142,11 @@ async fn ended(client: &Client, id: &str) -> Value {
 }
 
 /// Sends single notifications until the other thing is over; returns how long each answer took.
-async fn sends(client: &Client, to: &str, other: impl Future<Output = ()>) -> anyhow::Result<Vec<Duration>> {
+pub(crate) async fn sends(
+    client: &Client,
+    to: &str,
+    other: impl Future<Output = ()>,
+) -> anyhow::Result<Vec<Duration>> {
     let one = json!({"channel": "webhook", "to": to, "body": "x"});
     let (mut times, mut clock) = (vec![], interval(EVERY));
     clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -163,7 +167,7 @@ async fn sends(client: &Client, to: &str, other: impl Future<Output = ()>) -> an
     }
 }
 
-fn percentile(mut times: Vec<Duration>) -> Duration {
+pub(crate) fn percentile(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len().saturating_mul(99) / 100).copied().unwrap_or_default()
 }

@@ -24,7 +24,8 @@ const SERIES_EXAMPLES: &str = "\
 Examples:
   posthaste stats series
   posthaste stats series --since 1h --step 1m --channel webhook
-  posthaste stats series --since 7d --step 1h --tenant acme --output json";
+  posthaste stats series --since 7d --step 1h --tenant acme --output json
+  posthaste stats series --destination https://hooks.acme.example --tenant acme";
 
 /// Show how many notifications wait, are being sent, are retried and are dead letters
 #[derive(Args)]
@@ -46,15 +47,18 @@ enum StatsCommand {
         /// Over this channel
         #[arg(long, value_parser = PossibleValuesParser::new(Channel::ALL.map(Channel::name)))]
         channel: Option<String>,
+        /// To this destination, by the hour, while it is one of the 1,000 busiest of its tenant; a URL stands for its origin
+        #[arg(long)]
+        destination: Option<String>,
         /// Since then: a time, a date, or how long ago; a day by default
         #[arg(long, value_name = "TIME", value_parser = past)]
         since: Option<String>,
         /// Until then: a time, a date, or how long ago; now by default
         #[arg(long, value_name = "TIME", value_parser = past)]
         until: Option<String>,
-        /// The distance between two points; at most 1,500 points are shown
-        #[arg(long, default_value = "5m", value_parser = PossibleValuesParser::new(Step::ALL.map(Step::name)))]
-        step: String,
+        /// The distance between two points; 5m by default, 1h with a destination; at most 1,500 points are shown
+        #[arg(long, value_parser = PossibleValuesParser::new(Step::ALL.map(Step::name)))]
+        step: Option<String>,
     },
 }
 
@@ -67,12 +71,13 @@ pub(crate) async fn run(args: StatsArgs, reach: &ServerArgs) -> anyhow::Result<E
             let answer = session.get(&query.after("/v1/stats")).await?;
             session.print(&answer, show)?;
         }
-        Some(StatsCommand::Series { tenant, channel, since, until, step }) => {
+        Some(StatsCommand::Series { tenant, channel, destination, since, until, step }) => {
             tenant.add_to(&mut query);
             query.set("channel", channel.as_ref());
+            query.set("destination", destination.as_ref());
             query.set("since", since.as_ref());
             query.set("until", until.as_ref());
-            query.set("step", Some(step));
+            query.set("step", step.as_ref());
             let answer = session.get(&query.after("/v1/stats/series")).await?;
             session.print(&answer, show_series)?;
         }

@@ -1,11 +1,12 @@
 //! `/v1/stats/series` and `/v1/retry-queue/load`: figures over time.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use posthaste_core::duration;
-use posthaste_core::filter::time;
+use posthaste_core::filter::{destinations, time};
 use posthaste_core::series::{BadPoints, Figures, Points, Step};
 use posthaste_core::time::Timestamp;
 use serde::Serialize;
@@ -99,7 +100,8 @@ impl PointView {
     }
 }
 
-/// What happened over time, by the minute or by the hour. At most 1,500 points.
+/// What happened over time, by the minute or by the hour. At most 1,500 points. Of a destination, the hours in which it was one of
+/// the 1,000 busiest of its tenant; without a tenant, one of the 1,000 busiest of all.
 #[utoipa::path(get, path = "/v1/stats/series", operation_id = "statsSeries", tag = "figures", params(SeriesQuery), security(("key" = ["reader"])),
     responses((status = 200, description = "The figures", body = SeriesView), (status = 429, description = "")))]
 pub(crate) async fn series(
@@ -108,14 +110,22 @@ pub(crate) async fn series(
     mut query: Query,
 ) -> Result<Json<SeriesView>> {
     let now = api.engine.now();
-    let (tenant, channel) = (query.tenant()?, query.channel()?);
+    let (tenant, channel, destination) = (query.tenant()?, query.channel()?, destination(&mut query)?);
     let until = past(&mut query, "until", now)?.unwrap_or(now);
     let since = past(&mut query, "since", now)?.unwrap_or_else(|| until.earlier(A_DAY));
-    let step = step(&mut query)?.unwrap_or_default();
+    let step = match (step(&mut query)?, &destination) {
+        (None, None) => Step::default(),
+        (None | Some(Step::Hour), Some(_)) => Step::Hour,
+        (Some(step), None) => step,
+        (Some(step), Some(_)) => return Err(only_hours(step)),
+    };
     query.finish()?;
     let points = Points::new(since, until, step.length()).map_err(|bad| refused(bad, "since"))?;
     let read = |reads: posthaste_engine::reads::Reads| async move {
-        reads.series(tenant, channel, &points, step.span()).await
+        match destination {
+            Some(destination) => reads.series_of(&destination, tenant, channel, &points).await,
+            None => reads.series(tenant, channel, &points, step.span()).await,
+        }
     };
     let figures = api.read(&caller, read).await?;
     let data = figures.iter().enumerate().map(|(place, figures)| PointView::of(points.at(place), figures));
@@ -187,6 +197,26 @@ fn ahead(query: &mut Query, now: Timestamp) -> Result<Option<Timestamp>> {
     }
 }
 
+/// Takes a destination, or a URL, which stands for its origin.
+fn destination(query: &mut Query) -> Result<Option<Arc<str>>> {
+    let Some(given) = query.take("destination") else { return Ok(None) };
+    match destinations(&given).as_slice() {
+        [one] => Ok(Some(one.as_str().into())),
+        several => {
+            let detail = format!("destination: {} are given, and figures are those of one", several.len());
+            Err(Problem::parameter("destination", detail))
+        }
+    }
+}
+
+fn only_hours(step: Step) -> Problem {
+    let detail = format!(
+        "step: a destination has figures by the hour only; leave it out or ask for 1h, not {}",
+        step.name()
+    );
+    Problem::parameter("step", detail)
+}
+
 fn step(query: &mut Query) -> Result<Option<Step>> {
     let Some(given) = query.take("step") else { return Ok(None) };
     Step::from_name(&given).map(Some).ok_or_else(|| {
@@ -216,7 +246,10 @@ impl IntoParams for SeriesQuery {
         let since = "From the step of this time on: a time, a date or a duration ago; a day before `until` by default";
         all.push(parameter("since", since, text()));
         all.push(parameter("until", "Before: a time, a date or a duration ago; now by default", text()));
-        all.push(parameter("step", "The distance between two points; 5m by default", steps()));
+        let destination = "To which destination, by the hour only; a URL stands for its origin";
+        all.push(parameter("destination", destination, text()));
+        let step = "The distance between two points; 5m by default, 1h with a destination";
+        all.push(parameter("step", step, steps()));
         all
     }
 }

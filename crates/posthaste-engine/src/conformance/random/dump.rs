@@ -9,7 +9,7 @@ use posthaste_core::series::Span;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::generator::{AUDITED, JOBS, TENANTS, tenant};
+use super::generator::{AUDITED, DESTINATIONS, JOBS, TENANTS, tenant};
 use crate::store::slice::{Answer, Call};
 use crate::store::{
     DueCursor, Result, Store, acts, groups, jobs, key_uses, nodes, operations, queue, reads, records, series,
@@ -64,6 +64,12 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
     for span in Span::ALL {
         for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
             all.push(series::Call::Get { tenant, span, from: Timestamp::MIN, until }.into());
+        }
+    }
+    for destination in DESTINATIONS {
+        for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
+            let (destination, from) = (destination.into(), Timestamp::MIN);
+            all.push(series::Call::GetDestination { tenant, destination, from, until }.into());
         }
     }
     for node in store.nodes(now).await? {

@@ -32,6 +32,8 @@ pub(super) const JOBS: [&str; 2] = ["job 0", "job 1"];
 
 /// Whose notifications a run makes.
 pub(super) const TENANTS: [&str; 2] = ["acme", "globex"];
+/// Those of rows of figures.
+pub(super) const DESTINATIONS: [&str; 2] = ["https://a.example:443", "pool:email"];
 
 /// How many grants are remembered, the stale ones included.
 const GRANTS: usize = 100;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use posthaste_core::notification::Tenant;
+use posthaste_core::series::Span;
 use posthaste_core::time::Timestamp;
-use posthaste_engine::store::Reads;
+use posthaste_engine::store::{Reads, Series};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
 use super::server::{Server, callers_time};
@@ -103,4 +104,51 @@ async fn the_oldest_row_of_a_tenant_is_found_behind_the_rows_of_others() {
     // A tenant of any size is answered exactly while it is behind all others.
     add_rows(server, &database, "big", 5_000, -1_000_000, "null");
     assert_eq!(oldest("big").await, first("big", -1_000_000));
+}
+
+const DAY: i64 = 86_400_000_000;
+
+/// Minutes of a day on two nodes, and hours of a destination. They are those of tenant `t0`, of as many others as are given, and
+/// of the days before.
+async fn read_by_series(others: u32, days: u32) -> u64 {
+    const ROUNDS: u64 = 8;
+    let server = Server::shared();
+    let database = server.database();
+    let (from, until) = (Timestamp::from_micros(100 * DAY), Timestamp::from_micros(101 * DAY));
+    server.sql(
+        &database,
+        &format!(
+            "insert into series (tenant, span, at, channel, node, weight, figures)
+             select 't' || t, 0, (100 - d) * {DAY} + m * 60000000, 0, n, 1, '0:1'
+             from generate_series(0, {others}) t, generate_series(0, {days} - 1) d, generate_series(0::bigint, 1439) m,
+                 generate_series(1, 2) n;
+             insert into destination_hour (at, tenant, node, place, channel, destination, count, figures)
+             select (100 - d) * {DAY} + h * 3600000000, 't' || t, n, p, 0, 'd' || p, 1, '0:1'
+             from generate_series(0, {others}) t, generate_series(0, {days} - 1) d, generate_series(0, 23) h,
+                 generate_series(0, 49) p, generate_series(1, 2) n"
+        ),
+    );
+    server.sql(&database, "vacuum analyze");
+    let before = read(server, &database).await;
+    let options = PostgresOptions { connections: 1, ..callers_time() };
+    let store = PostgresStore::connect(&server.url(&database), options).await.unwrap();
+    // More than the five rounds after which PostgreSQL makes one plan for all values.
+    for _ in 0..ROUNDS {
+        let rows = store.series(tenant("t0"), Span::Minute, from, until).await.unwrap();
+        assert_eq!(rows.len(), 2 * 1_440);
+        let rows = store.destination_hours(tenant("t0"), "d7".into(), from, until).await.unwrap();
+        assert_eq!(rows.len(), 2 * 24);
+    }
+    drop(store);
+    (read(server, &database).await - before) / ROUNDS
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_day_of_a_series_reads_the_rows_of_that_day_whatever_else_is_kept() {
+    let (few, many) = (read_by_series(4, 2).await, read_by_series(16, 4).await);
+    assert!(
+        many < few + few / 5,
+        "{few} rows were read, and {many} with eight times as much of others and of before"
+    );
+    assert!(many < 2 * (2 * 1_440 + 2 * 24), "{many} rows were read");
 }

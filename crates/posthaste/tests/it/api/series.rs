@@ -92,6 +92,44 @@ async fn a_series_counts_what_happened_for_each_tenant_and_channel(on: StoreKind
     running.stop().await;
 }
 
+async fn a_destination_has_figures_by_the_hour(on: StoreKind) {
+    let running = Running::start(on).await;
+    let (a, b) = (running.tenant("a").await, running.tenant("b").await);
+    mix(&running, &a).await;
+    b.send_until(&running.webhook("/ok"), "succeeded").await;
+    let other = json!({"channel": "webhook", "to": "http://127.0.0.1:9/x", "body": {}, "notBefore": "2999-01-01T00:00:00Z"});
+    a.send(&other).await;
+    let url = running.webhook("/a,b?c=d")["to"].as_str().unwrap().to_owned();
+    let encode = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    let path = format!("/v1/stats/series?destination={}", encode(&url));
+    let of = async |caller: &Caller, query: &str| sums(&caller.get(&format!("{path}{query}")).await);
+    let shown = until(&a, &path, |shown| sums(shown) == MIX).await;
+    assert_eq!(shown["step"], "1h");
+    assert!((24..=25).contains(&shown["data"].as_array().unwrap().len()));
+    let busy = shown["data"].as_array().unwrap().iter().find(|point| point["delivered"] != 0).unwrap();
+    assert!(busy["p99Ms"].as_u64().is_some_and(|took| took < 60_000));
+    until(&b, &path, |shown| sums(shown)[1] == 1).await;
+    let admin = &running.admin;
+    assert_eq!(of(admin, "&step=1h").await, [8, 4, 3, 2, 1, 1, 1, 1]);
+    assert_eq!(of(admin, "&tenant=a").await, MIX);
+    assert_eq!(of(&a, "&channel=webhook").await, MIX);
+    assert_eq!(of(&a, "&channel=email").await, [0; 8]);
+    assert_eq!(of(&a, "&until=1d&since=2d").await, [0; 8]);
+    let unknown = a.get("/v1/stats/series?destination=nowhere").await;
+    assert_eq!(sums(&unknown), [0; 8]);
+    let other = a.get("/v1/stats/series?destination=http://127.0.0.1:9").await;
+    assert_eq!(sums(&other), [1, 0, 0, 0, 0, 0, 0, 0]);
+    a.ask(Method::GET, &format!("{path}&tenant=b"), &[], "").await.problem(403, "FORBIDDEN");
+    // They outlive the process, which counts its own beside them.
+    let running = running.restart().await;
+    let a = running.tenant("a").await;
+    assert_eq!(sums(&running.admin.get(&path).await), [8, 4, 3, 2, 1, 1, 1, 1]);
+    let again = json!({"channel": "webhook", "to": url, "body": {}, "notBefore": "2999-01-01T00:00:00Z"});
+    a.send(&again).await;
+    until(&running.admin, &path, |shown| sums(shown)[0] == 9).await;
+    running.stop().await;
+}
+
 async fn the_stats_have_the_figures_of_a_day(on: StoreKind) {
     let running = Running::start(on).await;
     let a = running.tenant("a").await;
@@ -139,7 +177,11 @@ async fn wrong_parameters_of_figures_are_named(on: StoreKind) {
         ("stats/series?since=1000d&step=1h", "?step"),
         ("stats/series?channel=post", "?channel"),
         ("stats/series?tenant=a%20b", "?tenant"),
-        ("stats/series?destination=x", "?destination"),
+        ("stats/series?destination=https://a.example,https://b.example", "?destination"),
+        ("stats/series?destination=x&step=1m", "?step"),
+        ("stats/series?destination=x&step=5m", "?step"),
+        ("stats/series?destination=", "?destination"),
+        ("retry-queue/load?destination=x", "?destination"),
         ("retry-queue/load?until=2020-01-01T00:00:00Z", "?until"),
         ("retry-queue/load?until=0s", "?until"),
         ("retry-queue/load?until=soon", "?until"),
@@ -178,6 +220,7 @@ async fn the_load_says_when_retries_are_due(on: StoreKind) {
 
 on_each_store! {
     a_series_counts_what_happened_for_each_tenant_and_channel;
+    a_destination_has_figures_by_the_hour;
     the_stats_have_the_figures_of_a_day;
     every_step_of_the_time_is_there_and_only_whole_steps;
     wrong_parameters_of_figures_are_named;

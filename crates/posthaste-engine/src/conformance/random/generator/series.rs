@@ -8,12 +8,12 @@ use posthaste_core::reason::Reason;
 use posthaste_core::series::{Figures, Happened, Points, Span};
 use posthaste_core::time::Timestamp;
 
-use super::{Generator, TENANTS, tenant};
-use crate::store::{SeriesRow, series};
+use super::{DESTINATIONS, Generator, TENANTS, tenant};
+use crate::store::{DestinationHour, SeriesRow, series};
 
 impl Generator {
     pub(super) fn series_call(&mut self) -> series::Call {
-        match self.rng.u32(0..4) {
+        match self.rng.u32(0..6) {
             0..2 => {
                 let count = self.rng.usize(0..6);
                 series::Call::Put { rows: (0..count).map(|_| self.series_row()).collect() }
@@ -22,6 +22,17 @@ impl Generator {
                 let (from, until) = (self.period(Span::Minute), self.now);
                 series::Call::Get { tenant: self.series_tenant(), span: self.span(), from, until }
             }
+            3 => {
+                let count = self.rng.usize(0..6);
+                let rows = (0..count).map(|_| self.destination_hour()).collect();
+                series::Call::PutDestinations { rows }
+            }
+            4 => series::Call::GetDestination {
+                tenant: self.series_tenant(),
+                destination: DESTINATIONS[self.rng.usize(..DESTINATIONS.len())].into(),
+                from: self.period(Span::Hour),
+                until: self.now,
+            },
             _ => {
                 let length = Duration::from_secs([60, 300][self.rng.usize(0..2)]);
                 let until = self.now.later(Duration::from_secs(self.rng.u64(1..7_200)));
@@ -31,8 +42,7 @@ impl Generator {
         }
     }
 
-    fn series_row(&mut self) -> SeriesRow {
-        let span = self.span();
+    fn figures(&mut self) -> Figures {
         let mut figures = Figures { accepted: self.rng.u64(0..4), ..Figures::default() };
         for _ in 0..self.rng.usize(0..4) {
             let reason = Reason::ALL[self.rng.usize(..Reason::ALL.len())];
@@ -44,14 +54,37 @@ impl Generator {
                 _ => Happened::Retried,
             });
         }
+        figures
+    }
+
+    fn series_row(&mut self) -> SeriesRow {
+        let span = self.span();
         SeriesRow {
             tenant: self.series_tenant(),
             span,
             at: self.period(span),
-            channel: [Channel::Webhook, Channel::Email][self.rng.usize(0..2)],
+            channel: self.series_channel(),
             node: NodeId(self.rng.i64(1..3)),
-            figures,
+            figures: self.figures(),
         }
+    }
+
+    /// Few places, so that destinations take them over.
+    fn destination_hour(&mut self) -> DestinationHour {
+        DestinationHour {
+            tenant: self.series_tenant(),
+            at: self.period(Span::Hour),
+            node: NodeId(self.rng.i64(1..3)),
+            place: self.rng.u16(0..3),
+            channel: self.series_channel(),
+            destination: DESTINATIONS[self.rng.usize(..DESTINATIONS.len())].into(),
+            count: self.rng.u64(0..9),
+            figures: self.figures(),
+        }
+    }
+
+    fn series_channel(&mut self) -> Channel {
+        [Channel::Webhook, Channel::Email][self.rng.usize(0..2)]
     }
 
     fn series_tenant(&mut self) -> Option<posthaste_core::notification::Tenant> {
