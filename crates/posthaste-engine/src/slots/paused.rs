@@ -277,7 +277,7 @@ mod tests {
                 for (_, _, mut asked) in std::mem::take(&mut asking) {
                     match asked.try_recv() {
                         Ok(slot) => node.free(&Held::Slot(slot)),
-                        Err(_) => asking.push((0, Held::Paused(Slot { lane: Lane::Main, flow: FlowId(0), tenant: tenant(0), key: None }), asked)),
+                        Err(_) => asking.push((0, Held::Paused(Slot { lane: Lane::Main, flow: FlowId(0), tenant: tenant(0), key: None, is_bounded: false }), asked)),
                     }
                 }
             }
