@@ -4,6 +4,7 @@
 
 mod event;
 mod name;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +15,9 @@ use sha2::{Digest, Sha256};
 
 pub use self::event::{DestinationEvent, EVENTS_KEPT, EventKind, MAX_EVENTS};
 pub use self::name::{BadName, DestinationName};
+pub use self::stored::{
+    DestinationChange, DestinationPut, REMOVED_KEPT, StoredDestination, change_destinations,
+};
 use crate::breaker::{Breaker, BreakerEvent, BreakerSettings};
 use crate::channel::Channel;
 use crate::flow::{FlowKey, Gate};
@@ -69,9 +73,9 @@ impl DestinationKey {
         Self { tenant: None, kind: DestinationKind::Provider, name: name.into() }
     }
 
-    /// The one destination of a flow that goes to its recipients directly. What goes over providers has theirs.
+    /// The one destination of a flow of webhooks. What goes over providers has theirs, and in-app notifications have none.
     pub fn of_flow(flow: &FlowKey) -> Option<Self> {
-        if flow.channel.has_providers() {
+        if flow.channel != Channel::Webhook {
             return None;
         }
         let kind = if flow.destination.starts_with("sub_") {

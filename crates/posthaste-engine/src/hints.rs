@@ -108,6 +108,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
             }
             Ok(Notice::Due { .. }) => (true, false),
             Ok(Notice::Setting) => (false, true),
+            Ok(Notice::Destination) => continue,
             Ok(Notice::Missed) => (true, true),
             Err(error) => {
                 shared.store_failed("listen to other nodes", &error);

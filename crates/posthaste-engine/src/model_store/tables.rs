@@ -19,6 +19,7 @@ use posthaste_core::state::{Event, Lane, Leased, State};
 use posthaste_core::time::Timestamp;
 
 use super::counters::{Counters, Way};
+use super::destinations::DestinationTable;
 use super::groups::GroupTable;
 use super::jobs::JobTable;
 use super::operations::OperationTable;
@@ -63,6 +64,8 @@ pub struct Tables {
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
     pub(super) settings: Settings,
     pub(super) records: RecordTable,
+    /// What is known of destinations.
+    pub destinations: DestinationTable,
     pub(super) jobs: JobTable,
     pub(super) series: SeriesTable,
     /// Operations with their batches and items.
