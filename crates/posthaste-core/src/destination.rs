@@ -2,6 +2,7 @@
 //!
 //! Only what is unhealthy, blocked, paused or limited has a row in the store; about all others there is nothing to say.
 
+mod bounds;
 mod event;
 mod name;
 mod stored;

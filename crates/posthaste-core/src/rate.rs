@@ -68,6 +68,11 @@ impl Share {
         per_second / f64::from(self.nodes)
     }
 
+    /// How many nodes come before it.
+    pub const fn place(self) -> u32 {
+        self.before
+    }
+
     /// Whether the node is the first, which does what one of them has to do.
     pub const fn is_first(self) -> bool {
         self.before == 0

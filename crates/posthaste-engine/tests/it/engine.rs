@@ -4,6 +4,7 @@ mod acts;
 mod arrivals;
 mod broken;
 mod dead_letters;
+mod destinations;
 mod drain;
 mod ends;
 mod faults;
