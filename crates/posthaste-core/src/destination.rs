@@ -5,6 +5,7 @@
 mod bounds;
 mod event;
 mod name;
+mod sighting;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 
 pub use self::event::{DestinationEvent, EVENTS_KEPT, EventKind, MAX_EVENTS};
 pub use self::name::{BadName, DestinationName};
+pub use self::sighting::Sighting;
 pub use self::stored::{
     DestinationChange, DestinationPut, REMOVED_KEPT, StoredDestination, change_destinations,
 };

@@ -233,7 +233,11 @@ impl Engine {
         let shared = self.shared.clone();
         let changed = async move { Ok(changed(&shared, row, audit, change).await) };
         let row = self.to_its_end(changed).await??;
-        journal::set(action, &row.key.name, actor);
+        // If it cannot be noted now, the next heartbeat tries again.
+        if let Err(error) = super::keep::learn(&self.shared, vec![row.clone()]).await {
+            self.shared.store_failed("note a destination", &error);
+        }
+        journal::set(action, &id.to_string(), actor);
         let mut views = views(&self.shared, vec![row]).await?;
         views.pop().ok_or(DestinationError::NotFound(id))
     }

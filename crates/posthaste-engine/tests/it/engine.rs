@@ -2,6 +2,7 @@
 
 mod acts;
 mod arrivals;
+mod breakers;
 mod broken;
 mod dead_letters;
 mod destinations;
@@ -12,6 +13,7 @@ mod hints;
 mod jobs;
 mod journal;
 mod leases;
+mod limits;
 mod live;
 mod metrics;
 mod nodes;
