@@ -18,7 +18,8 @@ use crate::store::{DueCursor, acts, key_uses, queue, reads, settings, waking};
 impl Generator {
     pub(super) fn read(&mut self) -> Call {
         let limit = self.rng.usize(1..20);
-        match self.rng.u32(0..22) {
+        match self.rng.u32(0..24) {
+            22 | 23 => self.read_destinations(limit).into(),
             20 | 21 => self.group_call(limit).into(),
             0 => self.wakes(limit).into(),
             17 => self.read_records(limit).into(),
