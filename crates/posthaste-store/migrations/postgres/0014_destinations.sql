@@ -1,5 +1,5 @@
 -- What is known of destinations that are unhealthy, blocked, paused or limited, and their short histories. The twin of the SQLite
--- step. To take it back, drop the three tables.
+-- step. To take it back, drop the three tables, the index `queue_own_age` and the column `own_age`.
 create table destination (
     -- Empty for those of no tenant.
     tenant text collate "C" not null,
@@ -38,3 +38,9 @@ create table destination_event (
 );
 
 create index destination_event_at on destination_event (at);
+
+-- Whether the message says itself how old it may become; null for rows of versions before. What is parked and does not say so
+-- is looked at only after the shortest age that any policy allows.
+alter table queue add column own_age boolean;
+
+create index queue_own_age on queue (due, id) where node is null and own_age is not false;

@@ -47,6 +47,7 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         waking::Call::Expiring { until, limit }.into(),
         waking::Call::Buckets { after: None, limit }.into(),
         waking::Call::Overdue { due_before: until, first_due_before: until, after: None, limit }.into(),
+        waking::Call::OwnAges { due_before: until, after: None, limit }.into(),
         settings::Call::Get { known: None }.into(),
         key_uses::Call::All {}.into(),
         jobs::Call::List { now }.into(),

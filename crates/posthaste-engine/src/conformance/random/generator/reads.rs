@@ -39,6 +39,9 @@ impl Generator {
             4 => {
                 let (due_before, first_due_before) = (self.some_time(), self.some_time());
                 let after = self.some_place();
+                if self.rng.u32(0..4) == 0 {
+                    return waking::Call::OwnAges { due_before, after, limit }.into();
+                }
                 waking::Call::Overdue { due_before, first_due_before, after, limit }.into()
             }
             5 => acts::Call::Facts { ids: self.some_ids(20) }.into(),
