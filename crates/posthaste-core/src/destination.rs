@@ -19,7 +19,7 @@ pub use self::event::{DestinationEvent, EVENTS_KEPT, EventKind, MAX_EVENTS};
 pub use self::name::{BadName, DestinationName};
 pub use self::sighting::Sighting;
 pub use self::stored::{
-    DestinationChange, DestinationPut, REMOVED_KEPT, StoredDestination, change_destinations,
+    DestinationChange, DestinationPut, REMOVED_AT_ONCE, REMOVED_KEPT, StoredDestination, change_destinations,
 };
 use crate::breaker::{Breaker, BreakerEvent, BreakerSettings};
 use crate::channel::Channel;

@@ -30,6 +30,7 @@ mod changes;
 mod claim;
 mod connect;
 mod counters;
+mod destinations;
 mod durability;
 mod ends;
 mod fault;

@@ -9,6 +9,8 @@ use crate::time::Timestamp;
 /// For how long the row of a removed destination stays without a value, so that every node learns of the removal. A node that has
 /// not asked for so long what has changed must forget all that it knows, and read it again from version 0.
 pub const REMOVED_KEPT: Duration = Duration::from_secs(86_400);
+/// The most of them that one put removes after that, the oldest first.
+pub const REMOVED_AT_ONCE: usize = 100;
 
 /// A row.
 #[derive(Debug, Clone, PartialEq, Eq)]

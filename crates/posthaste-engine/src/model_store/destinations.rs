@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use posthaste_core::destination::{
     DestinationChange, DestinationEvent, DestinationId, DestinationKey, DestinationPut, EVENTS_KEPT,
-    MAX_EVENTS, REMOVED_KEPT, StoredDestination, change_destinations,
+    MAX_EVENTS, REMOVED_AT_ONCE, REMOVED_KEPT, StoredDestination, change_destinations,
 };
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::notification::Tenant;
@@ -111,6 +111,18 @@ impl Destinations for ModelStore {
     }
 }
 
+impl DestinationTable {
+    fn forget_removed(&mut self, now: Timestamp) {
+        let old = |row: &&StoredDestination| row.value.is_none() && row.changed < now.earlier(REMOVED_KEPT);
+        let mut removed: Vec<_> =
+            self.rows.values().filter(old).map(|row| (row.changed, row.version, row.key.clone())).collect();
+        removed.sort_unstable();
+        for (_, _, key) in removed.into_iter().take(REMOVED_AT_ONCE) {
+            self.rows.remove(&key);
+        }
+    }
+}
+
 impl Tables {
     fn put_destinations(
         &mut self,
@@ -134,8 +146,7 @@ impl Tables {
         if let Some(audit) = audit.filter(|_| count > 0) {
             self.write_audit(audit, put.len(), count);
         }
-        let gone = |row: &StoredDestination| row.value.is_none() && row.changed < now.earlier(REMOVED_KEPT);
-        self.destinations.rows.retain(|_, row| !gone(row));
+        self.destinations.forget_removed(now);
         put
     }
 
@@ -146,13 +157,14 @@ impl Tables {
         after: Option<&DestinationKey>,
         limit: usize,
     ) -> Page<DestinationKey, DestinationKey> {
+        let place = |key: &DestinationKey| (key.tenant.clone(), key.name.clone());
         let known = self.flow_numbers.keys().filter_map(DestinationKey::of_flow).filter(|key| {
             tenant.is_none_or(|tenant| key.tenant.as_ref() == Some(tenant))
                 && name.is_none_or(|name| key.name == *name)
-                && after.is_none_or(|after| key > after)
+                && after.is_none_or(|after| place(key) > place(after))
         });
         let mut rows: Vec<DestinationKey> = known.collect();
-        rows.sort_unstable();
+        rows.sort_unstable_by_key(place);
         rows.truncate(limit);
         let next = rows.last().filter(|_| rows.len() == limit).cloned();
         Page { rows, next }

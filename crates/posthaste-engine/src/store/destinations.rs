@@ -49,9 +49,9 @@ slice! {
             now: Timestamp,
         ) -> Vec<DestinationEvent>;
 
-        /// The destinations that there are flows of, in the order of their keys after `after`: those of one tenant or of all, and
-        /// of one name or of every name. Looks at up to `limit` flows. What goes over providers is left out, so a page may be
-        /// short and still have a next.
+        /// The destinations that there are flows of, in the order of tenant and name after those of `after`: those of one tenant
+        /// or of all, and of one name or of every name. Looks at up to `limit` flows, those to origins before those of
+        /// subscriptions, as keys are ordered. What goes over providers is not listed.
         read Known: fn known_destinations(
             tenant: Option<Tenant>,
             name: Option<Arc<str>>,

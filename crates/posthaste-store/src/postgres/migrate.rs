@@ -50,6 +50,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(11, "0011_failure_groups"),
     migration!(12, "0012_operations"),
     migration!(13, "0013_shown_again"),
+    migration!(14, "0014_destinations"),
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

@@ -24,6 +24,7 @@ pub(super) const MIGRATIONS: &[(&str, &str)] = &[
     ("0011_failure_groups", include_str!("../../migrations/sqlite/0011_failure_groups.sql")),
     ("0012_operations", include_str!("../../migrations/sqlite/0012_operations.sql")),
     ("0013_shown_again", include_str!("../../migrations/sqlite/0013_shown_again.sql")),
+    ("0014_destinations", include_str!("../../migrations/sqlite/0014_destinations.sql")),
 ];
 
 /// The application id in the header of the file: "post".
