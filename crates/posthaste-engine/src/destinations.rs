@@ -16,7 +16,7 @@ use posthaste_core::channel::Channel;
 use posthaste_core::classify::Verdict;
 use posthaste_core::destination::DestinationKey;
 use posthaste_core::failure::FailureType;
-use posthaste_core::flow::{FlowId, FlowKey};
+use posthaste_core::flow::{FlowId, FlowKey, Gate};
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::Policy;
 use posthaste_core::provider::{Pools, Provider, Route, pinned};
@@ -246,9 +246,12 @@ impl Shared {
         let mut memory = self.destinations.lock();
         let mut back = vec![];
         for (place, mut bounds) in memory.bounds(now) {
-            let is_ramp = matches!(bounds.limits.gate, posthaste_core::flow::Gate::Ramp(_));
+            let is_ramp = matches!(bounds.limits.gate, Gate::Ramp(_));
             if self.has(Planted::SendsWhileOpen) || (is_ramp && self.has(Planted::NoRamp)) {
                 bounds = Default::default();
+            }
+            if bounds.limits.gate == Gate::Probe && self.has(Planted::NeverProbes) {
+                bounds.limits.gate = Gate::Open;
             }
             if matches!(place, Gated::Key(_)) && self.has(Planted::LimitOfEachFlow) {
                 continue;
