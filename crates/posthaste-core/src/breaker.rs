@@ -135,6 +135,19 @@ impl Tally {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// What was seen before, and then this.
+    #[must_use]
+    pub fn after(self, earlier: Self) -> Self {
+        if self.succeeded {
+            return self;
+        }
+        let failures = match (earlier.failures, self.failures) {
+            (Some(before), Some(since)) => Some(before.and(since)),
+            (before, since) => since.or(before),
+        };
+        Self { succeeded: earlier.succeeded, failures }
+    }
 }
 
 /// A break and what led to it.

@@ -2,8 +2,11 @@
 //!
 //! Only what is unhealthy, blocked, paused or limited has a row in the store; about all others there is nothing to say.
 
+mod bounds;
 mod event;
 mod name;
+mod sighting;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -14,6 +17,10 @@ use sha2::{Digest, Sha256};
 
 pub use self::event::{DestinationEvent, EVENTS_KEPT, EventKind, MAX_EVENTS};
 pub use self::name::{BadName, DestinationName};
+pub use self::sighting::Sighting;
+pub use self::stored::{
+    DestinationChange, DestinationPut, REMOVED_AT_ONCE, REMOVED_KEPT, StoredDestination, change_destinations,
+};
 use crate::breaker::{Breaker, BreakerEvent, BreakerSettings};
 use crate::channel::Channel;
 use crate::flow::{FlowKey, Gate};
@@ -69,9 +76,9 @@ impl DestinationKey {
         Self { tenant: None, kind: DestinationKind::Provider, name: name.into() }
     }
 
-    /// The one destination of a flow that goes to its recipients directly. What goes over providers has theirs.
+    /// The one destination of a flow of webhooks. What goes over providers has theirs, and in-app notifications have none.
     pub fn of_flow(flow: &FlowKey) -> Option<Self> {
-        if flow.channel.has_providers() {
+        if flow.channel != Channel::Webhook {
             return None;
         }
         let kind = if flow.destination.starts_with("sub_") {

@@ -79,6 +79,8 @@ pub struct Limits {
     pub paused_until: Option<Timestamp>,
     /// What the rate still allows now, if there is one.
     pub rate_left: Option<u32>,
+    /// How many retries and probes the retry budget still allows now, while it applies.
+    pub retries_left: Option<u32>,
     /// The most at once, if there is such a limit.
     pub concurrency: Option<u32>,
     /// How many are under way.
@@ -86,6 +88,22 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// How many more of the lane may be started at `now`; 0 means that it is parked.
+    pub fn room_in(&self, lane: Lane, now: Timestamp) -> u32 {
+        let most = if self.is_budgeted(lane) { self.retries_left.unwrap_or(u32::MAX) } else { u32::MAX };
+        self.room(now).min(most)
+    }
+
+    /// Whether what starts now counts for the retry budget.
+    pub const fn is_budgeted(&self, lane: Lane) -> bool {
+        matches!(lane, Lane::Retry) || matches!(self.gate, Gate::Probe)
+    }
+
+    /// Whether nothing may start even while nothing is under way, whatever the rate.
+    pub fn is_shut(&self, now: Timestamp) -> bool {
+        Self { in_flight: 0, rate_left: None, ..*self }.room(now) == 0
+    }
+
     /// How many more may be started at `now`; 0 means that the flow is parked.
     pub fn room(&self, now: Timestamp) -> u32 {
         if self.paused_until.is_some_and(|until| now < until) {
@@ -177,6 +195,17 @@ mod tests {
         for (limits, room) in cases {
             assert_eq!(limits.room(at(10)), room, "{limits:?}");
         }
+    }
+
+    #[test]
+    fn a_retry_budget_bounds_retries_and_the_probe_and_nothing_else() {
+        let spent = Limits { retries_left: Some(0), ..Limits::default() };
+        assert_eq!((spent.room_in(Lane::Retry, at(0)), spent.room_in(Lane::Main, at(0))), (0, u32::MAX));
+        let probe = Limits { gate: Gate::Probe, ..spent };
+        assert_eq!((probe.room_in(Lane::Retry, at(0)), probe.room_in(Lane::Main, at(0))), (0, 0));
+        let probe = Limits { retries_left: Some(1), in_flight: 1, ..probe };
+        assert_eq!((probe.room_in(Lane::Main, at(0)), probe.is_shut(at(0))), (0, false));
+        assert!(Limits { gate: Gate::Open, ..spent }.is_shut(at(0)));
     }
 
     #[test]

@@ -244,6 +244,11 @@ impl Notification {
         self.template.is_some() || self.content.policy.is_some()
     }
 
+    /// Whether it says itself how old it may become.
+    pub fn has_own_age(&self) -> bool {
+        self.content.policy.as_ref().is_some_and(|policy| policy.max_age.is_some())
+    }
+
     /// The time of acceptance, in whole milliseconds.
     pub fn created_at(&self) -> Timestamp {
         self.id.made_at()

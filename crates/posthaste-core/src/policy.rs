@@ -7,6 +7,7 @@
 mod check;
 mod decide;
 mod layer;
+mod oldest;
 mod preset;
 mod preview;
 pub mod quick;

@@ -68,6 +68,11 @@ impl Share {
         per_second / f64::from(self.nodes)
     }
 
+    /// How many nodes come before it.
+    pub const fn place(self) -> u32 {
+        self.before
+    }
+
     /// Whether the node is the first, which does what one of them has to do.
     pub const fn is_first(self) -> bool {
         self.before == 0
@@ -163,6 +168,10 @@ pub struct Traffic {
     /// The oldest minute first.
     minutes: VecDeque<Minute>,
     last_retry: Option<Timestamp>,
+    /// The one before, should the last not have gone after all.
+    retry_before: Option<Timestamp>,
+    /// Another node has the one in 10 s.
+    is_without_least: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +193,48 @@ impl Traffic {
         let minute = self.minute(now);
         minute.attempts = minute.attempts.saturating_add(retries);
         minute.budgeted = minute.budgeted.saturating_add(retries);
+        self.retry_before = self.last_retry;
         self.last_retry = Some(now);
+    }
+
+    /// So many attempts did not go after all.
+    pub fn uncount(&mut self, attempts: u32) {
+        if let Some(minute) = self.minutes.iter_mut().rev().find(|minute| minute.attempts > minute.budgeted) {
+            minute.attempts = minute.attempts.saturating_sub(attempts).max(minute.budgeted);
+        }
+    }
+
+    /// So many retries or probes did not go after all.
+    pub fn unspend(&mut self, retries: u32) {
+        if let Some(minute) = self.minutes.iter_mut().rev().find(|minute| minute.budgeted > 0) {
+            let unspent = retries.min(minute.budgeted);
+            minute.budgeted -= unspent;
+            minute.attempts -= unspent;
+        }
+        self.last_retry = self.retry_before;
+    }
+
+    /// Another node sent a retry or a probe.
+    pub fn heard_of_retry(&mut self, at: Timestamp) {
+        self.last_retry = Some(self.last_retry.map_or(at, |last| last.max(at)));
+        self.retry_before = self.last_retry;
+    }
+
+    /// Whether this node has the one in 10 s, which is one for all nodes.
+    #[must_use]
+    pub fn with_least(mut self, has_least: bool) -> Self {
+        self.is_without_least = !has_least;
+        self
+    }
+
+    /// The same, with what another knows: who has the one in 10 s, and when the last one went.
+    #[must_use]
+    pub fn joined(mut self, other: &Self) -> Self {
+        self.is_without_least = other.is_without_least;
+        if let Some(at) = other.last_retry {
+            self.heard_of_retry(at);
+        }
+        self
     }
 
     /// How many retries and probes may go now: a tenth of the attempts in the window, those that went counted in, and one in 10 s.
@@ -198,12 +248,16 @@ impl Traffic {
         }
         // Each further one is an attempt itself: (budgeted + n) * 10 <= attempts + n.
         let by_traffic = attempts.saturating_sub(budgeted * PART) / (PART - 1);
-        let rested = self.last_retry.is_none_or(|last| now.since(last) >= AT_LEAST_EVERY);
+        let rested =
+            !self.is_without_least && self.last_retry.is_none_or(|last| now.since(last) >= AT_LEAST_EVERY);
         u32::try_from(by_traffic.max(u64::from(rested))).unwrap_or(u32::MAX)
     }
 
-    /// When the next one is allowed at the latest.
+    /// When the next one is allowed at the latest; when to ask again, if that is for another node.
     pub fn next_at(&self, now: Timestamp) -> Timestamp {
+        if self.is_without_least {
+            return now.later(AT_LEAST_EVERY);
+        }
         self.last_retry.map_or(now, |last| last.later(AT_LEAST_EVERY).max(now))
     }
 
@@ -270,6 +324,25 @@ mod tests {
         // Ten minutes later none of it counts.
         assert_eq!(traffic.room(at(606_000)), 1);
         assert!(!traffic.is_over(at(606_000)) && traffic.is_over(at(660_000)));
+    }
+
+    #[test]
+    fn what_did_not_go_is_not_spent_and_one_node_has_the_least() {
+        let mut traffic = Traffic::default();
+        traffic.count(100, at(0));
+        traffic.spend(11, at(1));
+        assert_eq!(traffic.room(at(2)), 0);
+        traffic.unspend(11);
+        traffic.uncount(10);
+        assert_eq!(traffic.room(at(2)), 10);
+        let second = Traffic::default().with_least(false);
+        assert_eq!((second.room(at(0)), second.next_at(at(0))), (0, at(10_000)));
+        // The node before it is gone.
+        let first = second.joined(&Traffic::default().with_least(true));
+        assert_eq!(first.room(at(0)), 1);
+        let mut heard = Traffic::default();
+        heard.heard_of_retry(at(5_000));
+        assert_eq!((heard.room(at(6_000)), heard.room(at(15_000))), (0, 1));
     }
 
     proptest! {

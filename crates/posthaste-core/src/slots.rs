@@ -9,9 +9,9 @@ mod turns;
 use std::collections::{BTreeMap, HashMap};
 
 use self::gates::Gates;
-pub use self::gates::{Gated, KeyId};
+pub use self::gates::{Bounds, Gated, KeyId};
 pub use self::turns::{MOST, MOST_OF_TENANT, Turns};
-use crate::flow::{Bucket, Capacity, FlowId, Limits, Quota};
+use crate::flow::{Bucket, Capacity, FlowId, Quota};
 use crate::notification::Tenant;
 use crate::state::Lane;
 use crate::time::Timestamp;
@@ -77,6 +77,8 @@ pub struct Slot {
     pub tenant: Tenant,
     /// The shared breaker key that it counts for, if the flow has any.
     pub key: Option<KeyId>,
+    /// Whether the flow or the key was held to anything when it was taken. Else what was said since has not been asked.
+    pub is_bounded: bool,
 }
 
 /// Slots that were dealt to one bucket.
@@ -120,9 +122,9 @@ impl Slots {
         &mut self.turns
     }
 
-    /// Sets the limits of a flow or of a shared key. `in_flight` is left as counted here.
-    pub fn limit(&mut self, gated: Gated, limits: Limits) {
-        for flow in self.gates.limit(gated, limits) {
+    /// Sets what a flow or a shared key is held to. What is under way stays as counted here.
+    pub fn limit(&mut self, gated: Gated, bounds: Bounds, now: Timestamp) {
+        for flow in self.gates.limit(gated, bounds, now) {
             self.turns.unpark(flow);
         }
     }
@@ -134,9 +136,19 @@ impl Slots {
         self.turns.unpark(flow);
     }
 
-    /// How many more of a flow may be sent, as far as the flow and its keys are concerned.
-    pub fn room(&self, flow: FlowId, now: Timestamp) -> u32 {
-        self.gates.room(flow, now)
+    /// How many more of a flow may be sent in that lane, as far as the flow and its keys are concerned.
+    pub fn room(&self, flow: FlowId, lane: Lane, now: Timestamp) -> u32 {
+        self.gates.room(flow, lane, now)
+    }
+
+    /// Whether none of the flow may wait in memory for a slot: it could not go for a while.
+    pub fn is_held_back(&self, flow: FlowId, now: Timestamp) -> bool {
+        self.gates.is_held_back(flow, now)
+    }
+
+    /// When a flow that had no room may have some by time alone.
+    pub fn reopens_at(&self) -> Option<Timestamp> {
+        self.gates.reopens_at()
     }
 
     /// Takes a slot for a notification that arrives, if one is free for it and no waiting bucket could use it.
@@ -145,15 +157,13 @@ impl Slots {
         if !self.may_take(tenant, lane) {
             return None;
         }
-        let key = self.gates.next_key(bucket.flow, now).ok()?;
+        let key = self.gates.next_key(bucket.flow, lane, now).ok()?;
         // Where the other lane has no reserve, its turn is respected too.
         let lanes = if self.capacity.is_shared_by_turns() { &Lane::ALL[..] } else { &[lane] };
         if lanes.iter().any(|lane| self.turns.waiting(*lane).any(|other| self.may_take(other, *lane))) {
             return None;
         }
-        let slot = Slot { lane, flow: bucket.flow, tenant: tenant.clone(), key };
-        self.take(&slot);
-        Some(slot)
+        Some(self.take(Slot { lane, flow: bucket.flow, tenant: tenant.clone(), key, is_bounded: false }, now))
     }
 
     /// Deals out the free slots, at most `most` of them, and takes them.
@@ -178,24 +188,23 @@ impl Slots {
                 self.turns.hold_back(tenant, bucket);
                 continue;
             }
-            match (self.gates.next_key(bucket.flow, now), given.get_mut(&bucket)) {
+            match (self.gates.next_key(bucket.flow, bucket.lane, now), given.get_mut(&bucket)) {
                 (Ok(key), None) => {
-                    let slot = Slot { lane: bucket.lane, flow: bucket.flow, tenant, key };
-                    self.take(&slot);
-                    given.insert(bucket, (slot, 1));
+                    let slot = Slot { lane: bucket.lane, flow: bucket.flow, tenant, key, is_bounded: false };
+                    given.insert(bucket, (self.take(slot, now), 1));
                     dealt += 1;
                 }
                 (Ok(key), Some((slot, count))) if slot.key == key => {
                     *count += 1;
                     let slot = slot.clone();
-                    self.take(&slot);
+                    self.take(slot, now);
                     dealt += 1;
                 }
                 // A bucket with slots already leaves the turns with them. Parked, it would come back for more as soon as its
                 // claim gave slots back, empty or not, and so on without end.
                 (_, Some(_)) => self.turns.remove(bucket),
                 (Err(_), None) => {
-                    self.gates.wait(bucket.flow, now);
+                    self.gates.wait(bucket.flow, bucket.lane, now);
                     self.turns.park(tenant, bucket);
                 }
             }
@@ -206,6 +215,19 @@ impl Slots {
         self.turns.bring_back();
         let dealt = |(bucket, (slot, limit))| Dealt { slot, quota: Quota { bucket, limit } };
         given.into_iter().map(dealt).collect()
+    }
+
+    /// Gives slots back that are like this one, and that nothing was sent in: rate and budget get back what they took.
+    pub fn give_back_unsent(&mut self, slot: &Slot, count: u32) {
+        if slot.is_bounded && count > 0 {
+            self.gates.unspend(slot.flow, slot.key, slot.lane, count);
+        }
+        self.give_back(slot, count);
+    }
+
+    /// What has the slot is sent once more.
+    pub fn sent_again(&mut self, slot: &Slot, now: Timestamp) {
+        self.gates.spend(slot.flow, slot.key, now);
     }
 
     /// Gives slots back that are like this one.
@@ -221,10 +243,11 @@ impl Slots {
         self.turns.unpark(slot.flow);
     }
 
-    fn take(&mut self, slot: &Slot) {
+    fn take(&mut self, slot: Slot, now: Timestamp) -> Slot {
         let eighth = self.capacity.kept_for_small(slot.lane);
         self.lanes[slot.lane as usize].take(&slot.tenant, eighth);
-        self.gates.take(slot.flow, slot.key);
+        let is_bounded = self.gates.take(slot.flow, slot.key, slot.lane, now);
+        Slot { is_bounded, ..slot }
     }
 
     /// How many slots of the lane are free. What small tenants have not used yet of the other lane's eighth is not among them,

@@ -246,6 +246,11 @@ fn leased<'a>(
 async fn flows(shared: &Shared, batch: &[Incoming]) -> Result<Vec<FlowId>, StoreError> {
     let arrivals = batch.iter().flat_map(|incoming| &incoming.admitted);
     let keys: Vec<FlowKey> = arrivals.map(|admitted| FlowKey::of(&admitted.notification)).collect();
+    flow_ids(shared, keys).await
+}
+
+/// The numbers of flows, in their order; new flows are made.
+pub(crate) async fn flow_ids(shared: &Shared, keys: Vec<FlowKey>) -> Result<Vec<FlowId>, StoreError> {
     let known = shared.flow_names.ids(&keys);
     let unknown = keys.iter().zip(&known).filter(|(_, id)| id.is_none()).map(|(key, _)| key.clone());
     let unknown: Vec<FlowKey> = unknown.collect::<BTreeSet<FlowKey>>().into_iter().collect();
@@ -267,6 +272,7 @@ fn arrival(
     now: Timestamp,
 ) -> (Arrival, Hold) {
     let bucket = Bucket { flow, lane: Lane::Main, priority: notification.priority };
+    shared.meet_flow_of(flow, &notification);
     let hold = if due <= now && shared.may_take_work() {
         shared.slots.take(&notification.tenant, bucket, notification.bytes(), now)
     } else {
@@ -282,7 +288,8 @@ fn hand_over(shared: &Shared, arrivals: &[(Arrival, Hold)], accepted: &Accepted,
         let bucket = Bucket { flow: arrival.flow, lane: Lane::Main, priority: arrival.notification.priority };
         match (accepted, arrival.lease.and(granted), hold) {
             (Accepted::New, Some(lease), Hold::Prefetched { .. }) => {
-                shared.slots.prefetch(claimed(arrival, lease));
+                let back = shared.slots.prefetch(claimed(arrival, lease), shared.node.now());
+                shared.give_back(back.into_iter().collect());
             }
             (Accepted::New, Some(lease), Hold::Slot(slot)) => {
                 let _ = shared.claimed.send(InSlot { claimed: claimed(arrival, lease), slot: slot.clone() });

@@ -24,23 +24,44 @@ const SHARE: u32 = 5;
 /// The loop.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        let pause = match bury_the_old(&shared).await {
-            Ok(()) => shared.settings.age_check,
-            Err(error) => {
+        let mut pause = shared.settings.age_check;
+        for which in [Which::ByPolicy, Which::ByOwnAge] {
+            if let Err(error) = bury_the_old(&shared, which).await {
                 shared.store_failed("look for what is too old", &error);
-                PAUSE
+                pause = PAUSE;
             }
-        };
+        }
         tokio::time::sleep(pause).await;
     }
 }
 
-async fn bury_the_old(shared: &Shared) -> Result<()> {
+/// What may be too old.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    /// What is parked for longer than the shortest age that any policy allows.
+    ByPolicy,
+    /// What says itself how old it may become.
+    ByOwnAge,
+}
+
+impl Which {
+    async fn page(self, shared: &Shared, after: Option<DueCursor>, now: Timestamp) -> Result<Vec<Overdue>> {
+        let (due_before, limit) = (now.earlier(shared.settings.sweep), shared.settings.batch);
+        match self {
+            Self::ByPolicy => {
+                let first_due_before = now.earlier(shared.policies.set().shortest_max_age());
+                shared.store.overdue(due_before, first_due_before, after, limit).await
+            }
+            Self::ByOwnAge => shared.store.overdue_by_own_age(due_before, after, limit).await,
+        }
+    }
+}
+
+async fn bury_the_old(shared: &Shared, which: Which) -> Result<()> {
     let mut after = None;
     loop {
         let (begun, now) = (Instant::now(), shared.node.now());
-        let overdue = now.earlier(shared.settings.sweep);
-        let page = shared.store.overdue(overdue, overdue, after, shared.settings.batch).await?;
+        let page = which.page(shared, after, now).await?;
         let full = page.len() == shared.settings.batch;
         after = page.last().map(|row| DueCursor { due: row.due, id: row.id });
         let burials: Vec<(&Overdue, Change)> =

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The loop: whenever a slot or a row turns up, claim as long as there is something to deal.
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
-        shared.slots.deal_now.notified().await;
+        woken(&shared).await;
         while let Some(Deal { to_send, claims, wants_sweep, .. }) = deal(&shared).await {
             if wants_sweep {
                 shared.sweep.ask();
@@ -29,6 +29,21 @@ pub(crate) async fn run(shared: Arc<Shared>) {
                 claim(&shared, &claims).await;
             }
         }
+    }
+}
+
+/// The least wait for what reopens by time: a node that may take no work does not turn on the spot.
+const LEAST_WAIT: Duration = Duration::from_millis(10);
+
+/// Waits until there may be something to deal: somebody says so, or a rate or a pause lets a flow go on.
+async fn woken(shared: &Shared) {
+    let notified = shared.slots.deal_now.notified();
+    match shared.slots.reopens_at() {
+        Some(at) => {
+            let wait = at.since(shared.node.now()).max(LEAST_WAIT);
+            let _ = tokio::time::timeout(wait, notified).await;
+        }
+        None => notified.await,
     }
 }
 
@@ -56,7 +71,7 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
             let mut by_bucket = sorted(batch);
             for claim in claims {
                 let batch = by_bucket.remove(&claim.bucket).unwrap_or_default();
-                let taken = shared.slots.claimed(claim, batch);
+                let taken = shared.slots.claimed(claim, batch, shared.node.now());
                 for next in taken.to_send {
                     let _ = shared.claimed.send(next);
                 }
@@ -69,7 +84,7 @@ async fn claim(shared: &Shared, claims: &[Claim]) {
             // The claim may have happened, so the grant is given back. The buckets left the turns, so
             // all are looked at again.
             for claim in claims {
-                shared.slots.claimed(claim, vec![]);
+                shared.slots.claimed(claim, vec![], shared.node.now());
             }
             let _ = shared.reports.send(Report::Unclear(lease));
             tokio::time::sleep(PAUSE).await;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use crate::store::{Store, StoreError};
 
 mod acts;
+mod destinations;
 mod groups;
 mod jobs;
 mod key_uses;
@@ -86,7 +87,7 @@ const SLICES: &[&[&[Promise]]] = &[
     &[nodes::PROMISES, waking::PROMISES],
     acts::SUBJECTS,
     &[settings::PROMISES, key_uses::PROMISES, records::PROMISES, jobs::PROMISES, series::PROMISES],
-    &[retention::PROMISES, groups::PROMISES],
+    &[retention::PROMISES, groups::PROMISES, destinations::PROMISES],
     operations::SUBJECTS,
     reads::SUBJECTS,
 ];

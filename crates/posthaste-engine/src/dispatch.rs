@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome, QuickTry};
+use posthaste_core::breaker::Health;
 use posthaste_core::classify::{Overrides, Verdict, classify};
 use posthaste_core::policy::{Decision, Policy, quick};
 use posthaste_core::provider::{NoProvider, Route};
 use posthaste_core::reply::{Fault, Reply};
+use posthaste_core::slots::Gated;
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::catch_panic::{CatchPanic, Panicked};
 use crate::channel::{Channel, Delivery};
+use crate::destinations::{self, May, ProbeInHand};
 use crate::engine::Shared;
 use crate::journal;
 use crate::node::LeaseGone;
@@ -76,7 +79,7 @@ async fn report(shared: &Shared, claimed: Claimed, held: &mut Held) -> Option<Re
     let policy = shared.policies.of(&claimed.notification);
     let step = match CatchPanic(Box::pin(attempt(shared, &claimed, &policy, held))).await {
         Ok(step) => step,
-        Err(Panicked) => Ok(broken_down(shared, &claimed)),
+        Err(Panicked) => Ok(broken_down(shared, &claimed, held)),
     };
     match step {
         Ok(Step::Send(verdict, attempt)) => {
@@ -101,7 +104,7 @@ enum Step {
     Send(Verdict, Attempt),
     /// It must not be sent any more.
     End(Decision),
-    /// The node is stopping and has not sent it.
+    /// It is not sent now: the node is stopping, or its destination is closed.
     GiveBack,
 }
 
@@ -119,30 +122,98 @@ async fn attempt(
     policy: &Policy,
     held: &mut Held,
 ) -> Result<Step, LeaseGone> {
-    let way = way(shared, claimed);
+    let way = way(shared, claimed, held);
+    let place = way.as_ref().ok().map(|way| shared.destinations.place(claimed, &way.route));
     let ready = may_start(shared, claimed, policy, &way).await?;
-    let began_at = shared.node.now();
+    let mut began_at = shared.node.now();
     if shared.is_draining() {
         return Ok(Step::GiveBack);
     }
     if let Some(decision) = Finished::before_send(claimed, policy, began_at) {
         return Ok(Step::End(decision));
     }
+    let mut probe = None;
+    match place.map_or(May::Send, |place| may_send(shared, claimed, place, held)) {
+        May::Send => {}
+        May::Not if shared.has(Planted::ParkingSpends) => return Ok(broken_down(shared, claimed, held)),
+        May::Not => return Ok(Step::GiveBack),
+        May::Probe => {
+            let Some(in_hand) = may_probe(shared, claimed, policy, place).await? else {
+                return Ok(Step::GiveBack);
+            };
+            probe = Some(in_hand);
+            began_at = shared.node.now();
+        }
+    }
     shared.counts.began(claimed.lane, began_at.since(claimed.due));
     journal::began(shared, claimed, began_at);
     let mut quick_tries: Vec<QuickTry> = Vec::new();
     let mut waited = Duration::ZERO;
     let mut last = make_try(shared, claimed, policy, ready, began_at).await;
-    while let Some(wait) = quick_wait(shared, claimed, policy, &last, &quick_tries, waited) {
-        if !pause(shared, claimed, held, wait).await {
+    while probe.is_none()
+        && let Some(wait) = quick_wait(shared, claimed, policy, &last, &quick_tries, waited)
+    {
+        // Silence that was asked for begins at once, for everybody.
+        note(shared, claimed, policy, (&way, place), began_at, &last, Health::Unknown);
+        if !place.is_none_or(|place| shared.is_well(place)) || !pause(shared, claimed, held, wait).await {
+            break;
+        }
+        let ready = may_start(shared, claimed, policy, &way).await?;
+        if !place.is_none_or(|place| shared.may_try_again(place)) {
             break;
         }
         quick_tries.extend(quick_try(&last));
         waited = waited.saturating_add(wait);
-        let ready = may_start(shared, claimed, policy, &way).await?;
         last = make_try(shared, claimed, policy, ready, shared.node.now()).await;
     }
+    let mut health = Health::of(last.verdict, &last.reply);
+    if let Some(mut probe) = probe {
+        // It is told by itself.
+        (probe.health, health) = (health, Health::Unknown);
+    }
+    note(shared, claimed, policy, (&way, place), began_at, &last, health);
     Ok(Step::Send(last.verdict, record(claimed, way.as_ref().ok(), began_at, &last, quick_tries)))
+}
+
+/// Whether the attempt may begin. The safety net behind the slots: what they did not know of is asked here.
+fn may_send(shared: &Shared, claimed: &Claimed, place: Gated, held: &Held) -> May {
+    shared.meet_flow_of(claimed.flow, &claimed.notification);
+    let (Held::Slot(slot) | Held::Paused(slot)) = held;
+    let key = match place {
+        Gated::Flow(_) => None,
+        Gated::Key(key) => Some(key),
+    };
+    shared.may_send(place, slot.is_bounded && slot.key == key)
+}
+
+/// Asks for the probe, and that the lease outlasts it. None if another node has it, or too little time is left for it.
+async fn may_probe<'s>(
+    shared: &'s Shared,
+    claimed: &Claimed,
+    policy: &Policy,
+    place: Option<Gated>,
+) -> Result<Option<ProbeInHand<'s>>, LeaseGone> {
+    let Some(place) = place else { return Ok(None) };
+    let Some(in_hand) = destinations::begin(shared, place, policy.timeout).await else { return Ok(None) };
+    shared.node.hold(claimed.lease, policy.timeout.min(shared.settings.surely())).await?;
+    let is_late = shared.node.latest().later(policy.timeout) > in_hand.until;
+    Ok(Some(in_hand).filter(|_| !is_late && !shared.is_draining()))
+}
+
+/// Notes what a try says about its destination.
+fn note(
+    shared: &Shared,
+    claimed: &Claimed,
+    policy: &Policy,
+    (way, place): (&Result<Way, Reply>, Option<Gated>),
+    began_at: Timestamp,
+    last: &Try,
+    health: Health,
+) {
+    if let (Ok(way), Some(place)) = (way, place) {
+        let seen = (last.verdict, &last.reply);
+        shared.note(place, (claimed, &way.route), policy, (began_at, last.ended_at), seen, health);
+    }
 }
 
 /// Where an attempt goes.
@@ -151,12 +222,17 @@ struct Way {
     channel: Arc<dyn Channel>,
 }
 
-/// Chooses the way of an attempt. All its tries take the same. The reply is the outcome of a try that cannot be made.
-fn way(shared: &Shared, claimed: &Claimed) -> Result<Way, Reply> {
+/// Chooses the way of an attempt: the provider that the slot was taken for, if it was. All its tries take the same. The reply is
+/// the outcome of a try that cannot be made.
+fn way(shared: &Shared, claimed: &Claimed, held: &Held) -> Result<Way, Reply> {
     let notification = &*claimed.notification;
     let name = notification.channel;
     let none = |none: NoProvider| Reply::fault(Fault::NoProvider, none.to_string());
-    let route = shared.pools.route(name, &notification.destination).map_err(none)?;
+    let (Held::Slot(slot) | Held::Paused(slot)) = held;
+    let route = match slot.key.and_then(|key| shared.destinations.provider(key)) {
+        Some(provider) => Route::Provider(provider.clone()),
+        None => shared.pools.route(name, &notification.destination).map_err(none)?,
+    };
     let channel = shared.channels.get(&name).ok_or_else(|| none(NoProvider::Empty(name)))?;
     Ok(Way { route, channel: channel.clone() })
 }
@@ -231,7 +307,7 @@ fn quick_wait(
 /// it stands. A drain does not wait for a slot.
 async fn pause(shared: &Shared, claimed: &Claimed, held: &mut Held, wait: Duration) -> bool {
     if !shared.has(Planted::KeepSlotBetweenTries) {
-        shared.slots.pause(held);
+        shared.slots.pause(held, shared.node.now());
     }
     tokio::time::sleep(wait).await;
     if shared.has(Planted::TryWithoutSlot) {
@@ -253,11 +329,11 @@ async fn pause(shared: &Shared, claimed: &Claimed, held: &mut Held, wait: Durati
 
 /// A channel that panics is a bug of ours and says nothing about the recipient: the attempt counts as failed without a
 /// known reason, and the node goes on.
-fn broken_down(shared: &Shared, claimed: &Claimed) -> Step {
+fn broken_down(shared: &Shared, claimed: &Claimed, held: &Held) -> Step {
     let reply = Reply::fault(Fault::Broken, "the delivery broke down");
     let (now, verdict) = (shared.node.now(), shared.judge(claimed, &Route::Direct, &reply));
     let broken = Try { started_at: now, ended_at: now, reply, verdict };
-    let way = way(shared, claimed).ok();
+    let way = way(shared, claimed, held).ok();
     Step::Send(verdict, record(claimed, way.as_ref(), now, &broken, Vec::new()))
 }
 

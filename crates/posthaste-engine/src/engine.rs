@@ -19,6 +19,7 @@
 //! | `slots.freed` | a notification is no longer in hand | `drain` |
 //! | `jobs` | somebody asked for a run of a job | jobs |
 //! | `operations` | an operation was started or changed, a node died | operations |
+//! | `destinations.bell` | something was seen of a destination, or another node or a person changed one | destinations |
 //! | `ended` | a loop broke down | `broken` |
 //!
 //! Wake, expire, sweep, heartbeat, jobs and operations also look at fixed times; age, figures and the comparison of leases look only then.
@@ -52,6 +53,7 @@ use crate::accept::Incoming;
 use crate::alarm::Alarm;
 use crate::channel::Channel;
 use crate::clock::Clock;
+use crate::destinations::Destinations;
 use crate::flow_names::FlowNames;
 use crate::hints::Hints;
 use crate::jobs::{JobSettings, KnownRuns, Started};
@@ -69,7 +71,7 @@ use crate::signal::Signal;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
-use crate::{jobs, node, series};
+use crate::{destinations, jobs, node, series};
 
 /// What an engine needs from outside.
 pub struct Parts {
@@ -185,6 +187,7 @@ pub(crate) struct Shared {
     pub(crate) dead_nodes: DeadNodes,
     pub(crate) slots: NodeSlots,
     pub(crate) flow_names: FlowNames,
+    pub(crate) destinations: Destinations,
     /// When the next row becomes due.
     pub(crate) due: Alarm,
     /// When the next row expires.
@@ -229,7 +232,6 @@ impl Engine {
         let shared = Arc::new(Shared {
             store: parts.store,
             channels: parts.channels,
-            pools: parts.pools,
             policies,
             overrides: parts.overrides,
             node,
@@ -237,6 +239,7 @@ impl Engine {
             dead_nodes: DeadNodes::default(),
             slots: NodeSlots::new(settings.concurrency),
             flow_names: FlowNames::default(),
+            destinations: Destinations::new(&settings, &parts.pools),
             due: Alarm::default(),
             expiry: Alarm::default(),
             sweep: Sweep::default(),
@@ -255,9 +258,11 @@ impl Engine {
             draining: AtomicBool::new(false),
             ended: Signal::new(None),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
+            pools: parts.pools,
             settings,
         });
         jobs::plan(&shared).await?;
+        destinations::start(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
         loops::start(&shared, &loops, arrivals, to_send, to_settle, to_run);
         Ok(Self { shared, loops, changes: Mutex::default() })
@@ -439,7 +444,10 @@ impl Shared {
     /// Makes known, here and to the other nodes, that a bucket holds due rows.
     pub(crate) fn ready(&self, tenant: &Tenant, bucket: Bucket) {
         self.slots.ready([(tenant, bucket)]);
-        self.hints.due(bucket);
+        // Nobody could send it.
+        if !self.is_shut(bucket.flow) {
+            self.hints.due(bucket);
+        }
     }
 
     /// A number from 0.0 to just under 1.0.

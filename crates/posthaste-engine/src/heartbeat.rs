@@ -53,9 +53,10 @@ impl Heartbeats {
         let asked = shared.node.instant();
         let hold = shared.node.take_wanted(shared.settings.hold);
         let dead = match shared.store.heartbeat(shared.node.id(), hold, shared.node.now()).await? {
-            Pulse::Alive { now, dead, level } => {
+            Pulse::Alive { now, dead, level, share, destinations } => {
                 shared.node.beaten(now, asked, hold);
                 shared.node.set_cluster_level(level);
+                shared.destinations.beat(level, share, destinations);
                 dead
             }
             Pulse::Lost => {

@@ -108,7 +108,14 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
             }
             Ok(Notice::Due { .. }) => (true, false),
             Ok(Notice::Setting) => (false, true),
-            Ok(Notice::Missed) => (true, true),
+            Ok(Notice::Destination) => {
+                shared.destinations.ask_to_read();
+                continue;
+            }
+            Ok(Notice::Missed) => {
+                shared.destinations.ask_to_read();
+                (true, true)
+            }
             Err(error) => {
                 shared.store_failed("listen to other nodes", &error);
                 tokio::time::sleep(PAUSE).await;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use posthaste_core::act::effect;
 use posthaste_core::attempt::Progress;
 use posthaste_core::channel::Channel;
+use posthaste_core::destination::{DestinationEvent, DestinationKey};
 use posthaste_core::filter::last_failure;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::notification::{Notification, Tenant};
@@ -201,4 +202,11 @@ pub(crate) fn progressed(shared: &Shared, operation: &Operation) {
 /// Somebody changed a setting.
 pub(crate) fn set(action: &str, target: &str, actor: &Actor) {
     tracing::info!(target_name = target, actor = &actor.name, act = action, "setting changed");
+}
+
+/// The breaker of a destination opened, was probed or closed, or it asked for silence.
+pub(crate) fn destination(key: &DestinationKey, event: &DestinationEvent) {
+    let (id, tenant) = (key.id(), key.tenant.as_ref().map_or("", Tenant::as_str));
+    let (what, until) = (event.event.name(), event.until.map(tracing::field::display));
+    tracing::info!(destination = %id, tenant, until, "destination {what}");
 }

@@ -14,6 +14,7 @@ mod claim;
 pub mod clock;
 #[cfg(feature = "testing")]
 pub mod conformance;
+pub mod destinations;
 mod dispatch;
 pub mod engine;
 mod expire;

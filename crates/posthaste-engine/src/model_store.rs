@@ -10,6 +10,7 @@ use posthaste_core::time::Timestamp;
 use tokio::sync::broadcast;
 
 pub use self::counters::{Counters, Ends, Standing};
+pub use self::destinations::DestinationTable;
 pub use self::groups::GroupTable;
 pub use self::operations::{Item, ItemPlace, OperationTable};
 pub use self::planted::Planted;
@@ -18,6 +19,7 @@ use crate::store::{Listener, Notice, Result, Store};
 
 mod acts;
 mod counters;
+mod destinations;
 mod groups;
 mod jobs;
 mod key_uses;

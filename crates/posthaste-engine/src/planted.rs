@@ -19,6 +19,18 @@ pub enum Planted {
     KeepSlotBetweenTries,
     /// A quick try starts without a slot.
     TryWithoutSlot,
+    /// What finds its destination closed counts as a failed attempt.
+    ParkingSpends,
+    /// A node sends the probe without asking the store.
+    ProbesUnasked,
+    /// Nothing holds back what waited for a destination that is back.
+    NoRamp,
+    /// Once open, a breaker is never probed.
+    NeverProbes,
+    /// A node sends although it knows that the breaker is open.
+    SendsWhileOpen,
+    /// Each flow has the limits of its provider for itself.
+    LimitOfEachFlow,
     /// The loop that accepts panics at the first arrival.
     PanicAtAccept,
 }

@@ -178,6 +178,18 @@ impl Prefetched {
         self.take_first(VecDeque::len)
     }
 
+    /// Takes out everything of these flows.
+    pub(crate) fn take_of(&mut self, is_meant: impl Fn(FlowId) -> bool) -> Vec<Claimed> {
+        if self.queues.is_empty() && self.behind.is_empty() {
+            return vec![];
+        }
+        let all = |queue: &VecDeque<(Instant, Claimed)>| {
+            let first = queue.front().map(|(_, claimed)| claimed.flow);
+            if first.is_some_and(&is_meant) { queue.len() } else { 0 }
+        };
+        self.take_first(all)
+    }
+
     /// A send of the flow ended.
     pub(crate) fn sent(&mut self, tenant: &Tenant, flow: FlowId, bytes: usize, now: Instant) {
         self.pace.sent(&flow, bytes, now);

@@ -261,6 +261,11 @@ impl Reads {
         &self.shared
     }
 
+    /// The only tenant that the caller sees; `None` if it sees all.
+    pub(crate) fn only(&self) -> Option<&Tenant> {
+        self.tenant.as_ref()
+    }
+
     fn sees(&self, tenant: &Tenant) -> bool {
         self.tenant.as_ref().is_none_or(|own| own == tenant)
     }

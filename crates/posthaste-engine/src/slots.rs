@@ -4,6 +4,7 @@
 //! slot: else a slow disk would keep senders waiting. As many outcomes may wait as there are slots. Between two quick tries
 //! an attempt has no slot either.
 
+mod attempts;
 mod paused;
 
 use std::collections::HashMap;
@@ -11,11 +12,12 @@ use std::sync::{Mutex, MutexGuard};
 
 use posthaste_core::flow::{Bucket, FlowId, Quota};
 use posthaste_core::notification::Tenant;
-use posthaste_core::slots::{Dealt, Slot, Slots};
+use posthaste_core::slots::{Bounds, Dealt, Gated, KeyId, Slot, Slots};
 use posthaste_core::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::attempts::Attempts;
 pub(crate) use self::paused::Held;
 use self::paused::Paused;
 use crate::prefetched::Prefetched;
@@ -38,6 +40,7 @@ struct Inner {
     in_store: HashMap<Bucket, Backlog>,
     prefetched: Prefetched,
     paused: Paused,
+    attempts: Attempts,
     /// Outcomes that are not recorded yet.
     unrecorded: u32,
 }
@@ -116,7 +119,7 @@ impl Claim {
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     pub(crate) to_send: Vec<InSlot>,
-    /// What memory has no room for. It goes back to the store.
+    /// What memory has no room for, or what cannot go for a while. It goes back to the store.
     pub(crate) too_large: Vec<Claimed>,
 }
 
@@ -127,6 +130,7 @@ impl NodeSlots {
             in_store: HashMap::new(),
             prefetched: Prefetched::new(slots, Instant::now()),
             paused: Paused::new(slots),
+            attempts: Attempts::default(),
             unrecorded: 0,
         };
         Self { inner: Mutex::new(inner), deal_now: Notify::new(), freed: Notify::new() }
@@ -152,6 +156,7 @@ impl NodeSlots {
         }
         let (flow, instant) = (bucket.flow, Instant::now());
         let reserved = match backlog {
+            _ if inner.slots.is_held_back(flow, now) => false,
             Some(Backlog::Many) => false,
             Some(Backlog::Few) => inner.prefetched.reserve_behind(tenant, flow, bytes, instant),
             None => inner.prefetched.reserve(tenant, flow, bytes, instant),
@@ -171,18 +176,56 @@ impl NodeSlots {
         }
     }
 
-    /// Lets a leased notification wait in memory for a slot.
-    pub(crate) fn prefetch(&self, claimed: Claimed) {
+    /// Lets a leased notification wait in memory for a slot. Returns it if it has to go back: since room was reserved for it, its
+    /// destination was closed.
+    #[must_use]
+    pub(crate) fn prefetch(&self, claimed: Claimed, now: Timestamp) -> Option<Claimed> {
         let mut inner = self.lock();
         let (tenant, bucket) = (claimed.notification.tenant.clone(), claimed.bucket());
+        if inner.slots.is_held_back(bucket.flow, now) {
+            inner.prefetched.cancel(&tenant, bucket.flow, claimed.bytes());
+            return Some(claimed);
+        }
         if inner.in_store.contains_key(&bucket) {
             inner.prefetched.push_behind(claimed, Instant::now());
-            return;
+            return None;
         }
         inner.prefetched.push(claimed, Instant::now());
         inner.slots.turns_mut().push(&tenant, bucket);
         drop(inner);
         self.deal_now.notify_one();
+        None
+    }
+
+    /// Holds a flow or a key to that from now on. Returns what waits in memory and cannot go for a while.
+    #[must_use]
+    pub(crate) fn limit(&self, gated: Gated, mut bounds: Bounds, now: Timestamp) -> Vec<Claimed> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        if let Some(budget) = &mut bounds.retries {
+            *budget = inner.attempts.traffic(gated, Instant::now(), now).joined(budget);
+        }
+        inner.slots.limit(gated, bounds, now);
+        let slots = &inner.slots;
+        let may_be_meant = |flow: FlowId| match gated {
+            Gated::Flow(limited) => limited == flow,
+            Gated::Key(_) => true,
+        };
+        let back = inner.prefetched.take_of(|flow| may_be_meant(flow) && slots.is_held_back(flow, now));
+        drop(guard);
+        self.deal_now.notify_one();
+        back
+    }
+
+    /// Sets the shared keys of a flow.
+    pub(crate) fn set_keys(&self, flow: FlowId, keys: Vec<KeyId>) {
+        self.lock().slots.set_keys(flow, keys);
+        self.deal_now.notify_one();
+    }
+
+    /// When a flow that had no room may have some by time alone.
+    pub(crate) fn reopens_at(&self) -> Option<Timestamp> {
+        self.lock().slots.reopens_at()
     }
 
     /// Takes out what has waited in memory for too long.
@@ -195,9 +238,9 @@ impl NodeSlots {
         self.lock().prefetched.take_all()
     }
 
-    /// Gives a slot back.
+    /// Gives a slot back that nothing was sent in.
     pub(crate) fn free(&self, held: &Held) {
-        self.lock().give_back(held);
+        self.lock().give_back_unsent(held);
         self.freed.notify_one();
         self.deal_now.notify_one();
     }
@@ -207,7 +250,9 @@ impl NodeSlots {
         let mut inner = self.lock();
         inner.give_back(held);
         let (Held::Slot(slot) | Held::Paused(slot)) = held;
-        inner.prefetched.sent(&slot.tenant, slot.flow, bytes, Instant::now());
+        let instant = Instant::now();
+        inner.prefetched.sent(&slot.tenant, slot.flow, bytes, instant);
+        inner.attempts.count(slot.key.map_or(Gated::Flow(slot.flow), Gated::Key), instant);
         inner.unrecorded += 1;
         drop(inner);
         self.deal_now.notify_one();
@@ -272,7 +317,7 @@ impl NodeSlots {
             let batch = inner.prefetched.pop(bucket, slots);
             slots -= u32::try_from(batch.len()).expect("no more than the limit");
             let in_store = inner.in_store.contains_key(&bucket);
-            let ahead = if in_store {
+            let ahead = if in_store && !inner.slots.is_held_back(bucket.flow, now) {
                 inner.prefetched.reserve_ahead(&slot.tenant, bucket.flow, most_ahead, instant)
             } else {
                 0
@@ -280,7 +325,7 @@ impl NodeSlots {
             most_ahead -= ahead;
             let claims = in_store && slots + ahead > 0;
             if !claims {
-                inner.slots.give_back(&slot, slots);
+                inner.slots.give_back_unsent(&slot, slots);
             }
             // What is still in memory does not wait for the claim.
             if inner.prefetched.has(bucket) || inner.paused.asks(bucket) || (in_store && !claims) {
@@ -299,18 +344,27 @@ impl NodeSlots {
     /// Takes over what a claim brought: some is sent at once, the rest waits in memory as far as there is room for its
     /// size. Gives back what was not filled. A full one may have more behind it; one that is not has emptied its bucket,
     /// unless something was said to be in it since.
-    pub(crate) fn claimed(&self, claim: &Claim, mut batch: Vec<Claimed>) -> Taken {
+    pub(crate) fn claimed(&self, claim: &Claim, mut batch: Vec<Claimed>, now: Timestamp) -> Taken {
         let mut inner = self.lock();
         let instant = Instant::now();
         let (bucket, filled) = (claim.bucket, u32::try_from(batch.len()).unwrap_or(u32::MAX));
         let later = batch.split_off(batch.len().min(claim.slots as usize));
-        inner.slots.give_back(&claim.slot, claim.slots.saturating_sub(filled));
+        inner.slots.give_back_unsent(&claim.slot, claim.slots.saturating_sub(filled));
         for _ in later.len()..claim.ahead as usize {
             inner.prefetched.cancel(&claim.slot.tenant, bucket.flow, 0);
         }
         let full = filled >= claim.limit();
-        let too_large =
-            later.into_iter().filter_map(|claimed| inner.prefetched.push_ahead(claimed, instant)).collect();
+        let is_held_back = inner.slots.is_held_back(bucket.flow, now);
+        let too_large = later
+            .into_iter()
+            .filter_map(|claimed| {
+                if is_held_back {
+                    inner.prefetched.cancel(&claim.slot.tenant, bucket.flow, 0);
+                    return Some(claimed);
+                }
+                inner.prefetched.push_ahead(claimed, instant)
+            })
+            .collect();
         if full || inner.slots.turns().has_backlog(bucket) {
             inner.in_store.insert(bucket, if full { Backlog::Many } else { Backlog::Few });
             inner.prefetched.join_first(bucket);
@@ -355,6 +409,13 @@ impl Inner {
     fn give_back(&mut self, held: &Held) {
         match held {
             Held::Slot(slot) => self.slots.give_back(slot, 1),
+            Held::Paused(slot) => self.paused.remove(&slot.tenant),
+        }
+    }
+
+    fn give_back_unsent(&mut self, held: &Held) {
+        match held {
+            Held::Slot(slot) => self.slots.give_back_unsent(slot, 1),
             Held::Paused(slot) => self.paused.remove(&slot.tenant),
         }
     }

@@ -11,11 +11,14 @@ pub use posthaste_core::act::{Act, Ending, Seen};
 pub use posthaste_core::attempt::Progress;
 
 pub use self::acts::{Acts, Audit, AuditRow, Change, Facts, LetterFacts, Replacement};
+pub use self::destinations::{Destinations, FlowsTo};
 pub use self::durability::{Durability, DurabilityLevel};
 pub use self::groups::{FailureGroup, GroupCursor, Groups};
 pub use self::jobs::{Begun, JobPlan, JobRun, JobStart, JobView, Jobs, RunEnd, UnfinishedRun, Why};
 pub use self::key_uses::{KeyUse, KeyUses};
-pub use self::nodes::{Alone, Joined, LEVEL, Listener, NodeView, Nodes, Notice, PROVIDERS_LEVEL, Pulse};
+pub use self::nodes::{
+    Alone, DESTINATIONS_LEVEL, Joined, LEVEL, Listener, NodeView, Nodes, Notice, PROVIDERS_LEVEL, Pulse,
+};
 pub use self::operations::{Forwarded, Operations, Rest, UnfinishedOperation, Walk};
 pub use self::queue::{
     Acceptance, Accepted, Arrival, ClaimResult, Claimed, FirstAnswer, Held, Idempotency, KnownFlow, Next,
@@ -31,6 +34,7 @@ pub use self::settings::{Settings, StoredSettings};
 pub use self::waking::{DueCursor, Expiring, ExpiringRow, Overdue, Waiting, Wakes, Waking, Woken};
 
 pub mod acts;
+pub mod destinations;
 mod durability;
 pub mod groups;
 pub mod jobs;
@@ -102,6 +106,7 @@ pub trait Store:
     + Retention
     + Series
     + Groups
+    + Destinations
     + Reads
     + 'static
 {

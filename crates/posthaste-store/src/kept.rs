@@ -3,6 +3,7 @@
 pub(crate) mod attempts;
 pub(crate) mod counters;
 pub(crate) mod damage;
+pub(crate) mod destinations;
 pub(crate) mod groups;
 pub(crate) mod jobs;
 pub(crate) mod operations;

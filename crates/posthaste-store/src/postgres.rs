@@ -31,6 +31,7 @@ mod changes;
 mod claim;
 mod connect;
 mod counters;
+mod destinations;
 mod durability;
 mod ends;
 mod fault;

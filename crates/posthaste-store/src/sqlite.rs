@@ -31,6 +31,7 @@ mod blocks;
 mod checkpoint;
 mod claim;
 mod counters;
+mod destinations;
 mod ends;
 mod fault;
 mod flows;

@@ -1,6 +1,7 @@
 //! Who takes the next slot, by arrivals and by claims.
 
 use super::*;
+use crate::flow::Limits;
 use crate::notification::Priority;
 use proptest::prelude::*;
 
@@ -109,7 +110,7 @@ fn a_bucket_that_took_all_the_room_of_its_flow_is_not_dealt_again_by_itself() {
     let mut slots = Slots::new(10);
     slots.turns_mut().ready(&tenant(1), main(1));
     assert_eq!(quotas(&slots.deal(100, NOW)), [(main(1), 5)]);
-    let slot = Slot { lane: Lane::Main, flow: FlowId(1), tenant: tenant(1), key: None };
+    let slot = Slot { lane: Lane::Main, flow: FlowId(1), tenant: tenant(1), key: None, is_bounded: false };
     slots.give_back(&slot, 1);
     assert!(slots.deal(100, NOW).is_empty());
     slots.turns_mut().ready(&tenant(1), main(1));
@@ -119,12 +120,12 @@ fn a_bucket_that_took_all_the_room_of_its_flow_is_not_dealt_again_by_itself() {
 #[test]
 fn flows_of_two_tenants_share_the_limit_of_their_key_and_get_it_in_turn() {
     let mut slots = Slots::new(100);
-    slots.limit(Gated::Key(KeyId(7)), Limits { concurrency: Some(3), ..Limits::default() });
+    slots.limit(Gated::Key(KeyId(7)), Limits { concurrency: Some(3), ..Limits::default() }.into(), NOW);
     for flow in [1, 2] {
         slots.set_keys(FlowId(flow), vec![KeyId(7)]);
     }
     let first = slots.arrive(&tenant(1), main(1), NOW).unwrap();
-    assert_eq!((first.key, slots.room(FlowId(2), NOW)), (Some(KeyId(7)), 2));
+    assert_eq!((first.key, slots.room(FlowId(2), Lane::Main, NOW)), (Some(KeyId(7)), 2));
     let more = [(); 2].map(|()| slots.arrive(&tenant(1), main(1), NOW).unwrap());
     assert_eq!(slots.arrive(&tenant(2), main(2), NOW), None);
     slots.turns_mut().ready(&tenant(2), main(2));
@@ -137,16 +138,16 @@ fn flows_of_two_tenants_share_the_limit_of_their_key_and_get_it_in_turn() {
     );
     slots.turns_mut().ready(&tenant(2), main(2));
     assert!(slots.deal(10, NOW).is_empty());
-    slots.limit(Gated::Key(KeyId(7)), Limits { concurrency: Some(4), ..Limits::default() });
+    slots.limit(Gated::Key(KeyId(7)), Limits { concurrency: Some(4), ..Limits::default() }.into(), NOW);
     assert_eq!(quotas(&slots.deal(10, NOW)), [(main(2), 1)], "a wider limit is used at once");
     slots.give_back(&more[0], 2);
-    assert_eq!(slots.room(FlowId(1), NOW), 2);
+    assert_eq!(slots.room(FlowId(1), Lane::Main, NOW), 2);
 }
 
 #[test]
 fn a_bucket_whose_key_is_full_gets_slots_of_the_next_key_in_the_next_deal() {
     let mut slots = Slots::new(100);
-    slots.limit(Gated::Key(KeyId(1)), Limits { concurrency: Some(2), ..Limits::default() });
+    slots.limit(Gated::Key(KeyId(1)), Limits { concurrency: Some(2), ..Limits::default() }.into(), NOW);
     slots.set_keys(FlowId(1), vec![KeyId(1), KeyId(2)]);
     let mut keys = vec![];
     for _ in 0..2 {
@@ -160,7 +161,11 @@ fn a_bucket_whose_key_is_full_gets_slots_of_the_next_key_in_the_next_deal() {
 fn a_paused_flow_has_its_turn_when_the_pause_ends() {
     let mut slots = Slots::new(100);
     let until = NOW.later(std::time::Duration::from_secs(10));
-    slots.limit(Gated::Flow(FlowId(1)), Limits { paused_until: Some(until), ..Limits::default() });
+    slots.limit(
+        Gated::Flow(FlowId(1)),
+        Limits { paused_until: Some(until), ..Limits::default() }.into(),
+        NOW,
+    );
     slots.turns_mut().ready(&tenant(1), main(1));
     assert!(slots.deal(5, NOW).is_empty() && slots.arrive(&tenant(1), main(1), NOW).is_none());
     assert_eq!(quotas(&slots.deal(5, until)), [(main(1), 5)]);

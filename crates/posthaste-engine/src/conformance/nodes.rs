@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::Notification;
+use posthaste_core::rate::Share;
 use posthaste_core::state::{Lane, State};
+use posthaste_core::time::Timestamp;
 
 use super::scene::{Scene, TICK, at, failed_attempt, retry_at};
 use super::{Broken, Kept, Promise, list, same};
@@ -48,6 +50,10 @@ impl Scene {
     }
 }
 
+fn alive(now: Timestamp, dead: Vec<NodeId>, (before, nodes): (u32, u32)) -> Pulse {
+    Pulse::Alive { now, dead, level: LEVEL, share: Share::new(before, nodes), destinations: 0 }
+}
+
 fn interrupted(second: i64, attempt: u32) -> HistoryEvent {
     HistoryEvent { at: at(second), word: "interrupted".to_owned(), actor: None, generation: 1, attempt }
 }
@@ -64,12 +70,12 @@ async fn every_node_has_a_number_of_its_own(scene: Scene) -> Kept {
 
 async fn a_heartbeat_tells_the_time_and_who_is_dead(scene: Scene) -> Kept {
     let (one, two, three) = (scene.node().await?, scene.node().await?, scene.node().await?);
-    let all_alive = Pulse::Alive { now: at(10), dead: vec![], level: LEVEL };
+    let all_alive = alive(at(10), vec![], (1, 3));
     same("at second 10", scene.store.heartbeat(two, HOLD, at(10)).await?, all_alive)?;
     let last = at(30).earlier(TICK);
-    let alive = Pulse::Alive { now: last, dead: vec![], level: LEVEL };
-    same("a tick before the end", scene.store.heartbeat(two, HOLD, last).await?, alive)?;
-    let dead = Pulse::Alive { now: at(30), dead: vec![one, three], level: LEVEL };
+    let still_alive = alive(last, vec![], (1, 3));
+    same("a tick before the end", scene.store.heartbeat(two, HOLD, last).await?, still_alive)?;
+    let dead = alive(at(30), vec![one, three], (0, 1));
     same("when the hold is over", scene.store.heartbeat(two, HOLD, at(30)).await?, dead)?;
     same("an unknown node", scene.store.heartbeat(NodeId(1 << 40), HOLD, at(30)).await?, Pulse::Lost)
 }
@@ -79,9 +85,9 @@ async fn a_heartbeat_never_shortens_a_hold(scene: Scene) -> Kept {
     scene.store.heartbeat(long, HOLD * 10, at(1)).await?;
     scene.store.heartbeat(long, TICK, at(2)).await?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(300)).await?;
-    same("still held", pulse, Pulse::Alive { now: at(300), dead: vec![], level: LEVEL })?;
+    same("still held", pulse, alive(at(300), vec![], (1, 2)))?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(301)).await?;
-    same("over in the end", pulse, Pulse::Alive { now: at(301), dead: vec![long], level: LEVEL })
+    same("over in the end", pulse, alive(at(301), vec![long], (0, 1)))
 }
 
 async fn the_nodes_are_told_with_what_each_holds(mut scene: Scene) -> Kept {
@@ -149,10 +155,10 @@ async fn a_late_node_that_nobody_touched_lives_on(mut scene: Scene) -> Kept {
     let node = scene.node().await?;
     let all = scene.held_by(node, 1, 1).await?;
     let pulse = scene.store.heartbeat(node, HOLD, at(100)).await?;
-    same("its own heartbeat", pulse, Pulse::Alive { now: at(100), dead: vec![], level: LEVEL })?;
+    same("its own heartbeat", pulse, alive(at(100), vec![], (0, 1)))?;
     same("taken back", scene.store.reclaim(node, 10, at(101)).await?, 0)?;
     let pulse = scene.store.heartbeat(node, Duration::ZERO, at(200)).await?;
-    same("a node never hears of itself", pulse, Pulse::Alive { now: at(200), dead: vec![], level: LEVEL })?;
+    same("a node never hears of itself", pulse, alive(at(200), vec![], (0, 1)))?;
     same("its row", scene.state(&all[0]).await?, State::Processing)
 }
 
@@ -165,7 +171,7 @@ async fn a_living_node_loses_nothing(mut scene: Scene) -> Kept {
     }
     same("what is shown", scene.all_of(all[0].id).await?, before)?;
     let pulse = scene.store.heartbeat(node, HOLD, at(29)).await?;
-    same("its heartbeat", pulse, Pulse::Alive { now: at(29), dead: vec![], level: LEVEL })?;
+    same("its heartbeat", pulse, alive(at(29), vec![], (0, 1)))?;
     same("an unknown node", scene.store.reclaim(NodeId(1 << 40), 10, at(99)).await?, 0)
 }
 
@@ -200,13 +206,13 @@ async fn a_dead_node_stays_dead(mut scene: Scene) -> Kept {
     same("taken back", scene.store.reclaim(node, 1, at(30)).await?, 1)?;
     same("its heartbeat", scene.store.heartbeat(node, HOLD, at(31)).await?, Pulse::Lost)?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(31)).await?;
-    same("what others hear", pulse, Pulse::Alive { now: at(31), dead: vec![node], level: LEVEL })?;
+    same("what others hear", pulse, alive(at(31), vec![node], (0, 1)))?;
     // Even by a clock that says it should be alive.
     let pulse = scene.store.heartbeat(watcher, HOLD, at(29)).await?;
-    same("what others hear then", pulse, Pulse::Alive { now: at(29), dead: vec![node], level: LEVEL })?;
+    same("what others hear then", pulse, alive(at(29), vec![node], (0, 1)))?;
     same("the rest is taken back", scene.store.reclaim(node, 5, at(29)).await?, 1)?;
     let pulse = scene.store.heartbeat(watcher, HOLD, at(32)).await?;
-    same("it is forgotten", pulse, Pulse::Alive { now: at(32), dead: vec![], level: LEVEL })?;
+    same("it is forgotten", pulse, alive(at(32), vec![], (0, 1)))?;
     same("its heartbeat", scene.store.heartbeat(node, HOLD, at(33)).await?, Pulse::Lost)?;
     let idle = scene.node().await?;
     same("a node that held nothing", scene.store.reclaim(idle, 5, at(30)).await?, 0)?;
@@ -344,7 +350,7 @@ async fn whoever_leaves_interrupts_nothing(mut scene: Scene) -> Kept {
     same("what another node holds", scene.state(&theirs[0]).await?, State::Processing)?;
     same("its heartbeat", scene.store.heartbeat(node, HOLD, at(1)).await?, Pulse::Lost)?;
     let pulse = scene.store.heartbeat(other, HOLD, at(29)).await?;
-    same("it is not dead, it is gone", pulse, Pulse::Alive { now: at(29), dead: vec![], level: LEVEL })?;
+    same("it is not dead, it is gone", pulse, alive(at(29), vec![], (0, 2)))?;
     scene.store.leave(node).await?;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! What becomes due, expires or has waited for long, told of the rows that nobody holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
@@ -24,6 +25,7 @@ pub(super) const PROMISES: &[Promise] = list![
     buckets_are_listed_with_their_tenant_and_earliest_due_time,
     what_is_long_overdue_is_told_in_its_order,
     what_is_overdue_is_read_whole_only_where_its_policy_depends_on_it,
+    what_says_itself_how_old_it_may_become_is_told_apart,
 ];
 
 impl Scene {
@@ -280,7 +282,48 @@ async fn what_is_long_overdue_is_told_in_its_order(mut scene: Scene) -> Kept {
         first_due: at(0),
         ..row(&retry, 0)
     };
-    same("a retry, by its first due time", ask(61, 1, None, 9).await?, [retried])
+    same("a retry, by its first due time", ask(61, 1, None, 9).await?, [retried.clone()])?;
+    let with_retry = [all.to_vec(), vec![retried.clone()]].concat();
+    same("beside others", ask(61, 21, None, 9).await?, with_retry.clone())?;
+    same("within the limit", ask(61, 21, None, 3).await?, all)?;
+    let after = |row: &Overdue| Some(DueCursor { due: row.due, id: row.id });
+    same("after what is due sooner", ask(61, 21, after(&with_retry[1]), 9).await?, &with_retry[2..])?;
+    same("after the last of them", ask(61, 21, after(&with_retry[2]), 9).await?, [retried.clone()])?;
+    same("after a place between", ask(61, 5, after(&with_retry[2]), 9).await?, [retried.clone()])?;
+    same("after it", ask(61, 5, after(&retried), 9).await?, [])
+}
+
+async fn what_says_itself_how_old_it_may_become_is_told_apart(mut scene: Scene) -> Kept {
+    let with = |policy: PolicyLayer, draft: Notification| Notification {
+        content: Content { policy: Some(policy), ..draft.content },
+        ..draft
+    };
+    let max_age = Some(Duration::from_secs(60));
+    let aged = PolicyLayer { max_age, ..PolicyLayer::default() };
+    let own = PolicyLayer { max_attempts: Some(2), ..PolicyLayer::default() };
+    let (plain, other) = (scene.draft(), with(own, scene.draft()));
+    let first = with(aged.clone(), scene.draft());
+    let second = with(PolicyLayer { max_attempts: Some(2), ..aged }, scene.draft());
+    for (notification, due) in [(&plain, 1), (&other, 1), (&second, 2), (&first, 1)] {
+        scene.accept(notification, at(due), None).await?;
+    }
+    let told = async |scene: &Scene, due: i64, after: Option<DueCursor>, limit| {
+        let rows = scene.store.overdue_by_own_age(at(due), after, limit).await?;
+        Ok::<_, Broken>(rows.into_iter().map(|row| (row.id, row.notification)).collect::<Vec<_>>())
+    };
+    let row = |one: &Notification| (one.id, Some(Arc::new(one.clone())));
+    same("in their order", told(&scene, 3, None, 9).await?, [row(&first), row(&second)])?;
+    same("the first", told(&scene, 3, None, 1).await?, [row(&first)])?;
+    let place = Some(DueCursor { due: at(1), id: first.id });
+    same("after it", told(&scene, 3, place, 9).await?, [row(&second)])?;
+    same("those that are due", told(&scene, 2, None, 9).await?, [row(&first)])?;
+    let lease = scene.lease().await?;
+    scene.claim(&first, Lane::Main, lease, at(10)).await?;
+    same("what is held", told(&scene, 3, None, 9).await?, [row(&second)])?;
+    let name = scene.grave();
+    scene.fail(&first, lease, burial(name)).await?;
+    scene.does(&first, Act::Requeue, None, at(20)).await?;
+    same("what was requeued", told(&scene, 99, None, 9).await?, [row(&second), row(&first)])
 }
 
 async fn what_is_overdue_is_read_whole_only_where_its_policy_depends_on_it(mut scene: Scene) -> Kept {

@@ -14,8 +14,8 @@ use crate::jobs::Started;
 use crate::settle::Report;
 use crate::slots::InSlot;
 use crate::{
-    accept, age, claim, dispatch, expire, heartbeat, hints, jobs, leases, operations, reclaim, series,
-    settle, sweep, wake,
+    accept, age, claim, destinations, dispatch, expire, heartbeat, hints, jobs, leases, operations, reclaim,
+    series, settle, sweep, wake,
 };
 
 /// Starts every loop, each under the eyes of `watch`.
@@ -43,6 +43,7 @@ pub(super) fn start(
     loops.spawn(watch("reclaim", Box::pin(reclaim::run(shared.clone()))));
     loops.spawn(watch("leases", Box::pin(leases::run(shared.clone()))));
     loops.spawn(watch("jobs", Box::pin(jobs::run(shared.clone(), to_run))));
+    loops.spawn(watch("destinations", Box::pin(destinations::run(shared.clone()))));
     loops.spawn(watch("series", Box::pin(series::run(shared.clone()))));
     loops.spawn(watch("operations", Box::pin(operations::run(shared.clone()))));
     loops.spawn(watch("tell", Box::pin(hints::tell(shared.clone()))));

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::{Fence, Lease, NodeId};
+use posthaste_core::rate::Share;
 use posthaste_core::state::Event;
 use posthaste_core::time::Timestamp;
 
@@ -85,8 +86,11 @@ impl Tables {
         let others = self.nodes.iter().filter(|(other, node)| **other != id && is_dead(node));
         let dead: Vec<NodeId> = others.map(|(other, _)| *other).collect();
         let living = self.nodes.iter().filter(|(other, _)| !dead.contains(other));
-        let level = living.map(|(_, node)| node.level).min().unwrap_or(0);
-        Pulse::Alive { now, dead, level }
+        let level = living.clone().map(|(_, node)| node.level).min().unwrap_or(0);
+        let before = living.clone().filter(|(other, _)| **other < id).count();
+        let [before, living] = [before, living.count()].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+        let share = Share::new(before, living);
+        Pulse::Alive { now, dead, level, share, destinations: self.destinations.version }
     }
 
     fn leave(&mut self, node: NodeId) -> Result<()> {

@@ -61,11 +61,13 @@ pub enum Planted {
     ForwardWithoutFence,
     /// An operation that is stopped leaves an item behind.
     ItemLostAtCancel,
+    /// A destination is changed although its row is not as expected.
+    DestinationSwappedUnseen,
 }
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -95,5 +97,6 @@ impl Planted {
         Self::StagedUnseen,
         Self::ForwardWithoutFence,
         Self::ItemLostAtCancel,
+        Self::DestinationSwappedUnseen,
     ];
 }

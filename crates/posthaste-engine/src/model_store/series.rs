@@ -17,7 +17,7 @@ use crate::store::{DestinationHour, Prune, Result, RetryLoad, Series, SeriesRow}
 pub(super) type SeriesTable = BTreeMap<(Option<Tenant>, Span, Timestamp, Channel, NodeId), Figures>;
 
 /// Hours of destinations by start, tenant, node and place.
-pub(super) type DestinationTable = BTreeMap<(Timestamp, Option<Tenant>, NodeId, u16), DestinationHour>;
+pub(super) type DestinationHours = BTreeMap<(Timestamp, Option<Tenant>, NodeId, u16), DestinationHour>;
 
 #[async_trait]
 impl Series for ModelStore {
@@ -111,7 +111,7 @@ pub(super) fn prune(rows: &mut SeriesTable, prune: Prune) -> (u64, bool) {
 }
 
 /// The oldest hours of destinations. Returns how many were removed, and whether these were all.
-pub(super) fn prune_destinations(rows: &mut DestinationTable, prune: Prune) -> (u64, bool) {
+pub(super) fn prune_destinations(rows: &mut DestinationHours, prune: Prune) -> (u64, bool) {
     let old = rows.keys().take_while(|(at, ..)| *at < prune.cut_off).take(prune.limit);
     let old: Vec<_> = old.cloned().collect();
     for key in &old {

@@ -19,13 +19,14 @@ use posthaste_core::state::{Event, Lane, Leased, State};
 use posthaste_core::time::Timestamp;
 
 use super::counters::{Counters, Way};
+use super::destinations::DestinationTable;
 use super::groups::GroupTable;
 use super::jobs::JobTable;
 use super::operations::OperationTable;
 use super::planted::Planted;
 use super::records::RecordTable;
 use super::retention::Passes;
-use super::series::{DestinationTable, SeriesTable};
+use super::series::{DestinationHours, SeriesTable};
 use crate::store::{
     AuditRow, Claimed, DeadLetterView, DueCursor, HistoryEvent, Progress, Result, Seen, Settings, StoreError,
 };
@@ -63,9 +64,11 @@ pub struct Tables {
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
     pub(super) settings: Settings,
     pub(super) records: RecordTable,
+    /// What is known of destinations.
+    pub destinations: DestinationTable,
     pub(super) jobs: JobTable,
     pub(super) series: SeriesTable,
-    pub(super) destination_hours: DestinationTable,
+    pub(super) destination_hours: DestinationHours,
     /// Operations with their batches and items.
     pub operations: OperationTable,
     pub(super) key_uses: BTreeMap<KeyId, Timestamp>,

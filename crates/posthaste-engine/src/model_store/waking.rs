@@ -10,7 +10,7 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 
 use super::ModelStore;
-use super::tables::Tables;
+use super::tables::{Row, Tables};
 use crate::store::{DueCursor, Expiring, ExpiringRow, Overdue, Result, Waiting, Wakes, Waking, Woken};
 
 #[async_trait]
@@ -34,7 +34,16 @@ impl Waking for ModelStore {
         after: Option<DueCursor>,
         limit: usize,
     ) -> Result<Vec<Overdue>> {
-        Ok(self.lock().overdue(due_before, first_due_before, after, limit))
+        Ok(self.lock().overdue(due_before, after, limit, |row| row.first_due < first_due_before))
+    }
+
+    async fn overdue_by_own_age(
+        &self,
+        due_before: Timestamp,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> Result<Vec<Overdue>> {
+        Ok(self.lock().overdue(due_before, after, limit, |row| row.notification.has_own_age()))
     }
 }
 
@@ -89,16 +98,16 @@ impl Tables {
     fn overdue(
         &self,
         due_before: Timestamp,
-        first_due_before: Timestamp,
         after: Option<DueCursor>,
         limit: usize,
+        may_be_old: impl Fn(&Row) -> bool,
     ) -> Vec<Overdue> {
         let end = DueCursor { due: due_before, id: NotificationId::FIRST };
         if after.is_some_and(|after| after >= end) {
             return vec![];
         }
         let rows = self.due.range((after.map_or(Unbounded, Excluded), Excluded(end)));
-        let rows = rows.map(|place| &self.queue[&place.id]).filter(|row| row.first_due < first_due_before);
+        let rows = rows.map(|place| &self.queue[&place.id]).filter(|row| may_be_old(row));
         let shown = rows.take(limit).map(|row| Overdue {
             id: row.notification.id,
             tenant: row.notification.tenant.clone(),

@@ -98,10 +98,12 @@ impl Paused {
 
 impl NodeSlots {
     /// Gives the slot back until the next try. Where too many are paused already, the attempt keeps it.
-    pub(crate) fn pause(&self, held: &mut Held) {
+    pub(crate) fn pause(&self, held: &mut Held, now: Timestamp) {
         let Held::Slot(slot) = held else { return };
         let mut inner = self.lock();
         if !inner.paused.add(&slot.tenant) {
+            // Its next try counts for rates, as if it had taken the slot again.
+            inner.slots.sent_again(slot, now);
             return;
         }
         inner.slots.give_back(slot, 1);
@@ -176,7 +178,7 @@ mod tests {
         let node = NodeSlots::new(1);
         let mut held = hold(&node, 1).unwrap();
         assert!(hold(&node, 2).is_none());
-        node.pause(&mut held);
+        node.pause(&mut held, NOW);
         assert_eq!(node.busy(), 1);
         let other = hold(&node, 2).unwrap();
         assert_eq!(node.busy(), 2);
@@ -193,7 +195,7 @@ mod tests {
         let node = NodeSlots::new(8);
         let mut held: Vec<Held> =
             [1, 3, 5, 7, 9, 0].into_iter().map(|flow| hold(&node, flow).unwrap()).collect();
-        held.iter_mut().for_each(|held| node.pause(held));
+        held.iter_mut().for_each(|held| node.pause(held, NOW));
         let paused = held.iter().map(|held| matches!(held, Held::Paused(_))).collect::<Vec<_>>();
         assert_eq!(paused, [true, true, true, true, false, true]);
         assert_eq!(node.busy(), 6);
@@ -205,7 +207,7 @@ mod tests {
     fn who_stops_to_ask_gets_a_slot_that_was_given_just_then_and_leaves_none_behind() {
         let node = NodeSlots::new(1);
         let (mut first, mut second) = (hold(&node, 1).unwrap(), None);
-        node.pause(&mut first);
+        node.pause(&mut first, NOW);
         second.get_or_insert(hold(&node, 2).unwrap());
         let asked = node.resume(&mut first, bucket(1), NOW).unwrap();
         assert!(node.stop_asking(bucket(1), asked).is_none());
@@ -229,7 +231,7 @@ mod tests {
             for (what, flow) in steps {
                 match what {
                     0 => running.extend(hold(&node, flow).map(|held| (flow, held))),
-                    1 => running.iter_mut().filter(|one| one.0 == flow).for_each(|one| node.pause(&mut one.1)),
+                    1 => running.iter_mut().filter(|one| one.0 == flow).for_each(|one| node.pause(&mut one.1, NOW)),
                     2 => {
                         let (mine, rest): (Vec<_>, Vec<_>) = running.drain(..).partition(|one| one.0 == flow);
                         running = rest;
@@ -277,7 +279,7 @@ mod tests {
                 for (_, _, mut asked) in std::mem::take(&mut asking) {
                     match asked.try_recv() {
                         Ok(slot) => node.free(&Held::Slot(slot)),
-                        Err(_) => asking.push((0, Held::Paused(Slot { lane: Lane::Main, flow: FlowId(0), tenant: tenant(0), key: None }), asked)),
+                        Err(_) => asking.push((0, Held::Paused(Slot { lane: Lane::Main, flow: FlowId(0), tenant: tenant(0), key: None, is_bounded: false }), asked)),
                     }
                 }
             }

@@ -48,12 +48,12 @@ async fn what_comes_while_rows_are_claimed_waits_behind_them_in_memory_and_is_no
     // More rows come to the store during the claim, and one to memory behind all of them.
     node.ready([(&acme(), BUCKET)]);
     assert!(matches!(node.take(&acme(), BUCKET, 1, NOW), Hold::Prefetched { .. }));
-    node.prefetch(claimed(9));
-    let taken = node.claimed(&claims[0], vec![claimed(1), claimed(2)]);
+    assert!(node.prefetch(claimed(9), NOW).is_none());
+    let taken = node.claimed(&claims[0], vec![claimed(1), claimed(2)], NOW);
     assert_eq!(sent(&taken.to_send), numbers(&[claimed(1), claimed(2)]));
     let Deal { claims, to_send, .. } = node.deal(16, NOW);
     assert!(to_send.is_empty() && claims.len() == 1, "the later rows of the store come first");
-    let taken = node.claimed(&claims[0], vec![claimed(3)]);
+    let taken = node.claimed(&claims[0], vec![claimed(3)], NOW);
     assert_eq!(sent(&taken.to_send), numbers(&[claimed(3)]));
     let Deal { claims, to_send, .. } = node.deal(16, NOW);
     assert!(claims.is_empty(), "nothing is left in the store");
@@ -71,16 +71,16 @@ async fn what_waits_behind_rows_has_its_turn_after_two_claims_also_if_more_rows_
         node.ready([(&acme(), BUCKET)]);
         number += 1;
         for claim in &claims {
-            node.claimed(claim, vec![claimed(number)]);
+            node.claimed(claim, vec![claimed(number)], NOW);
         }
         sent(&to_send)
     };
     claim(&node);
     assert!(matches!(node.take(&acme(), BUCKET, 1, NOW), Hold::Prefetched { .. }));
-    node.prefetch(claimed(9));
+    node.prefetch(claimed(9), NOW);
     assert_eq!(claim(&node), []);
     assert!(matches!(node.take(&acme(), BUCKET, 1, NOW), Hold::Prefetched { .. }));
-    node.prefetch(claimed(10));
+    node.prefetch(claimed(10), NOW);
     assert_eq!(claim(&node), []);
     assert_eq!(claim(&node), numbers(&[claimed(9)]), "what came later still waits");
     assert_eq!(claim(&node), numbers(&[claimed(10)]));
@@ -91,7 +91,7 @@ async fn behind_many_rows_nothing_waits_in_memory() {
     let node = node();
     let Deal { claims, .. } = node.deal(16, NOW);
     let full = (0..u128::from(claims[0].limit())).map(claimed).collect();
-    node.claimed(&claims[0], full);
+    node.claimed(&claims[0], full, NOW);
     assert!(!node.take(&acme(), BUCKET, 1, NOW).is_leased());
 }
 
@@ -107,7 +107,7 @@ async fn most_of_the_room_is_for_what_is_claimed_ahead() {
 async fn what_waits_behind_rows_for_too_long_goes_back_to_the_store() {
     let node = node();
     assert!(node.take(&acme(), BUCKET, 1, NOW).is_leased());
-    node.prefetch(claimed(9));
+    assert!(node.prefetch(claimed(9), NOW).is_none());
     tokio::time::advance(Duration::from_secs(3)).await;
     assert_eq!(numbers(&node.stale()), numbers(&[claimed(9)]));
     assert_eq!(node.busy(), 0);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use posthaste_core::flow::Bucket;
 use posthaste_core::lease::NodeId;
+use posthaste_core::rate::Share;
 use posthaste_core::time::Timestamp;
 
 use super::Result;
@@ -52,10 +53,14 @@ pub struct Joined {
 /// - 1: a node says its level.
 /// - 2: API keys with a role, an expiry or several secrets.
 /// - 3: channels with providers.
-pub const LEVEL: u32 = 3;
+/// - 4: breakers, blocks and limits of destinations.
+pub const LEVEL: u32 = 4;
 
 /// The level from which on nodes send over channels that have providers. An older one would bury their notifications.
 pub const PROVIDERS_LEVEL: u32 = 3;
+
+/// The level from which on nodes obey breakers, blocks and limits of destinations. An older one would send all the same.
+pub const DESTINATIONS_LEVEL: u32 = 4;
 
 /// What a heartbeat says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +73,10 @@ pub enum Pulse {
         dead: Vec<NodeId>,
         /// The lowest level among the nodes that live, this one included.
         level: u32,
+        /// The place of this node among those that live.
+        share: Share,
+        /// The version of the last change of a destination: what changed since an older one has to be read.
+        destinations: i64,
     },
     /// The node was declared dead; its leases are gone and it has to join again.
     Lost,
@@ -106,6 +115,8 @@ pub enum Notice {
     },
     /// A setting was changed.
     Setting,
+    /// A destination was changed.
+    Destination,
     /// Some notices may have been lost.
     Missed,
 }

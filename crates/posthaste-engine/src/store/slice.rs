@@ -169,5 +169,6 @@ sum! {
     Series in series,
     Groups in groups,
     Operations in operations,
+    Destinations in destinations,
     Reads in reads,
 }

@@ -1,6 +1,7 @@
 //! What becomes due, what expires and what has waited for long, among the rows that nobody holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use posthaste_core::act::Seen;
 use posthaste_core::channel::Channel;
@@ -29,11 +30,19 @@ slice! {
         read Buckets: fn buckets(after: Option<Bucket>, limit: usize) -> Vec<Waiting>;
 
         /// Rows that nobody holds, that are due before `due_before` and were first due before `first_due_before`, in the
-        /// order of (due, id) after `after`: what may have been parked for too long. Most of them are parked and read
-        /// again and again, so the notification is read only where the policy depends on it.
+        /// order of (due, id) after `after`: what may have been parked for too long. The notification is read only where the
+        /// policy depends on it. Rows in the main lane that were first due later cost nothing.
         read Overdue: fn overdue(
             due_before: Timestamp,
             first_due_before: Timestamp,
+            after: Option<DueCursor>,
+            limit: usize,
+        ) -> Vec<Overdue>;
+
+        /// The same for rows whose message says itself how old it may become, whenever they were first due. All others cost
+        /// nothing.
+        read OwnAges: fn overdue_by_own_age(
+            due_before: Timestamp,
             after: Option<DueCursor>,
             limit: usize,
         ) -> Vec<Overdue>;
@@ -52,6 +61,11 @@ pub struct DueCursor {
 impl DueCursor {
     /// Before every row.
     pub const START: Self = Self { due: Timestamp::MIN, id: NotificationId::FIRST };
+
+    /// After every row that is due before that time.
+    pub fn after_all_before(due: Timestamp) -> Self {
+        Self::after_all_at(due.earlier(Duration::from_micros(1)))
+    }
 
     /// After every row that is due at that time.
     pub const fn after_all_at(due: Timestamp) -> Self {

@@ -2,8 +2,10 @@
 
 mod acts;
 mod arrivals;
+mod breakers;
 mod broken;
 mod dead_letters;
+mod destinations;
 mod drain;
 mod ends;
 mod faults;
@@ -11,6 +13,7 @@ mod hints;
 mod jobs;
 mod journal;
 mod leases;
+mod limits;
 mod live;
 mod metrics;
 mod nodes;

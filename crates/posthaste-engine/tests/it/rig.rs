@@ -10,6 +10,7 @@ pub(crate) use faulty::{FaultyStore, Trouble};
 
 use async_trait::async_trait;
 use posthaste_core::attempt::{Attempt, Outcome};
+use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
@@ -162,7 +163,9 @@ impl Rig {
             clock,
         };
         let model = ModelStore::with_clock(move || clock.now());
-        let (settings, ways) = (Settings::default(), vec![ChannelName::Webhook]);
+        // Tests of breakers set their own.
+        let breaker = BreakerSettings { failure_threshold: u32::MAX, ..BreakerSettings::default() };
+        let (settings, ways) = (Settings { breaker, ..Settings::default() }, vec![ChannelName::Webhook]);
         let longest_timeout = DEFAULT_LONGEST_TIMEOUT;
         Self { model, channel: Arc::new(channel), clock, settings, ways, seed: 7, longest_timeout }
     }

@@ -10,6 +10,7 @@ mod late;
 mod ledger;
 mod life;
 mod operations;
+mod outages;
 mod planted;
 mod retention;
 mod sink;
@@ -81,10 +82,27 @@ fn no_promise_is_broken_while_what_is_old_is_removed() {
     assert!(removed * 4 > accepted, "{removed} of {accepted} were removed");
 }
 
+/// A share of the seeds is enough for what breakers, blocks and limits add.
+#[test]
+fn no_promise_is_broken_while_destinations_are_down() {
+    let (mut accepted, mut opened, mut runs) = (0, 0, 0);
+    for seed in seeds(SEEDS / 5) {
+        let run = simulate(seed, Plan { outages: true, ..Plan::default() })
+            .unwrap_or_else(|broken| panic!("POSTHASTE_SEED={seed}: {broken}"));
+        accepted += run.accepted;
+        opened += run.opened;
+        runs += 1;
+    }
+    eprintln!("simulation: {runs} seeds, {accepted} accepted, breakers opened {opened} times");
+    assert!(opened > runs, "{opened} in {runs} runs");
+}
+
 #[test]
 fn a_seed_replays_its_run_exactly() {
-    for (seed, retention) in (0..20).flat_map(|seed| [(seed, false), (seed, true)]) {
-        let run = |seed| simulate(seed, Plan { retention, ..Plan::default() }).unwrap();
+    for (seed, retention, outages) in
+        (0..20).flat_map(|seed| [(seed, false, false), (seed, true, false), (seed, false, true)])
+    {
+        let run = |seed| simulate(seed, Plan { retention, outages, ..Plan::default() }).unwrap();
         let first = run(seed);
         assert_eq!(first, run(seed), "seed {seed}");
         assert_ne!(first.trace, run(seed + 1).trace);

@@ -8,7 +8,7 @@ use super::damage::{Damaged, Result};
 use super::values;
 
 /// Stored for records without a tenant. No tenant can have this name.
-const NO_TENANT: &str = "";
+pub(crate) const NO_TENANT: &str = "";
 
 pub(crate) fn tenant_text(tenant: Option<&Tenant>) -> &str {
     tenant.map_or(NO_TENANT, Tenant::as_str)

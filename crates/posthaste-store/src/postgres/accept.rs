@@ -86,6 +86,7 @@ pub(super) async fn insert(tx: &Tx, flows: &Flows, arrivals: &[&Arrival], how: H
         sums.by => INT8_ARRAY,
         sums.writer => INT2,
         new.own_policies => BOOL_ARRAY,
+        new.own_ages => BOOL_ARRAY,
     ];
     let told = match how {
         How::Within(then) => {
@@ -119,11 +120,12 @@ const ACCEPT: &str = concat!(
             $8::text[], $9::text[], $10::text[], $11::text[])),
     narrow as (
         insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
-            generation, interruptions, cancel, own_policy)
+            generation, interruptions, cancel, own_policy, own_age)
         select u.id, u.flow, 0, u.priority, u.due, u.expires, u.due, 0, holder.id,
-            case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false, u.own_policy
+            case when holder.id is null then null else u.fence end, 1, 0, 1, 0, false, u.own_policy, u.own_age
         from unnest($1::uuid[], $2::bigint[], $3::smallint[], $12::bigint[], $5::bigint[], $13::bigint[],
-            $14::bigint[], $22::boolean[]) as u (id, flow, priority, due, expires, node, fence, own_policy)
+            $14::bigint[], $22::boolean[], $23::boolean[])
+            as u (id, flow, priority, due, expires, node, fence, own_policy, own_age)
         left join holder on holder.id = u.node),
     counted as (",
     add_sums!("$16", "$17", "$18", "$19", "$20", "$21"),
@@ -157,6 +159,7 @@ struct New<'a> {
     correlation_ids: Vec<Option<Cow<'a, str>>>,
     contents: Vec<String>,
     own_policies: Vec<bool>,
+    own_ages: Vec<bool>,
 }
 
 impl<'a> New<'a> {
@@ -181,6 +184,7 @@ impl<'a> New<'a> {
             new.correlation_ids.push(maybe_without_nul(notification.correlation_id.as_ref()));
             new.contents.push(content_text(&notification.content)?);
             new.own_policies.push(notification.has_own_policy());
+            new.own_ages.push(notification.has_own_age());
         }
         new.holders = holders.into_iter().collect();
         Ok(new)

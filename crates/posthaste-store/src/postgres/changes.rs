@@ -212,11 +212,11 @@ const WRITE_BACK: &str = "
 
 const REOPEN: &str = "
     insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
-        generation, interruptions, cancel, own_policy)
+        generation, interruptions, cancel, own_policy, own_age)
     select n.id, n.flow, 0, n.priority, $4, n.expires, $4, 0, null, null, u.attempt, u.base, u.generation, 0, false,
         -- Also true for some without a policy, which costs one read of their content. Parsing the JSON here
         -- would fail on an escaped NUL.
-        n.template is not null or position('\"policy\":' in n.content) > 0
+        n.template is not null or position('\"policy\":' in n.content) > 0, position('\"maxAge\":' in n.content) > 0
     from unnest($1::uuid[], $2::integer[], $3::integer[], $5::integer[]) as u (id, base, generation, attempt)
     join notification n on n.id = any(array[u.id])";
 

@@ -51,6 +51,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(12, "0012_operations"),
     migration!(13, "0013_shown_again"),
     migration!(14, "0014_destination_hours"),
+    migration!(15, "0015_destinations"),
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

@@ -10,6 +10,7 @@ use posthaste_core::flow::Bucket;
 use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
+use posthaste_core::rate::Share;
 use posthaste_core::time::{Timestamp, micros};
 use posthaste_engine::store::{self, Joined, LEVEL, NodeView, Nodes, Pulse};
 use tokio_postgres::Row;
@@ -95,19 +96,27 @@ async fn heartbeat(tx: &Tx, node: NodeId, hold: Duration, now: Option<Timestamp>
              from node
              where id <> $1
              and (dead or expires <= beat.now)
-             order by id), (
-             select min(level)
+             order by id), living.level, living.before, living.nodes, version
+         from beat
+         cross join lateral (
+             select min(level) as level, count(*) filter (where id < $1)::int as before, count(*)::int as nodes
              from node
              where id = $1
-             or not dead and expires > beat.now)
-         from beat"
+             or not dead and expires > beat.now) as living
+         cross join destination_version"
     );
     let bound = bind![node.0 => INT8, held(hold) => INT8, now.map(Timestamp::as_micros) => INT8];
     let rows = tx.alone(Mode::Write, sql, bound).await?;
     let Some(row) = rows.first() else { return Ok(Pulse::Lost) };
     let mut columns = Columns::of(row);
     let (now, dead) = (columns.time()?, columns.take::<Vec<i64>>()?);
-    Ok(Pulse::Alive { now, dead: dead.into_iter().map(NodeId).collect(), level: columns.small()? })
+    Ok(Pulse::Alive {
+        now,
+        dead: dead.into_iter().map(NodeId).collect(),
+        level: columns.small()?,
+        share: Share::new(columns.small()?, columns.small()?),
+        destinations: columns.take()?,
+    })
 }
 
 /// All nodes, each with the number of its leases.

@@ -27,6 +27,10 @@ const MAX_BUCKETS: usize = 200;
 /// The notice of a changed setting. It is sent in the same transaction, because such changes are rare.
 pub(super) const SETTING: &str = "setting";
 
+/// The notice of a changed destination. It is sent in the same transaction too, and over a channel of its own: a node of a version
+/// before, to which an unknown notice means anything, does not listen there.
+pub(super) const DESTINATION: &str = "destination";
+
 pub(super) const NOTIFY: &str = "select pg_notify($1, $2)";
 
 #[derive(Clone)]
@@ -56,6 +60,7 @@ fn parse(text: &str) -> Notice {
     let mut words = text.split(' ');
     match words.next() {
         Some(SETTING) => Notice::Setting,
+        Some(DESTINATION) => Notice::Destination,
         Some("due") => {
             let from = words.next().and_then(|from| from.parse().ok()).map(NodeId);
             let buckets: Option<Vec<Bucket>> = words.map(bucket).collect();
@@ -122,10 +127,15 @@ impl NoticeListener {
 }
 
 impl NotifyChannel {
+    /// The channel for notices about destinations.
+    pub(super) fn destinations(&self) -> String {
+        format!("{}_destinations", self.channel)
+    }
+
     async fn open(&self) -> Result<Open> {
         let (client, mut connection) = self.servers.open().await?;
         let mut messages: Messages = stream::poll_fn(move |context| connection.poll_message(context)).boxed();
-        let listen = format!("listen {}", self.channel);
+        let listen = format!("listen {}; listen {}", self.channel, self.destinations());
         {
             let mut listening = std::pin::pin!(client.batch_execute(&listen));
             loop {
@@ -166,6 +176,7 @@ mod tests {
         let many: Vec<Bucket> = (0..=MAX_BUCKETS).map(|flow| bucket(flow as i64)).collect();
         assert_eq!(parse(&text(NodeId(7), &many)), Notice::Due { from: NodeId(7), buckets: vec![] });
         assert_eq!(parse(SETTING), Notice::Setting);
+        assert_eq!(parse(DESTINATION), Notice::Destination);
     }
 
     #[test]

@@ -17,10 +17,12 @@ pub enum Planted {
     GrantsToTheDead,
     /// An operation forwards for a node that does not run it.
     ForwardWithoutFence,
+    /// A destination is changed although its row is not as expected.
+    DestinationSwappedUnseen,
 }
 
 impl Planted {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::SettleWithoutFence,
         Self::ClaimIgnoresLease,
         Self::LostDeadLetter,
@@ -28,6 +30,7 @@ impl Planted {
         Self::TwinStoredTwice,
         Self::GrantsToTheDead,
         Self::ForwardWithoutFence,
+        Self::DestinationSwappedUnseen,
     ];
 }
 

@@ -43,6 +43,15 @@ impl Waking for PostgresStore {
             tx => overdue(&tx, &self.flows, due_before, first_due_before, after, limit)
         )?)
     }
+
+    async fn overdue_by_own_age(
+        &self,
+        due_before: Timestamp,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> store::Result<Vec<Overdue>> {
+        Ok(transact!(self, tx => overdue_by_own_age(&tx, &self.flows, due_before, after, limit))?)
+    }
 }
 
 /// The buckets with rows that become due up to `until`, and the next due time. All columns that it reads are
@@ -212,46 +221,98 @@ async fn overdue(
     after: Option<DueCursor>,
     limit: usize,
 ) -> Result<Vec<Overdue>> {
-    let sql = concat!(
-        "select q.id, q.due, q.flow, q.expires, q.own_policy is false, ",
-        queue_columns!(),
-        ", ",
-        wide_columns!(),
-        "
-         from queue q
-         left join notification n on n.id = any(array[q.id]) and q.own_policy is not false
-         where q.node is null
-         and (q.due, q.id) > ($1, $2)
-         and q.due < $3
-         and q.first_due < $4
-         order by q.due, q.id
-         limit $5"
-    );
-    let mut at = after.map_or((i64::MIN, Uuid::nil()), |after| (after.due.as_micros(), uuid(after.id)));
-    let mut found = vec![];
-    // Damaged rows are not counted: a short result would mean that there are no more.
-    while found.len() < limit {
-        let wanted = limit - found.len();
-        let bound = bind![
-            at.0 => INT8,
-            at.1 => UUID,
-            due_before.as_micros() => INT8,
-            first_due_before.as_micros() => INT8,
-            bigint(wanted) => INT8,
-        ];
-        let rows = tx.alone(Mode::Read, sql, bound).await?;
-        let named = rows.iter().map(|row| Ok(FlowId(row.try_get(2)?))).collect::<Result<Vec<_>>>()?;
-        let keys = flows.keys(tx, named).await?;
-        for row in &rows {
-            let id = Columns::of(row).notification_id()?;
-            at = (row.try_get(1)?, uuid(id));
-            found.extend(unless_damaged(&id, waiting(id, row, &keys))?);
+    let mut page = OverduePage { tx, flows, limit, found: vec![] };
+    page.take(OVERDUE, after, due_before.min(first_due_before), first_due_before, |_| true).await?;
+    // What was put off, or is tried again, was first due before it is due now; only such rows are looked at here.
+    let from = DueCursor { due: first_due_before, id: NotificationId::FIRST };
+    let after = after.filter(|after| *after >= from).unwrap_or(DueCursor::after_all_before(first_due_before));
+    page.take(OVERDUE_RETRIES, Some(after), due_before, first_due_before, |_| true).await?;
+    Ok(page.found)
+}
+
+/// The same for rows whose message says itself how old it may become.
+async fn overdue_by_own_age(
+    tx: &Tx,
+    flows: &Flows,
+    due_before: Timestamp,
+    after: Option<DueCursor>,
+    limit: usize,
+) -> Result<Vec<Overdue>> {
+    let mut page = OverduePage { tx, flows, limit, found: vec![] };
+    // Rows of older versions do not say it.
+    let own_age = |row: &Overdue| row.notification.as_ref().is_some_and(|found| found.has_own_age());
+    page.take(OVERDUE_BY_OWN_AGE, after, due_before, Timestamp::MAX, own_age).await?;
+    Ok(page.found)
+}
+
+macro_rules! overdue {
+    ($only:literal) => {
+        concat!(
+            "select q.id, q.due, q.flow, q.expires, q.own_policy is false, ",
+            queue_columns!(),
+            ", ",
+            wide_columns!(),
+            "
+             from queue q
+             left join notification n on n.id = any(array[q.id]) and q.own_policy is not false
+             where q.node is null
+             and ",
+            $only,
+            "
+             and (q.due, q.id) > ($1, $2)
+             and q.due < $3
+             and q.first_due < $4
+             order by q.due, q.id
+             limit $5"
+        )
+    };
+}
+
+const OVERDUE: &str = overdue!("true");
+const OVERDUE_RETRIES: &str = overdue!("q.lane = 1");
+const OVERDUE_BY_OWN_AGE: &str = overdue!("q.own_age is not false");
+
+struct OverduePage<'t> {
+    tx: &'t Tx,
+    flows: &'t Flows,
+    limit: usize,
+    found: Vec<Overdue>,
+}
+
+impl OverduePage<'_> {
+    /// Damaged rows are not counted: a short result would mean that there are no more.
+    async fn take(
+        &mut self,
+        sql: &str,
+        after: Option<DueCursor>,
+        due_before: Timestamp,
+        first_due_before: Timestamp,
+        is_shown: impl Fn(&Overdue) -> bool,
+    ) -> Result<()> {
+        let mut at = after.map_or((i64::MIN, Uuid::nil()), |after| (after.due.as_micros(), uuid(after.id)));
+        while self.found.len() < self.limit {
+            let wanted = self.limit - self.found.len();
+            let bound = bind![
+                at.0 => INT8,
+                at.1 => UUID,
+                due_before.as_micros() => INT8,
+                first_due_before.as_micros() => INT8,
+                bigint(wanted) => INT8,
+            ];
+            let rows = self.tx.alone(Mode::Read, sql, bound).await?;
+            let named = rows.iter().map(|row| Ok(FlowId(row.try_get(2)?))).collect::<Result<Vec<_>>>()?;
+            let keys = self.flows.keys(self.tx, named).await?;
+            for row in &rows {
+                let id = Columns::of(row).notification_id()?;
+                at = (row.try_get(1)?, uuid(id));
+                self.found.extend(unless_damaged(&id, waiting(id, row, &keys))?.filter(&is_shown));
+            }
+            if rows.len() < wanted {
+                break;
+            }
         }
-        if rows.len() < wanted {
-            break;
-        }
+        Ok(())
     }
-    Ok(found)
 }
 
 fn waiting(id: NotificationId, row: &Row, keys: &Keys) -> Result<Overdue> {

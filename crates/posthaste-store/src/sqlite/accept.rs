@@ -102,8 +102,8 @@ impl<'c> Inserts<'c> {
         )?;
         let narrow = conn.prepare_cached(
             "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt,
-                 base, generation, interruptions, cancel, own_policy)
-             values (?1, ?2, 0, ?3, ?4, ?5, ?4, 0, ?6, ?7, ?8, ?9, ?10, 0, 0, ?11)",
+                 base, generation, interruptions, cancel, own_policy, own_age)
+             values (?1, ?2, 0, ?3, ?4, ?5, ?4, 0, ?6, ?7, ?8, ?9, ?10, 0, 0, ?11, ?12)",
         )?;
         Ok(Self { wide, narrow })
     }
@@ -138,6 +138,7 @@ impl<'c> Inserts<'c> {
             start.base,
             start.generation,
             notification.has_own_policy(),
+            notification.has_own_age(),
         ])?;
         Ok(())
     }

@@ -329,9 +329,9 @@ fn reopen(
     }
     let mut insert = tx.conn.prepare_cached(
         "insert into queue (id, flow, lane, priority, due, expires, first_due, delay, node, fence, attempt, base,
-             generation, interruptions, cancel, own_policy)
+             generation, interruptions, cancel, own_policy, own_age)
          select id, flow, 0, priority, ?2, expires, ?2, 0, null, null, ?3, ?4, ?5, 0, 0,
-             template is not null or content ->> '$.policy' is not null
+             template is not null or content ->> '$.policy' is not null, content ->> '$.policy.maxAge' is not null
          from notification
          where id = ?1",
     )?;

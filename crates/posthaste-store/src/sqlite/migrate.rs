@@ -25,6 +25,7 @@ pub(super) const MIGRATIONS: &[(&str, &str)] = &[
     ("0012_operations", include_str!("../../migrations/sqlite/0012_operations.sql")),
     ("0013_shown_again", include_str!("../../migrations/sqlite/0013_shown_again.sql")),
     ("0014_destination_hours", include_str!("../../migrations/sqlite/0014_destination_hours.sql")),
+    ("0015_destinations", include_str!("../../migrations/sqlite/0015_destinations.sql")),
 ];
 
 /// The application id in the header of the file: "post".

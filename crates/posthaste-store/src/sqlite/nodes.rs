@@ -5,6 +5,7 @@ use posthaste_core::flow::Bucket;
 use std::time::Duration;
 
 use posthaste_core::lease::NodeId;
+use posthaste_core::rate::Share;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{self, Joined, LEVEL, NodeView, Nodes, Pulse};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -80,14 +81,16 @@ pub(super) fn heartbeat(tx: &mut Tx<'_>, node: NodeId, hold: Duration, now: Time
     )?;
     let dead = select.query_map(params![node.0, now.as_micros()], |row| row.get(0).map(NodeId))?;
     let dead = dead.collect::<rusqlite::Result<_>>()?;
-    let mut lowest = tx.conn.prepare_cached(
-        "select min(level)
+    let mut living = tx.conn.prepare_cached(
+        "select min(level), sum(id < ?1), count(*), (select version from destination_version)
          from node
          where id = ?1
          or dead = 0 and expires > ?2",
     )?;
-    let level = lowest.query_row(params![node.0, now.as_micros()], |row| row.get(0))?;
-    Ok(Pulse::Alive { now, dead, level })
+    Ok(living.query_row(params![node.0, now.as_micros()], |row| {
+        let (level, share) = (row.get(0)?, Share::new(row.get(1)?, row.get(2)?));
+        Ok(Pulse::Alive { now, dead, level, share, destinations: row.get(3)? })
+    })?)
 }
 
 /// All nodes, each with the number of its leases.

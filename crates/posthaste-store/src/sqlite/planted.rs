@@ -30,13 +30,15 @@ pub enum Planted {
     GroupKeepsResolved,
     /// An operation forwards for a node that does not run it.
     ForwardWithoutFence,
+    /// A destination is changed although its row is not as expected.
+    DestinationSwappedUnseen,
     /// The writer panics at the first arrival. No result reveals it, so it is not in `ALL`.
     WriterPanics,
 }
 
 impl Planted {
     /// The bugs that the conformance suite detects.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ClaimIgnoresDue,
@@ -50,6 +52,7 @@ impl Planted {
         Self::ActWithoutLooking,
         Self::GroupKeepsResolved,
         Self::ForwardWithoutFence,
+        Self::DestinationSwappedUnseen,
     ];
 }
 

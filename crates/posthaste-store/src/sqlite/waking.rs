@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use std::collections::BTreeMap;
 
 use posthaste_core::flow::{Bucket, FlowId};
+use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{
@@ -16,6 +17,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Rows, params, params_from_ite
 
 use super::SqliteStore;
 use super::fault::{Fault, Result, unless_damaged};
+use super::flows::Flows;
 use super::readers::Reader;
 use super::rows::{Wide, bucket, maybe_tenant, maybe_time, notification_id, queue_columns, queued, time};
 
@@ -41,6 +43,15 @@ impl Waking for SqliteStore {
         limit: usize,
     ) -> store::Result<Vec<Overdue>> {
         self.read(move |reader| overdue(reader, due_before, first_due_before, after, limit)).await
+    }
+
+    async fn overdue_by_own_age(
+        &self,
+        due_before: Timestamp,
+        after: Option<DueCursor>,
+        limit: usize,
+    ) -> store::Result<Vec<Overdue>> {
+        self.read(move |reader| overdue_by_own_age(reader, due_before, after, limit)).await
     }
 }
 
@@ -254,44 +265,100 @@ pub(super) fn overdue(
     after: Option<DueCursor>,
     limit: usize,
 ) -> Result<Vec<Overdue>> {
-    let Reader { conn, flows } = reader;
-    let mut select = conn.prepare_cached(concat!(
-        "select ",
-        queue_columns!(),
-        ", id, own_policy, expires
-         from queue indexed by queue_wake
-         where node is null
-         and (due, id) > (?1, ?2)
-         and due < ?3
-         and first_due < ?4
-         order by due, id"
-    ))?;
-    let (due, id) = after.map_or((i64::MIN, [0; 16]), |after| (after.due.as_micros(), after.id.to_bytes()));
-    let mut rows = select.query(params![due, id, due_before.as_micros(), first_due_before.as_micros()])?;
-    let mut read = |id, row: &Row<'_>| -> Result<Overdue> {
-        let queued = queued(row, 0)?;
-        let key = flows.need(conn, queued.bucket.flow)?;
-        // Rows of older versions do not have this column.
-        let own_policy = row.get::<_, Option<bool>>(14)?.unwrap_or(true);
-        let notification = own_policy.then(|| Wide::need(conn, flows, id)?.notification()).transpose()?;
-        Ok(Overdue {
-            id,
-            tenant: key.tenant.clone(),
-            channel: key.channel,
-            notification: notification.filter(|found| found.has_own_policy()),
-            expires_at: maybe_time(row, 15)?,
-            seen: queued.seen(),
-            due: queued.due,
-            first_due: queued.first_due,
-        })
+    let mut page = OverduePage { reader, limit, found: vec![] };
+    let first = first_due_before.as_micros();
+    page.take(OVERDUE, after, due_before.min(first_due_before), first, |_| true)?;
+    // What was put off, or is tried again, was first due before it is due now; only such rows are looked at here.
+    let from = DueCursor { due: first_due_before, id: NotificationId::FIRST };
+    let after = after.filter(|after| *after >= from).unwrap_or(DueCursor::after_all_before(first_due_before));
+    page.take(OVERDUE_RETRIES, Some(after), due_before, first, |_| true)?;
+    Ok(page.found)
+}
+
+/// The same for rows whose message says itself how old it may become.
+pub(super) fn overdue_by_own_age(
+    reader: &mut Reader,
+    due_before: Timestamp,
+    after: Option<DueCursor>,
+    limit: usize,
+) -> Result<Vec<Overdue>> {
+    let mut page = OverduePage { reader, limit, found: vec![] };
+    // Rows of older versions do not say it.
+    let own_age = |row: &Overdue| row.notification.as_ref().is_some_and(|found| found.has_own_age());
+    page.take(OVERDUE_BY_OWN_AGE, after, due_before, i64::MAX, own_age)?;
+    Ok(page.found)
+}
+
+macro_rules! overdue {
+    ($index:literal, $only:literal) => {
+        concat!(
+            "select ",
+            queue_columns!(),
+            ", id, own_policy, expires
+             from queue indexed by ",
+            $index,
+            "
+             where node is null
+             and ",
+            $only,
+            "
+             and (due, id) > (?1, ?2)
+             and due < ?3
+             and first_due < ?4
+             order by due, id"
+        )
     };
-    let mut found = vec![];
-    // Damaged rows are not counted: a short result would mean that there are no more.
-    while found.len() < limit
-        && let Some(row) = rows.next()?
-    {
-        let id = notification_id(row, 13)?;
-        found.extend(unless_damaged(&id, read(id, row))?);
+}
+
+const OVERDUE: &str = overdue!("queue_wake", "true");
+const OVERDUE_RETRIES: &str = overdue!("queue_retry", "lane = 1");
+const OVERDUE_BY_OWN_AGE: &str = overdue!("queue_own_age", "own_age is not 0");
+
+struct OverduePage<'r> {
+    reader: &'r mut Reader,
+    limit: usize,
+    found: Vec<Overdue>,
+}
+
+impl OverduePage<'_> {
+    /// Damaged rows are not counted: a short result would mean that there are no more.
+    fn take(
+        &mut self,
+        sql: &str,
+        after: Option<DueCursor>,
+        due_before: Timestamp,
+        first_due_before: i64,
+        is_shown: impl Fn(&Overdue) -> bool,
+    ) -> Result<()> {
+        let Reader { conn, flows } = &mut *self.reader;
+        let (due, id) =
+            after.map_or((i64::MIN, [0; 16]), |after| (after.due.as_micros(), after.id.to_bytes()));
+        let mut select = conn.prepare_cached(sql)?;
+        let mut rows = select.query(params![due, id, due_before.as_micros(), first_due_before])?;
+        while self.found.len() < self.limit
+            && let Some(row) = rows.next()?
+        {
+            let id = notification_id(row, 13)?;
+            self.found.extend(unless_damaged(&id, read_overdue(conn, flows, id, row))?.filter(&is_shown));
+        }
+        Ok(())
     }
-    Ok(found)
+}
+
+fn read_overdue(conn: &Connection, flows: &mut Flows, id: NotificationId, row: &Row<'_>) -> Result<Overdue> {
+    let queued = queued(row, 0)?;
+    let key = flows.need(conn, queued.bucket.flow)?;
+    // Rows of older versions do not have this column.
+    let own_policy = row.get::<_, Option<bool>>(14)?.unwrap_or(true);
+    let notification = own_policy.then(|| Wide::need(conn, flows, id)?.notification()).transpose()?;
+    Ok(Overdue {
+        id,
+        tenant: key.tenant.clone(),
+        channel: key.channel,
+        notification: notification.filter(|found| found.has_own_policy()),
+        expires_at: maybe_time(row, 15)?,
+        seen: queued.seen(),
+        due: queued.due,
+        first_due: queued.first_due,
+    })
 }

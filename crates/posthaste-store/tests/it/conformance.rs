@@ -55,7 +55,7 @@ async fn sqlite_answers_as_the_model_does_on_random_operations() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 13] = [
+const SEEN_BY: [(Planted, &str); 14] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::ClaimIgnoresDue, "only_what_is_due_is_handed_out"),
@@ -69,6 +69,7 @@ const SEEN_BY: [(Planted, &str); 13] = [
     (Planted::ActWithoutLooking, "an_act_is_made_only_on_what_was_seen"),
     (Planted::GroupKeepsResolved, "a_group_counts_its_pending_dead_letters"),
     (Planted::ForwardWithoutFence, "only_the_runner_does_the_steps_of_an_operation"),
+    (Planted::DestinationSwappedUnseen, "a_destination_is_put_only_where_it_is_as_expected"),
 ];
 
 #[tokio::test]

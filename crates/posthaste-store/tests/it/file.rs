@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use posthaste_core::filter::{AuditFilter, Filter};
 use posthaste_core::id::DeadLetterId;
+use posthaste_core::rate::Share;
 use posthaste_core::state::{Lane, State};
 use posthaste_engine::store::{Audit, LEVEL, Nodes, Pulse, Queue, Reads, Store, StoredSettings};
 use posthaste_store::sqlite::{OpenError, Options, Planted, SqliteStore, Synchronous};
@@ -266,7 +267,10 @@ async fn leases_of_an_earlier_process_are_taken_back_at_once() {
     assert!(next > node);
     assert_eq!(store.heartbeat(node, HOLD, at(1)).await.unwrap(), Pulse::Lost);
     let pulse = store.heartbeat(next, HOLD, at(1)).await.unwrap();
-    assert_eq!(pulse, Pulse::Alive { now: at(1), dead: vec![node], level: LEVEL });
+    assert_eq!(
+        pulse,
+        Pulse::Alive { now: at(1), dead: vec![node], level: LEVEL, share: Share::WHOLE, destinations: 0 }
+    );
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 3);
     assert_eq!(store.reclaim(node, 3, at(1)).await.unwrap(), 2);
     let batch = store.claim(vec![quota(flow, Lane::Main, 9)], lease(next, 1), at(1)).await.unwrap().claimed;

@@ -9,11 +9,11 @@ use posthaste_core::series::Span;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::generator::{AUDITED, DESTINATIONS, JOBS, TENANTS, tenant};
+use super::generator::{AUDITED, DESTINATIONS, JOBS, TENANTS, destination_keys, tenant};
 use crate::store::slice::{Answer, Call};
 use crate::store::{
-    DueCursor, Result, Store, acts, groups, jobs, key_uses, nodes, operations, queue, reads, records, series,
-    settings, waking,
+    DueCursor, Result, Store, acts, destinations, groups, jobs, key_uses, nodes, operations, queue, reads,
+    records, series, settings, waking,
 };
 
 /// What a store showed, part by part.
@@ -47,6 +47,7 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         waking::Call::Expiring { until, limit }.into(),
         waking::Call::Buckets { after: None, limit }.into(),
         waking::Call::Overdue { due_before: until, first_due_before: until, after: None, limit }.into(),
+        waking::Call::OwnAges { due_before: until, after: None, limit }.into(),
         settings::Call::Get { known: None }.into(),
         key_uses::Call::All {}.into(),
         jobs::Call::List { now }.into(),
@@ -58,9 +59,14 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         reads::Call::Tenants { from: None, limit }.into(),
         records::Call::Since { kind: RecordKind::Template, version: 0, limit }.into(),
         records::Call::Since { kind: RecordKind::Contact, version: 0, limit }.into(),
+        destinations::Call::Since { version: 0, limit }.into(),
+        destinations::Call::Known { tenant: None, name: None, after: None, limit }.into(),
         nodes::Call::List { now }.into(),
         acts::Call::Facts { ids: ids.clone() }.into(),
     ];
+    for key in destination_keys() {
+        all.push(destinations::Call::Events { id: key.id(), limit, now }.into());
+    }
     for span in Span::ALL {
         for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
             all.push(series::Call::Get { tenant, span, from: Timestamp::MIN, until }.into());

@@ -1,6 +1,7 @@
 //! Makes the operations of a run from its seed and from what the stores answered so far.
 
 mod arrivals;
+mod destinations;
 mod groups;
 mod jobs;
 mod operations;
@@ -9,6 +10,8 @@ mod reads;
 mod records;
 mod retention;
 mod series;
+
+pub(super) use self::destinations::destination_keys;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +28,7 @@ use crate::store::slice::{Answer, Call};
 use crate::store::{Accepted, Ending, Next, Pulse, Settled, Settlement, Store, acts, nodes, queue};
 
 /// What the audit rows say that was done.
-pub(super) const AUDITED: [&str; 3] = ["act", "set", "put records"];
+pub(super) const AUDITED: [&str; 4] = ["act", "set", "put records", "put destinations"];
 
 /// The jobs of a run.
 pub(super) const JOBS: [&str; 2] = ["job 0", "job 1"];
@@ -119,7 +122,8 @@ impl Generator {
             60..74 => self.transition(store).await.into(),
             74..76 => self.replace(store).await,
             76..84 => self.node_call().into(),
-            84..86 => self.put_setting(),
+            84 => self.put_setting(),
+            85 => self.put_destinations(store).await.into(),
             86 => self.put_records().into(),
             87..89 => self.job_call().into(),
             89..92 => self.retention_call().into(),

@@ -12,7 +12,7 @@ use crate::rig::{
 };
 
 /// Every method that writes, and the ones that look for work.
-const ALL: [&str; 11] = [
+const ALL: [&str; 12] = [
     "heartbeat",
     "accept",
     "claim",
@@ -22,6 +22,7 @@ const ALL: [&str; 11] = [
     "expiring",
     "buckets",
     "overdue",
+    "overdue_by_own_age",
     "transition",
     "settings",
 ];
@@ -182,7 +183,7 @@ async fn a_claim_that_failed_or_lied_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_look_for_due_work_that_failed_is_made_again() {
-    for method in ["wakes", "buckets", "expiring", "overdue", "flow"] {
+    for method in ["wakes", "buckets", "expiring", "overdue", "overdue_by_own_age", "flow"] {
         let rig = Rig::new();
         let store = Arc::new(FaultyStore::on(&rig.model));
         let engine = rig.start_on(store.clone()).await;

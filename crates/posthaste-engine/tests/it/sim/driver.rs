@@ -23,6 +23,7 @@ use super::clients::{act, client};
 use super::late::PATIENCE;
 use super::life::Life;
 use super::operations::{all_ended, operate, resume_all};
+use super::outages::{self, lift_all, meddle};
 use super::retention::{self, levels_off, run_a_job};
 use super::sink::{Mood, SINKS, SLOTS, SimChannel, Sinks};
 use super::store::SimStore;
@@ -35,6 +36,8 @@ pub(super) struct Plan {
     pub(super) calm: bool,
     /// The jobs of retention run, with periods of seconds.
     pub(super) retention: bool,
+    /// Destinations are down for a while, and people block and limit them.
+    pub(super) outages: bool,
     /// A bug in the store to be found.
     pub(super) planted: Option<Planted>,
     /// A bug in the engine to be found.
@@ -54,6 +57,8 @@ pub(super) struct Run {
     pub(super) late: u64,
     /// Notifications that retention removed before the run came to rest.
     pub(super) removed: u64,
+    /// How often a breaker opened.
+    pub(super) opened: u64,
 }
 
 /// How many things a driver does before it heals the world.
@@ -75,8 +80,10 @@ pub(super) fn simulate(seed: u64, plan: Plan) -> Result<Run, String> {
         let removed = driver.world.ledger.lock().unwrap().removed.ended.len() as u64;
         driver.level_off().await?;
         driver.check()?;
+        let opened = driver.world.ledger.lock().unwrap().told.opened;
         Ok(Run {
             removed,
+            opened,
             steps: driver.world.steps(),
             trace: driver.world.trace(),
             accepted: tally.accepted,
@@ -111,7 +118,7 @@ impl Driver {
         } else {
             Faults { crash: 2, refuse: 10, lie: 10, late: 5, ..Faults::default() }
         };
-        let world = Arc::new(World::new(seed, faults));
+        let world = Arc::new(World::new(seed, faults, plan.outages));
         if let Some(bug) = plan.planted {
             world.model.plant(bug);
         }
@@ -143,6 +150,9 @@ impl Driver {
         if self.plan.retention && self.pick(12) == 0 {
             return self.run_a_job();
         }
+        if self.plan.outages && self.pick(5) == 0 {
+            return self.upset_destinations();
+        }
         match self.pick(100) {
             0..42 => self.send(),
             42..46 => self.operate(),
@@ -163,6 +173,7 @@ impl Driver {
     async fn heal(&mut self) -> Result<(), String> {
         *self.world.faults.lock().unwrap() = Faults::default();
         *self.sinks.moods.lock().unwrap() = [Mood::Takes; SINKS];
+        *self.sinks.down.lock().unwrap() = [None; SINKS];
         self.bury_the_dead();
         for process in self.processes.iter().flatten() {
             process.life.resume();
@@ -172,6 +183,7 @@ impl Driver {
         }
         if let Some((_, engine)) = self.some_process() {
             resume_all(&self.world, &engine).await;
+            lift_all(&self.world, &engine).await;
         }
         let until = self.world.now().later(BOUND);
         while self.world.now() < until {
@@ -233,8 +245,11 @@ impl Driver {
             Arc::new(SimChannel::new(self.world.clone(), life.clone(), self.sinks.clone()));
         let parts = Parts {
             store,
-            channels: BTreeMap::from([(ChannelName::Webhook, channel)]),
-            pools: Pools::default(),
+            channels: BTreeMap::from([
+                (ChannelName::Webhook, channel.clone()),
+                (ChannelName::Email, channel),
+            ]),
+            pools: if self.plan.outages { outages::pools() } else { Pools::default() },
             clock: Arc::new(Skewed { world: self.world.clone(), millis: skew }),
             policies: PolicySet::new(),
             overrides: BTreeMap::new(),
@@ -244,6 +259,7 @@ impl Driver {
             Settings { concurrency: SLOTS, batch: 7, planted: self.plan.in_engine, ..Settings::default() };
         let settings =
             if self.plan.retention { retention::settings(self.world.seed, settings) } else { settings };
+        let settings = if self.plan.outages { outages::settings(settings) } else { settings };
         let started = tokio::select! {
             biased;
             () = life.ends() => None,
@@ -334,7 +350,7 @@ impl Driver {
     }
 
     fn notification(&self) -> Notification {
-        let now = self.world.now();
+        let (now, outages) = (self.world.now(), self.plan.outages);
         self.world.draw(|chance| {
             let sink = chance.usize(0..SINKS);
             let policy = POLICIES[chance.usize(0..POLICIES.len())];
@@ -349,6 +365,9 @@ impl Driver {
                 channel: ChannelName::Webhook,
                 destination: format!("sink {sink}").into(),
             };
+            let mail =
+                FlowKey { channel: ChannelName::Email, destination: "pool:email".into(), ..flow.clone() };
+            let flow = if outages && chance.u8(0..3) == 0 { mail } else { flow };
             Notification {
                 priority: Priority::ALL[chance.usize(0..4)],
                 not_before: (chance.u8(0..6) == 0).then(|| within(chance, 30)),
@@ -394,6 +413,25 @@ impl Driver {
                 biased;
                 () = life.ends() => {}
                 () = run_a_job(&world, &engine) => {}
+            }
+        });
+    }
+
+    /// A destination is down for a while, or somebody blocks, unblocks, limits or resets one.
+    fn upset_destinations(&mut self) {
+        if self.pick(3) > 0 {
+            let (sink, wait) = (self.pick(SINKS), self.world.draw(|chance| chance.u64(5..60)));
+            let until = self.world.now().later(Duration::from_secs(wait));
+            self.sinks.down.lock().unwrap()[sink] = Some(until);
+            return;
+        }
+        let Some((life, engine)) = self.some_process() else { return };
+        let world = self.world.clone();
+        self.clients.spawn(async move {
+            tokio::select! {
+                biased;
+                () = life.ends() => {}
+                () = meddle(&world, &engine) => {}
             }
         });
     }

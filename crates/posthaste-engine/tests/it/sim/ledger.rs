@@ -9,6 +9,7 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Act, Change};
 
 use super::life::Life;
+use super::outages::Told;
 use super::retention::Removed;
 
 /// Which attempt: generation and number.
@@ -57,6 +58,8 @@ pub(super) struct Ledger {
     pub(super) cancel_requested: BTreeMap<NotificationId, Number>,
     /// Calls that were answered as an error and happened later, or will.
     pub(super) late: u64,
+    /// What processes were told of destinations.
+    pub(super) told: Told,
     /// What retention removed.
     pub(super) removed: Removed,
 }

@@ -42,6 +42,16 @@ const WITHIN_ENGINE: [(InEngine, u64); 5] = [
     (InEngine::TryWithoutSlot, 300),
 ];
 
+/// The same for bugs that show while destinations are down.
+const WITHIN_OUTAGES: [(InEngine, u64); 6] = [
+    (InEngine::ParkingSpends, 20),
+    (InEngine::ProbesUnasked, 20),
+    (InEngine::NoRamp, 60),
+    (InEngine::NeverProbes, 20),
+    (InEngine::SendsWhileOpen, 20),
+    (InEngine::LimitOfEachFlow, 60),
+];
+
 fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {
     (0..within).find_map(|seed| simulate(seed, plan).err().map(|broken| (seed, broken)))
 }
@@ -71,4 +81,17 @@ fn every_bug_planted_in_the_engine_is_seen_within_its_seeds() {
             .unwrap_or_else(|| panic!("{bug:?} was not seen within {within} seeds"));
         eprintln!("{bug:?}: seed {seed}: {broken:.200}");
     }
+}
+
+#[test]
+fn every_bug_planted_in_breakers_and_limits_is_seen_within_its_seeds() {
+    for (bug, within) in WITHIN_OUTAGES {
+        let (seed, broken) = seen(Plan { in_engine: Some(bug), outages: true, ..Plan::default() }, within)
+            .unwrap_or_else(|| panic!("{bug:?} was not seen within {within} seeds"));
+        eprintln!("{bug:?}: seed {seed}: {broken:.200}");
+    }
+    let bug = Planted::DestinationSwappedUnseen;
+    let (seed, broken) = seen(Plan { planted: Some(bug), outages: true, ..Plan::default() }, 60)
+        .unwrap_or_else(|| panic!("{bug:?} was not seen"));
+    eprintln!("{bug:?}: seed {seed}: {broken:.200}");
 }

@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use posthaste_core::id::NotificationId;
 use posthaste_core::notification::Notification;
 use posthaste_core::reply::{Fault, Reply, RetryAfter};
+use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::{Channel, Delivery};
 
 use super::ledger::{Ledger, Number, Try};
 use super::life::Life;
+use super::outages::sends;
 use super::world::World;
 
 /// What a destination is like at present.
@@ -51,13 +53,15 @@ impl Mood {
 /// The destinations, and their moods.
 pub(super) struct Sinks {
     pub(super) moods: Mutex<[Mood; SINKS]>,
+    /// Until when they are down.
+    pub(super) down: Mutex<[Option<Timestamp>; SINKS]>,
 }
 
 pub(super) const SINKS: usize = 4;
 
 impl Default for Sinks {
     fn default() -> Self {
-        Self { moods: Mutex::new([Mood::Takes; SINKS]) }
+        Self { moods: Mutex::new([Mood::Takes; SINKS]), down: Mutex::default() }
     }
 }
 
@@ -97,6 +101,7 @@ impl Channel for SimChannel {
             self.world
                 .break_promise(format!("{id} is sent as attempt {}, it is {}", delivery.attempt, number.1));
         }
+        let _sending = sends(&self.world, &self.life, &delivery);
         let underway = Underway::new(self, id, number);
         self.world.latency().await;
         self.life.runs().await;
@@ -149,10 +154,17 @@ impl SimChannel {
         Some(number)
     }
 
+    fn mood(&self, sink: usize) -> Mood {
+        if self.sinks.down.lock().unwrap()[sink].is_some_and(|until| self.world.now() < until) {
+            return Mood::Fails;
+        }
+        let mood = self.sinks.moods.lock().unwrap()[sink];
+        if self.world.strikes(200) { Mood::Takes } else { mood }
+    }
+
     async fn meet(&self, delivery: &Delivery, number: Number, underway: &Underway<'_>) -> Reply {
         let sink: usize = delivery.notification.to.parse().expect("recipients are sink numbers");
-        let mood = self.sinks.moods.lock().unwrap()[sink];
-        let mood = if self.world.strikes(200) { Mood::Takes } else { mood };
+        let mood = self.mood(sink);
         match mood {
             Mood::Takes => {
                 underway.arrives(true, false);

@@ -8,14 +8,15 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::model_store::Tables;
 use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
 use posthaste_engine::store::{
-    Acts, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts, nodes, operations, queue,
-    retention,
+    Acts, Destinations, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts, destinations,
+    nodes, operations, queue, retention,
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
 use super::late::Commit;
 use super::life::Life;
 use super::operations::changes;
+use super::outages::{attempts_were_made, swapped, swaps};
 use super::retention::pruned;
 use super::world::World;
 
@@ -79,6 +80,17 @@ impl SimStore {
         answer
     }
 
+    async fn answer(&self, call: Call) -> Result<Answer> {
+        let method = call.method();
+        if call.kind() == Kind::Read {
+            self.before().await?;
+            let answer = call.apply(&self.world.model).await;
+            return self.after(method, answer).await;
+        }
+        let world = self.world.clone();
+        self.change(method, async move { checked(&world, call).await }).await
+    }
+
     fn is_out(&self, until: Option<Timestamp>) -> bool {
         until.is_some_and(|until| self.world.now() < until)
     }
@@ -116,6 +128,7 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
     match call {
         // I5: whoever does not hold the row at the moment of the commit changes nothing.
         Call::Queue(queue::Call::Settle { batch, now }) => {
+            attempts_were_made(world, &batch);
             let (before, asked) = (rows(&world.model, &batch), batch.clone());
             let settled = world.model.settle(batch, now).await?;
             let after = rows(&world.model, &asked);
@@ -147,6 +160,12 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
             }
             Ok(Answer::Operations(answer))
         }
+        Call::Destinations(destinations::Call::Put { changes, audit, now }) => {
+            let (asked, before) = (changes.clone(), swaps(world, &changes, world.now()).await);
+            let put = world.model.put_destinations(changes, audit, now).await?;
+            swapped(world, &asked, &put, &before);
+            Ok(Answer::Destinations(destinations::Answer::Put(put)))
+        }
         call => call.apply(&world.model).await,
     }
 }
@@ -154,14 +173,15 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
 #[async_trait]
 impl Forward for SimStore {
     async fn forward(&self, call: Call) -> Result<Answer> {
-        let method = call.method();
-        if call.kind() == Kind::Read {
-            self.before().await?;
-            let answer = call.apply(&self.world.model).await;
-            return self.after(method, answer).await;
+        let asked = matches!(call, Call::Destinations(_)).then(|| call.clone());
+        let answer = self.answer(call).await;
+        let mut ledger = self.world.ledger.lock().unwrap();
+        match &answer {
+            Ok(answer) => ledger.told.told(&self.life, asked.as_ref(), answer, self.world.now()),
+            Err(_) => ledger.told.troubled(&self.life, self.world.now()),
         }
-        let world = self.world.clone();
-        let answer = self.change(method, async move { checked(&world, call).await }).await?;
+        drop(ledger);
+        let answer = answer?;
         if let Answer::Nodes(nodes::Answer::Join(joined)) = &answer {
             self.life.joined(joined.node);
         }

@@ -45,6 +45,8 @@ pub(super) struct World {
     shadow: Mutex<Shadow>,
     /// Whether processes know that they share the store, and gather what they ask of it.
     pub(super) shared: bool,
+    /// Whether destinations are down now and then.
+    pub(super) has_outages: bool,
     /// Whether tries wait for their channel now and then.
     pub(super) unready: bool,
     chance: Mutex<fastrand::Rng>,
@@ -54,7 +56,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, faults: Faults) -> Self {
+    pub(super) fn new(seed: u64, faults: Faults, has_outages: bool) -> Self {
         let clock = PausedClock::start();
         Self {
             seed,
@@ -66,6 +68,7 @@ impl World {
             shadow: Mutex::default(),
             chance: Mutex::new(fastrand::Rng::with_seed(seed)),
             shared: seed % 2 == 1,
+            has_outages,
             unready: seed % 5 == 4,
             broken: Mutex::new(None),
             steps: AtomicU64::new(0),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use posthaste_core::id::NotificationId;
 use posthaste_core::lease::Lease;
 use posthaste_core::notification::{Body, Content, Notification};
+use posthaste_core::policy::PolicyLayer;
 
 use super::Generator;
 use crate::store::{Arrival, Idempotency, Request};
@@ -50,6 +51,8 @@ impl Generator {
         let not_before = waits.then(|| later(self, 30_000_000));
         let expires = self.rng.u32(0..4) == 0;
         let named = |name: &str, is_named: bool| is_named.then(|| format!("{name} {number}"));
+        let content = Content::of(Body::Json(format!("{{\"n\":{number}}}")));
+        let content = Content { policy: self.own_policy(), ..content };
         let notification = Arc::new(Notification {
             id: NotificationId::new(self.now, self.rng.u128(..)),
             tenant: key.tenant,
@@ -63,11 +66,21 @@ impl Generator {
             correlation_id: named("correlation", self.rng.bool()),
             not_before,
             expires_at: expires.then(|| later(self, 90_000_000)),
-            content: Content::of(Body::Json(format!("{{\"n\":{number}}}"))),
+            content,
         });
         self.notifications.push(notification.clone());
         let lease = self.rng.bool().then_some(lease);
         Arrival { due: notification.first_due(self.now), notification, flow, lease }
+    }
+
+    /// Now and then, and some with an age.
+    fn own_policy(&mut self) -> Option<PolicyLayer> {
+        let max_age = self.rng.bool().then(|| Duration::from_secs(60));
+        (self.rng.u32(0..8) == 0).then(|| PolicyLayer {
+            max_attempts: Some(2),
+            max_age,
+            ..PolicyLayer::default()
+        })
     }
 
     fn flow_of(&self, notification: &Notification) -> posthaste_core::flow::FlowId {

@@ -18,7 +18,8 @@ use crate::store::{DueCursor, acts, key_uses, queue, reads, settings, waking};
 impl Generator {
     pub(super) fn read(&mut self) -> Call {
         let limit = self.rng.usize(1..20);
-        match self.rng.u32(0..22) {
+        match self.rng.u32(0..24) {
+            22 | 23 => self.read_destinations(limit).into(),
             20 | 21 => self.group_call(limit).into(),
             0 => self.wakes(limit).into(),
             17 => self.read_records(limit).into(),
@@ -38,6 +39,9 @@ impl Generator {
             4 => {
                 let (due_before, first_due_before) = (self.some_time(), self.some_time());
                 let after = self.some_place();
+                if self.rng.u32(0..4) == 0 {
+                    return waking::Call::OwnAges { due_before, after, limit }.into();
+                }
                 waking::Call::Overdue { due_before, first_due_before, after, limit }.into()
             }
             5 => acts::Call::Facts { ids: self.some_ids(20) }.into(),
