@@ -11,6 +11,7 @@ mod many;
 mod notices;
 mod older;
 mod own;
+mod parked;
 mod plans;
 mod removed;
 pub(crate) mod server;

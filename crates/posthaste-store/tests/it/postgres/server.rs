@@ -124,6 +124,7 @@ fn schema() -> String {
         ("0011_failure_groups", include_str!("../../../migrations/postgres/0011_failure_groups.sql")),
         ("0012_operations", include_str!("../../../migrations/postgres/0012_operations.sql")),
         ("0013_shown_again", include_str!("../../../migrations/postgres/0013_shown_again.sql")),
+        ("0014_destinations", include_str!("../../../migrations/postgres/0014_destinations.sql")),
     ];
     for (index, (name, step)) in steps.into_iter().enumerate() {
         let (version, quoted) = (index + 1, step.replace('\'', "''"));
