@@ -18,8 +18,8 @@ const FILL: &str = "
     from generate_series(1, 20000) as n;
     insert into queue (id, flow, lane, priority, due, first_due, delay, node, fence, attempt, base, generation,
         interruptions, cancel, own_policy, own_age)
-    select lpad(to_hex(n), 32, '0')::uuid, 1, (n = 2)::int, 2, 1800, case when n = 2 then 1600 else 1800 end, 0, null,
-        null, 1, 0, 1, 0, false, n = 1, n = 1
+    select lpad(to_hex(n), 32, '0')::uuid, 1, (n = 2)::int, 2, 1800, case when n = 2 then 1600 else 1800 end, 0,
+        null::bigint, null::bigint, 1, 0, 1, 0, false, n = 1, n = 1
     from generate_series(1, 100000) as n
     union all
     select lpad(to_hex(900000), 32, '0')::uuid, 2, 1, 2, 1900, 1600, 0, null, null, 1, 0, 1, 0, false, false, false;
