@@ -335,13 +335,13 @@ const KNOWN: &str = "
     order by tenant, channel, destination
     limit $4";
 
+/// In an order that only one index has: by another one the planner would look for the tenant among the flows of all.
 const KNOWN_OF_TENANT: &str = "
     select tenant, destination
     from flow
-    where channel = $1
-    and tenant = $2
-    and destination > $3
-    order by destination
+    where (tenant, channel, destination) > ($2, $1, $3)
+    and (tenant, channel) <= ($2, $1)
+    order by tenant, channel, destination
     limit $4";
 
 const KNOWN_BY_NAME: &str = "

@@ -12,6 +12,7 @@ mod notices;
 mod older;
 mod operations;
 mod own;
+mod parked;
 mod plans;
 mod removed;
 pub(crate) mod server;

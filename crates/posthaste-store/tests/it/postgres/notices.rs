@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use posthaste_core::destination::{Destination, DestinationChange, DestinationKey};
 use posthaste_core::flow::{Bucket, FlowId};
 use posthaste_core::lease::NodeId;
 use posthaste_core::notification::Priority;
 use posthaste_core::state::Lane;
-use posthaste_engine::store::{Audit, Listener, Nodes, Notice, Store, StoredSettings};
+use posthaste_engine::store::{Audit, Destinations, Listener, Nodes, Notice, Store, StoredSettings};
 use posthaste_store::postgres::{PostgresOptions, PostgresStore};
 
 use super::server::{Server, callers_time};
@@ -35,6 +36,12 @@ async fn put(store: &PostgresStore) {
     store.put_setting("x".to_owned(), Some("red".to_owned()), audit).await.unwrap();
 }
 
+async fn block(store: &PostgresStore) {
+    let (key, value) = (DestinationKey::provider("mail"), Some(Destination::default()));
+    let change = DestinationChange { key, expected: 0, value, events: vec![] };
+    assert!(store.put_destinations(vec![change], None, at(0)).await.unwrap()[0].is_made());
+}
+
 #[tokio::test]
 async fn every_node_hears_what_one_of_them_tells_and_none_of_another_schema() {
     let server = Server::shared();
@@ -51,12 +58,42 @@ async fn every_node_hears_what_one_of_them_tells_and_none_of_another_schema() {
     put(&stranger).await;
     one.tell(NodeId(1), vec![bucket]).await.unwrap();
     other.tell(NodeId(2), vec![]).await.unwrap();
+    block(&stranger).await;
     put(&one).await;
     for ear in &mut ears {
         assert_eq!(heard(ear).await, due(1, vec![bucket]));
         assert_eq!(heard(ear).await, due(2, vec![]));
         assert_eq!(heard(ear).await, Notice::Setting);
     }
+    block(&other).await;
+    for ear in &mut ears {
+        assert_eq!(heard(ear).await, Notice::Destination);
+    }
+}
+
+/// A node of the version before takes a notice that it does not know for anything.
+#[tokio::test]
+async fn a_changed_destination_is_not_told_where_nodes_of_the_version_before_listen() {
+    let server = Server::shared();
+    let url = server.schema();
+    let store = PostgresStore::connect(&url, callers_time()).await.unwrap();
+    let (client, mut connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    let mut running = tokio::task::JoinSet::new();
+    running.spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+            if let tokio_postgres::AsyncMessage::Notification(notice) = message {
+                told.send(notice.payload().to_owned()).unwrap();
+            }
+        }
+    });
+    let sql = "select 'posthaste_' || current_schema()::regnamespace::oid";
+    let channel: String = client.query_one(sql, &[]).await.unwrap().get(0);
+    client.batch_execute(&format!("listen {channel}")).await.unwrap();
+    block(&store).await;
+    put(&store).await;
+    let notice = tokio::time::timeout(SOON, heard.recv()).await.unwrap();
+    assert_eq!(notice.as_deref(), Some("setting"), "what was told first");
 }
 
 #[tokio::test]

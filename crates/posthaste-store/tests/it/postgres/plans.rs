@@ -94,7 +94,7 @@ const FILL: &str = "
     where lane = 1";
 
 /// How many rows and entries of indexes were read so far, by everybody whose connection has ended.
-fn read_so_far(server: &Server, database: &str) -> u64 {
+pub(super) fn read_so_far(server: &Server, database: &str) -> u64 {
     let others = "
         select count(*)
         from pg_stat_activity
