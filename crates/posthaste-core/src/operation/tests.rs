@@ -258,7 +258,7 @@ fn an_item_is_staged_only_if_its_act_would_change_it() {
 /// A discarded one is pending again; a soft-deleted one comes back as it was.
 #[test]
 fn what_is_restored_by_an_operation_is_what_a_single_act_restores() {
-    use DeadLetterStatus::{Cancelled, Pending, Requeued};
+    use DeadLetterStatus::{Cancelled, Pending};
     let (own, other) = (DeadLetterId::new(at(0), 9), DeadLetterId::new(at(0), 8));
     let item = |dead_letter| Selected { notification: NotificationId::new(at(0), 1), dead_letter };
     let failed = |status, deleted| {

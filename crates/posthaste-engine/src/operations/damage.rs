@@ -48,8 +48,11 @@ impl Damaged {
     }
 
     pub(super) fn were_fine(&mut self, flows: &[FlowId]) {
-        if !self.0.is_empty() {
-            flows.iter().for_each(|flow| drop(self.0.remove(flow)));
+        if self.0.is_empty() {
+            return;
+        }
+        for flow in flows {
+            self.0.remove(flow);
         }
     }
 }

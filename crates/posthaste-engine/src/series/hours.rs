@@ -25,10 +25,13 @@ const SHARE: usize = 8;
 /// The most hours in memory: the running one, and the one before while its clock may be set back or the store is away.
 const MOST_HOURS: usize = 2;
 
+/// The start of an hour, and whose it is: a tenant's, or the sum over all.
+type TableKey = (Timestamp, Option<Tenant>);
+
 /// The places that one node keeps.
 pub(super) struct Hours {
     writer: NodeId,
-    tables: BTreeMap<(Timestamp, Option<Tenant>), Table>,
+    tables: BTreeMap<TableKey, Table>,
     /// How many places the tenants of an hour have together.
     taken: BTreeMap<Timestamp, usize>,
 }
@@ -63,7 +66,7 @@ impl Hours {
 
     /// Adds what is fresh to the places of its tenant and of all.
     pub(super) fn fold<'f>(&mut self, fresh: impl IntoIterator<Item = (Timestamp, &'f OfFlow)>) {
-        let mut seen: BTreeMap<(Timestamp, Option<Tenant>), Vec<(&Addressed, &Figures)>> = BTreeMap::new();
+        let mut seen: BTreeMap<TableKey, Vec<_>> = BTreeMap::new();
         for (minute, of) in fresh {
             for tenant in [None, Some(of.tenant.clone())] {
                 let key = (Span::Hour.start(minute), tenant);
@@ -76,7 +79,7 @@ impl Hours {
         self.make_room();
     }
 
-    fn add(&mut self, key: (Timestamp, Option<Tenant>), mut seen: Vec<(&Addressed, &Figures)>) {
+    fn add(&mut self, key: TableKey, mut seen: Vec<(&Addressed, &Figures)>) {
         let taken = self.taken.entry(key.0).or_default();
         let is_sum = key.1.is_none();
         let table = self.tables.entry(key.clone()).or_default();
@@ -114,18 +117,13 @@ impl Hours {
 
     /// The places that are not written yet, in their present form.
     pub(super) fn unwritten(&self) -> Vec<DestinationHour> {
-        let of_table = |(key, table): (&(Timestamp, Option<Tenant>), &Table)| -> Vec<DestinationHour> {
+        let of_table = |(key, table): (&TableKey, &Table)| -> Vec<DestinationHour> {
             table.unwritten().map(|(number, place)| self.row(key, number, place)).collect()
         };
         self.tables.iter().flat_map(of_table).collect()
     }
 
-    fn row(
-        &self,
-        (at, tenant): &(Timestamp, Option<Tenant>),
-        number: usize,
-        place: &Place,
-    ) -> DestinationHour {
+    fn row(&self, (at, tenant): &TableKey, number: usize, place: &Place) -> DestinationHour {
         let (channel, destination) = place.whose.clone();
         DestinationHour {
             tenant: tenant.clone(),

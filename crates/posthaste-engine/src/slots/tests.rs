@@ -77,10 +77,10 @@ async fn what_waits_behind_rows_has_its_turn_after_two_claims_also_if_more_rows_
     };
     claim(&node);
     assert!(matches!(node.take(&acme(), BUCKET, 1, NOW), Hold::Prefetched { .. }));
-    node.prefetch(claimed(9), NOW);
+    assert!(node.prefetch(claimed(9), NOW).is_none());
     assert_eq!(claim(&node), []);
     assert!(matches!(node.take(&acme(), BUCKET, 1, NOW), Hold::Prefetched { .. }));
-    node.prefetch(claimed(10), NOW);
+    assert!(node.prefetch(claimed(10), NOW).is_none());
     assert_eq!(claim(&node), []);
     assert_eq!(claim(&node), numbers(&[claimed(9)]), "what came later still waits");
     assert_eq!(claim(&node), numbers(&[claimed(10)]));
