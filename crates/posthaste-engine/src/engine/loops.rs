@@ -10,28 +10,37 @@ use tokio::task::JoinSet;
 use super::Shared;
 use crate::accept::Incoming;
 use crate::catch_panic::CatchPanic;
+use crate::inbound::Reservation;
 use crate::jobs::Started;
 use crate::settle::Report;
 use crate::slots::InSlot;
 use crate::{
-    accept, age, claim, destinations, dispatch, expire, heartbeat, hints, jobs, leases, operations, reclaim,
+    accept, age, claim, destinations, dispatch, expire, heartbeat, hints, inbound, jobs, leases, operations, reclaim,
     series, settle, sweep, wake,
 };
+
+/// What the loops are handed.
+pub(super) struct Queues {
+    pub(super) arrivals: mpsc::Receiver<Incoming>,
+    pub(super) to_reserve: mpsc::Receiver<Reservation>,
+    pub(super) to_send: mpsc::UnboundedReceiver<InSlot>,
+    pub(super) to_settle: mpsc::UnboundedReceiver<Report>,
+    pub(super) to_run: mpsc::UnboundedReceiver<Started>,
+}
 
 /// Starts every loop, each under the eyes of `watch`.
 pub(super) fn start(
     shared: &Arc<Shared>,
     loops: &Arc<Mutex<JoinSet<()>>>,
-    arrivals: mpsc::Receiver<Incoming>,
-    to_send: mpsc::UnboundedReceiver<InSlot>,
-    to_settle: mpsc::UnboundedReceiver<Report>,
-    to_run: mpsc::UnboundedReceiver<Started>,
+    queues: Queues,
 ) {
+    let Queues { arrivals, to_reserve, to_send, to_settle, to_run } = queues;
     let all = Arc::downgrade(loops);
     // Locked until all are there: a loop that ends at once still ends the last of them.
     let mut loops = loops.lock().expect("no code panics while it starts the loops");
     let watch = |name, the_loop: Loop| watch(shared.clone(), all.clone(), name, the_loop);
     loops.spawn(watch("accept", Box::pin(accept::run(shared.clone(), arrivals))));
+    loops.spawn(watch("inbound", Box::pin(inbound::run(shared.clone(), to_reserve))));
     loops.spawn(watch("claim", Box::pin(claim::run(shared.clone()))));
     loops.spawn(watch("dispatch", Box::pin(dispatch::run(shared.clone(), to_send))));
     loops.spawn(watch("settle", Box::pin(settle::run(shared.clone(), to_settle))));
