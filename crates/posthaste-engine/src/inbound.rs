@@ -26,9 +26,12 @@ impl Engine {
     }
 
     /// What is left of the inbound limits of these notifications; the least of it where they differ. Reserves nothing.
-    pub async fn allowances(&self, of: &[Notification]) -> Result<Allowances, StoreError> {
+    pub async fn allowances(
+        &self,
+        of: impl IntoIterator<Item = &Notification>,
+    ) -> Result<Allowances, StoreError> {
         let limits = self.shared.settings.inbound;
-        let wanted: Vec<Wanted> = of.iter().map(Wanted::whatever_its_priority).collect();
+        let wanted: Vec<Wanted> = of.into_iter().map(Wanted::whatever_its_priority).collect();
         let keys: Vec<InboundKey> = wanted.iter().flat_map(|one| one.keys(limits)).collect();
         let taken = self.shared.store.inbound_taken(keys).await?;
         let now = self.now();

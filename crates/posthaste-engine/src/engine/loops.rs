@@ -40,7 +40,6 @@ pub(super) fn start(
     let mut loops = loops.lock().expect("no code panics while it starts the loops");
     let watch = |name, the_loop: Loop| watch(shared.clone(), all.clone(), name, the_loop);
     loops.spawn(watch("accept", Box::pin(accept::run(shared.clone(), arrivals))));
-    loops.spawn(watch("inbound", Box::pin(inbound::run(shared.clone(), to_reserve))));
     loops.spawn(watch("claim", Box::pin(claim::run(shared.clone()))));
     loops.spawn(watch("dispatch", Box::pin(dispatch::run(shared.clone(), to_send))));
     loops.spawn(watch("settle", Box::pin(settle::run(shared.clone(), to_settle))));
@@ -57,6 +56,7 @@ pub(super) fn start(
     loops.spawn(watch("operations", Box::pin(operations::run(shared.clone()))));
     loops.spawn(watch("tell", Box::pin(hints::tell(shared.clone()))));
     loops.spawn(watch("listen", Box::pin(hints::listen(shared.clone()))));
+    loops.spawn(watch("inbound", Box::pin(inbound::run(shared.clone(), to_reserve))));
     let store = shared.store.clone();
     loops.spawn(watch("store", Box::pin(async move { store.broken().await })));
 }

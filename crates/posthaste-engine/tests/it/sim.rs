@@ -123,7 +123,7 @@ fn a_seed_replays_its_run_exactly() {
         Plan { inbound: true, ..plain },
     ];
     for (seed, plan) in (0..20).flat_map(|seed| plans.map(|plan| (seed, plan))) {
-        let run = |seed| simulate(seed, plan).unwrap();
+        let run = |seed| simulate(seed, plan).unwrap_or_else(|broken| panic!("{seed}, {plan:?}: {broken}"));
         let first = run(seed);
         assert_eq!(first, run(seed), "seed {seed}");
         assert_ne!(first.trace, run(seed + 1).trace);

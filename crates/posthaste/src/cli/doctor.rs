@@ -3,6 +3,7 @@
 mod groups;
 mod jobs;
 mod leaving;
+mod limits;
 mod operations;
 mod store;
 
@@ -109,6 +110,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
             Ok(config) => {
                 let mut found = store::check(&config.store).await;
                 found.extend(leaving::check(&config).await);
+                found.extend(limits::check(&config));
                 found
             }
             Err(error) if is_wrong_use(&error) => return Err(error),
