@@ -6,6 +6,7 @@ mod batch;
 mod client;
 mod dev;
 mod failures;
+mod limits;
 mod listing;
 mod migrate;
 mod morning_after;
