@@ -190,11 +190,15 @@ impl Driver {
         }
         if let Some((_, engine)) = self.some_process() {
             resume_all(&self.world, &engine).await;
-            lift_all(&self.world, &engine).await;
         }
         let deferral = if self.plan.inbound { inbound::LONGEST } else { Duration::ZERO };
         let until = self.world.now().later(BOUND + deferral);
         while self.world.now() < until {
+            if self.plan.outages
+                && let Some((_, engine)) = self.some_process()
+            {
+                lift_all(&self.world, &engine).await;
+            }
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.check()?;
             let idle =
