@@ -155,17 +155,19 @@ pub struct Taken {
     seen: Timestamp,
     /// How many are taken until each time.
     until: BTreeMap<Timestamp, u64>,
+    /// All of them together.
+    sum: u64,
 }
 
 impl Default for Taken {
     fn default() -> Self {
-        Self { seen: Timestamp::MIN, until: BTreeMap::new() }
+        Self { seen: Timestamp::MIN, until: BTreeMap::new(), sum: 0 }
     }
 }
 
 impl Taken {
     fn count(&self, now: Timestamp) -> u64 {
-        self.until.range(next(now)..).map(|(_, count)| count).sum()
+        self.sum - self.until.range(..=now).map(|(_, count)| count).sum::<u64>()
     }
 
     /// When the first unit that is taken is free.
@@ -190,19 +192,23 @@ impl Taken {
 
     /// Forgets the units that are free.
     fn forget(&mut self, now: Timestamp) {
-        self.until = self.until.split_off(&next(now));
+        while let Some(first) = self.until.first_entry().filter(|first| *first.key() <= now) {
+            self.sum -= first.remove();
+        }
     }
 
     /// Takes the unit that is free last before `at`, or one that nothing is known of.
     fn take(&mut self, at: Timestamp) {
         if let Some((until, count)) = self.until.range_mut(..=at).next_back() {
             *count -= 1;
+            self.sum -= 1;
             let (until, is_used_up) = (*until, *count == 0);
             if is_used_up {
                 self.until.remove(&until);
             }
         }
         *self.until.entry(at.later(WINDOW)).or_default() += 1;
+        self.sum += 1;
     }
 
     /// From when on the row of it can be removed.
@@ -229,12 +235,14 @@ impl Taken {
         let numbers: Vec<i64> = serde_json::from_str(text).ok()?;
         let (seen, rest) = numbers.split_first()?;
         let (pairs, []) = rest.as_chunks::<2>() else { return None };
-        let (mut before, mut until) = (*seen, BTreeMap::new());
+        let (mut before, mut until, mut sum) = (*seen, BTreeMap::new(), 0_u64);
         for [after, count] in pairs {
-            before = before.checked_add(*after)?;
-            until.insert(Timestamp::from_micros(before), u64::try_from(*count).ok().filter(|n| *n > 0)?);
+            before = before.checked_add(*after).filter(|_| *after > 0)?;
+            let count = u64::try_from(*count).ok().filter(|count| *count > 0)?;
+            sum = sum.checked_add(count)?;
+            until.insert(Timestamp::from_micros(before), count);
         }
-        Some(Self { seen: Timestamp::from_micros(*seen), until })
+        Some(Self { seen: Timestamp::from_micros(*seen), until, sum })
     }
 }
 

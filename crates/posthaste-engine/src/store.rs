@@ -18,7 +18,8 @@ pub use self::inbound::Inbound;
 pub use self::jobs::{Begun, JobPlan, JobRun, JobStart, JobView, Jobs, RunEnd, UnfinishedRun, Why};
 pub use self::key_uses::{KeyUse, KeyUses};
 pub use self::nodes::{
-    Alone, DESTINATIONS_LEVEL, Joined, LEVEL, LIMITED_ANSWERS_LEVEL, Listener, NodeView, Nodes, Notice, PROVIDERS_LEVEL, Pulse,
+    Alone, DESTINATIONS_LEVEL, Joined, LEVEL, LIMITED_ANSWERS_LEVEL, Listener, NodeView, Nodes, Notice,
+    PROVIDERS_LEVEL, Pulse,
 };
 pub use self::operations::{Forwarded, Operations, Rest, UnfinishedOperation, Walk};
 pub use self::queue::{

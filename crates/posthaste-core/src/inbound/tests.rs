@@ -110,7 +110,7 @@ fn what_is_stored_is_read_back() {
         assert_eq!(Taken::from_text(&one.to_text()).as_ref(), Some(one));
         assert!(one.idle_from() > at(600));
     }
-    for bad in ["", "{}", "[]", "[1,2]", "[1,2,0]", "[1,2,-3]", "[1,2,3,4]", "[9223372036854775807,9,1]"] {
+    for bad in ["", "{}", "[]", "[1,2]", "[1,2,0]", "[1,2,-3]", "[1,0,3]", "[1,2,3,4]", "[9223372036854775807,9,1]"] {
         assert_eq!(Taken::from_text(bad), None, "{bad}");
     }
 }
@@ -130,7 +130,8 @@ fn earliest(of: &[(&[Timestamp], u32)], now: Timestamp) -> Timestamp {
     let later = of.iter().flat_map(|(times, _)| times.iter()).map(|time| time.later(WINDOW));
     let mut candidates: Vec<Timestamp> = later.filter(|time| *time > now).chain([now]).collect();
     candidates.sort_unstable();
-    let fitting = |time: &Timestamp| of.iter().all(|(times, limit)| *limit == 0 || fits(times, *limit, *time));
+    let fitting =
+        |time: &Timestamp| of.iter().all(|(times, limit)| *limit == 0 || fits(times, *limit, *time));
     candidates.into_iter().find(fitting).unwrap()
 }
 

@@ -15,8 +15,8 @@ use crate::jobs::Started;
 use crate::settle::Report;
 use crate::slots::InSlot;
 use crate::{
-    accept, age, claim, destinations, dispatch, expire, heartbeat, hints, inbound, jobs, leases, operations, reclaim,
-    series, settle, sweep, wake,
+    accept, age, claim, destinations, dispatch, expire, heartbeat, hints, inbound, jobs, leases, operations,
+    reclaim, series, settle, sweep, wake,
 };
 
 /// What the loops are handed.
@@ -29,11 +29,7 @@ pub(super) struct Queues {
 }
 
 /// Starts every loop, each under the eyes of `watch`.
-pub(super) fn start(
-    shared: &Arc<Shared>,
-    loops: &Arc<Mutex<JoinSet<()>>>,
-    queues: Queues,
-) {
+pub(super) fn start(shared: &Arc<Shared>, loops: &Arc<Mutex<JoinSet<()>>>, queues: Queues) {
     let Queues { arrivals, to_reserve, to_send, to_settle, to_run } = queues;
     let all = Arc::downgrade(loops);
     // Locked until all are there: a loop that ends at once still ends the last of them.

@@ -42,12 +42,7 @@ fn columns<'k>(keys: impl Iterator<Item = &'k InboundKey>) -> (Vec<&'k str>, Vec
     keys.map(|key| (key.tenant.as_str(), module_text(key))).unzip()
 }
 
-async fn reserve(
-    tx: &Tx,
-    wanted: &[Wanted],
-    limits: InboundLimits,
-    now: Timestamp,
-) -> Result<Vec<Reserved>> {
+async fn reserve(tx: &Tx, wanted: &[Wanted], limits: InboundLimits, now: Timestamp) -> Result<Vec<Reserved>> {
     let keys: BTreeSet<InboundKey> = wanted.iter().flat_map(|one| one.keys(limits)).collect();
     let (tenants, modules) = columns(keys.iter());
     let locked = bind![tenants => TEXT_ARRAY, modules => TEXT_ARRAY];
@@ -57,7 +52,8 @@ async fn reserve(
     let (tenants, modules) = columns(taken.keys());
     let texts: Vec<String> = taken.values().map(inbound::Taken::to_text).collect();
     let idle: Vec<i64> = taken.values().map(|taken| taken.idle_from().as_micros()).collect();
-    let written = bind![tenants => TEXT_ARRAY, modules => TEXT_ARRAY, texts => TEXT_ARRAY, idle => INT8_ARRAY];
+    let written =
+        bind![tenants => TEXT_ARRAY, modules => TEXT_ARRAY, texts => TEXT_ARRAY, idle => INT8_ARRAY];
     let forgotten = bind![now.as_micros() => INT8, bigint(IDLE_AT_ONCE) => INT8];
     let mut steps: Vec<Statement<'_>> = vec![];
     if !tx.bug(Planted::ReservationForgotten) {

@@ -46,7 +46,9 @@ fn seconds_until(at: Timestamp, now: Timestamp) -> u64 {
 /// What a problem takes with it of the headers that were set beside it.
 pub(super) fn carried(headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
     let ours = [LIMIT_TENANT, REMAINING_TENANT, LIMIT_MODULE, REMAINING_MODULE, RESET, REPLAYED];
-    ours.into_iter().filter_map(|name| headers.get(&name).map(|value| (name.clone(), value.clone()))).collect()
+    ours.into_iter()
+        .filter_map(|name| headers.get(&name).map(|value| (name.clone(), value.clone())))
+        .collect()
 }
 
 /// The answer over the limit where that is a 429, as it is kept under an idempotency key.
@@ -112,7 +114,8 @@ mod tests {
             .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
             .collect();
         let wanted = [LIMIT_TENANT, REMAINING_TENANT, RESET].map(|name| name.to_string());
-        let wanted: Vec<(String, String)> = wanted.into_iter().zip(["100", "0", "2"].map(str::to_owned)).collect();
+        let wanted: Vec<(String, String)> =
+            wanted.into_iter().zip(["100", "0", "2"].map(str::to_owned)).collect();
         assert_eq!(all, wanted);
         let plain = tell(StatusCode::ACCEPTED.into_response(), Allowances::default(), NOW);
         assert!(carried(plain.headers()).is_empty());

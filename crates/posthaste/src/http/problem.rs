@@ -180,9 +180,7 @@ impl Kind {
                 "UNSUPPORTED_MEDIA_TYPE",
                 "The body must be application/json",
             ),
-            Self::RateLimited => {
-                (TOO_MANY, "RATE_LIMITED", "The notification is accepted and sent later")
-            }
+            Self::RateLimited => (TOO_MANY, "RATE_LIMITED", "The notification is accepted and sent later"),
             Self::TooManyReads => {
                 (TOO_MANY, "TOO_MANY_READS", "Too many lists and figures are asked for at a time")
             }

@@ -12,8 +12,8 @@ use posthaste_core::time::Timestamp;
 use super::generator::{AUDITED, DESTINATIONS, JOBS, TENANTS, destination_keys, inbound_keys, tenant};
 use crate::store::slice::{Answer, Call};
 use crate::store::{
-    DueCursor, Result, Store, acts, destinations, groups, inbound, jobs, key_uses, nodes, operations, queue, reads,
-    records, series, settings, waking,
+    DueCursor, Result, Store, acts, destinations, groups, inbound, jobs, key_uses, nodes, operations, queue,
+    reads, records, series, settings, waking,
 };
 
 /// What a store showed, part by part.

@@ -8,8 +8,8 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::model_store::Tables;
 use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
 use posthaste_engine::store::{
-    Acts, Destinations, Inbound, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts, destinations,
-    inbound, nodes, operations, queue, retention,
+    Acts, Destinations, Inbound, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts,
+    destinations, inbound, nodes, operations, queue, retention,
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};

@@ -60,7 +60,8 @@ async fn over_the_limit_it_is_accepted_and_sent_later(on: StoreKind) {
     let after = seconds(&answer, &created);
     assert!((59.9..=61.0).contains(&after), "{after}");
     assert_eq!(told_limits(&over)[..4], [Some(3), Some(0), Some(2), Some(0)]);
-    let shown = running.admin.get(&format!("/v1/notifications/{}", answer["notificationId"].as_str().unwrap())).await;
+    let shown =
+        running.admin.get(&format!("/v1/notifications/{}", answer["notificationId"].as_str().unwrap())).await;
     assert_eq!((&shown["state"], &shown["nextAttemptAt"]), (&json!("pending"), &answer["deferredUntil"]));
     let metrics = running.admin.ask(Method::GET, "/metrics", &[], "").await;
     let metrics = String::from_utf8(metrics.bytes.to_vec()).unwrap();
@@ -112,16 +113,28 @@ async fn a_repeat_gets_the_first_answer_and_takes_no_time(on: StoreKind) {
     let running = Running::with(on, limited(2, 0)).await;
     let batch = json!({"notifications": vec![running.webhook("/ok"); 3]});
     let first = keyed(&running.admin, "/v1/notifications/batch", "b-1", &batch).await;
-    let until: Vec<Value> =
-        first.is(202)["accepted"].as_array().unwrap().iter().map(|one| one["deferredUntil"].clone()).collect();
+    let until: Vec<Value> = first.is(202)["accepted"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["deferredUntil"].clone())
+        .collect();
     assert!(until[0].is_null() && until[1].is_null() && until[2].is_string(), "{until:?}");
     for _ in 0..3 {
         let again = keyed(&running.admin, "/v1/notifications/batch", "b-1", &batch).await;
-        assert_eq!((&again.bytes, &again.headers["idempotency-replayed"]), (&first.bytes, &"true".parse().unwrap()));
+        assert_eq!(
+            (&again.bytes, &again.headers["idempotency-replayed"]),
+            (&first.bytes, &"true".parse().unwrap())
+        );
     }
-    keyed(&running.admin, "/v1/notifications/batch", "b-1", &json!({"notifications": [running.webhook("/ok")]}))
-        .await
-        .problem(409, "IDEMPOTENCY_CONFLICT");
+    keyed(
+        &running.admin,
+        "/v1/notifications/batch",
+        "b-1",
+        &json!({"notifications": [running.webhook("/ok")]}),
+    )
+    .await
+    .problem(409, "IDEMPOTENCY_CONFLICT");
     // After the three of the batch, the next one is the second of the next minute.
     let next = send(&running.admin, &running.webhook("/ok")).await.is(202);
     let since = |until: &Value| seconds(&json!({"deferredUntil": until}), &next["createdAt"]);
@@ -154,6 +167,15 @@ async fn a_restart_forgets_no_limit(on: StoreKind) {
     running.stop().await;
 }
 
+async fn a_damaged_row_keeps_nobody_from_sending(on: StoreKind) {
+    let running = Running::with(on, limited(1, 0)).await;
+    send(&running.admin, &running.webhook("/ok")).await.is(202);
+    running.change_store("update inbound set taken = '[1,2'").await;
+    assert!(send(&running.admin, &running.webhook("/ok")).await.is(202).get("deferredUntil").is_none());
+    assert!(send(&running.admin, &running.webhook("/ok")).await.is(202)["deferredUntil"].is_string());
+    running.stop().await;
+}
+
 async fn without_limits_no_answer_speaks_of_them(on: StoreKind) {
     let running = Running::start(on).await;
     let told = send(&running.admin, &of(&running, "a")).await;
@@ -182,7 +204,10 @@ async fn a_full_queue_takes_nothing_until_it_has_room(on: StoreKind) {
     send(&running.admin, &later(&running)).await.problem(503, "QUEUE_FULL");
     // What was accepted stays accepted.
     let again = keyed(&running.admin, "/v1/notifications", "k-1", &later(&running)).await;
-    assert_eq!((again.is(202), &again.headers["idempotency-replayed"]), (first.json, &"true".parse().unwrap()));
+    assert_eq!(
+        (again.is(202), &again.headers["idempotency-replayed"]),
+        (first.json, &"true".parse().unwrap())
+    );
     running.admin.act(&format!("/v1/notifications/{id}/cancel")).await.is(202);
     // What this node refuses it has counted a moment ago at most.
     let room = async {
@@ -221,6 +246,7 @@ on_each_store! {
     a_repeat_gets_the_first_answer_and_takes_no_time;
     critical_needs_no_time_and_takes_none;
     a_restart_forgets_no_limit;
+    a_damaged_row_keeps_nobody_from_sending;
     without_limits_no_answer_speaks_of_them;
     a_full_queue_takes_nothing_until_it_has_room;
 }

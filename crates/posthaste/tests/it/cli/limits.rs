@@ -13,7 +13,8 @@ async fn told(program: &Program, args: &[&str], input: &str) -> Ended {
 
 /// A line of a batch, which is not sent while the test runs.
 fn waiting() -> String {
-    json!({"channel": "webhook", "to": "http://127.0.0.1:1/", "body": 1, "expiresAt": "2099-01-01T00:00:00Z"}).to_string()
+    json!({"channel": "webhook", "to": "http://127.0.0.1:1/", "body": 1, "expiresAt": "2099-01-01T00:00:00Z"})
+        .to_string()
 }
 
 #[tokio::test]
@@ -28,8 +29,10 @@ async fn a_send_over_the_limit_says_when_it_is_sent() {
         let over = told(&program, &send, "").await;
         assert!(over.out.starts_with("ntf_") && over.code == Some(0), "{over:?}");
         assert!(over.err.contains("over the rate limit: not before 20"), "{over:?}");
-        let batch = told(&program, &["send", "--batch", "-"], &format!("{}\n{}\n", waiting(), waiting())).await;
-        let wanted = "accepted 2 of 2 notifications, 2 of them over the rate limit and sent later, rejected 0\n";
+        let batch =
+            told(&program, &["send", "--batch", "-"], &format!("{}\n{}\n", waiting(), waiting())).await;
+        let wanted =
+            "accepted 2 of 2 notifications, 2 of them over the rate limit and sent later, rejected 0\n";
         assert_eq!((batch.code, batch.out.as_str()), (Some(0), wanted), "{batch:?}");
         let rows = told(&program, &["send", "--batch", "-", "--output", "json"], &waiting()).await;
         let row: Value = serde_json::from_str(&rows.out).unwrap();

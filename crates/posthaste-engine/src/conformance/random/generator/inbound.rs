@@ -11,7 +11,9 @@ const MODULES: [&str; 3] = ["", "a", "b"];
 
 /// The limits of a run.
 pub(in crate::conformance::random) fn inbound_keys() -> Vec<InboundKey> {
-    let of = |owner: &'static str| MODULES.map(|module| InboundKey { tenant: tenant(owner), module: some(module) });
+    let of = |owner: &'static str| {
+        MODULES.map(|module| InboundKey { tenant: tenant(owner), module: some(module) })
+    };
     TENANTS.into_iter().flat_map(of).collect()
 }
 
