@@ -138,7 +138,8 @@ impl Shared {
         if !self.destinations.is_any() || self.has(Planted::SendsWhileOpen) {
             return May::Send;
         }
-        self.destinations.lock().may_send(place, slot_is_bounded, self.node.now())
+        let is_bounded = slot_is_bounded || self.has(Planted::NoRamp);
+        self.destinations.lock().may_send(place, is_bounded, self.node.now())
     }
 
     /// Whether a quick try may be waited for: none starts while anything is wrong with the destination.
