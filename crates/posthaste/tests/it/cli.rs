@@ -4,6 +4,7 @@ mod administration;
 mod alone;
 mod batch;
 mod client;
+mod destinations;
 mod dev;
 mod failures;
 mod listing;

@@ -10,13 +10,14 @@ use super::running::{Caller, Running, StoreKind, routes, slow};
 use super::wrong_input::counters;
 
 /// The lists of the API, each with everything that it can show.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 9] = [
     "/v1/notifications?limit=500",
     "/v1/notifications/failed?limit=500",
     "/v1/retry-queue?limit=500",
     "/v1/dead-letters?status=all&limit=500",
     "/v1/audit?limit=500",
     "/v1/failure-groups?limit=500",
+    "/v1/destinations?all=true",
     "/v1/policies",
     "/v1/views",
 ];
@@ -65,7 +66,7 @@ impl Two {
         for list in LISTS.iter().chain(&["/v1/keys", "/v1/stats"]) {
             seen.push(settled(self.b.get(list).await));
         }
-        for list in &LISTS[..6] {
+        for list in &LISTS[..7] {
             seen.push(settled(self.running.admin.get(&format!("{list}&tenant=b")).await));
         }
         for id in self.notifications.values() {
@@ -270,6 +271,31 @@ async fn trespass_operations(two: &Two, Route { method, path, name, .. }: &Route
     }
 }
 
+/// The receiver of both has an id for each tenant, and that of `b` does not exist for `a`.
+async fn trespass_destination(two: &Two, Route { method, path, name, .. }: &Route) {
+    let of_b = super::destinations::receiver(&two.running, "b");
+    if name == "listDestinations" {
+        for query in ["", "?all=true"] {
+            let own = two.a.get(&format!("{path}{query}")).await;
+            assert!(!speaks_of_b(two, &own) && !own.to_string().contains(&of_b), "{own}");
+        }
+        for other in ["b", "default"] {
+            let asked = format!("{path}?tenant={other}");
+            two.a.ask(Method::GET, &asked, &[], "").await.problem(403, "FORBIDDEN");
+        }
+        return;
+    }
+    let path = path.replace("{id}", &of_b);
+    let body = if *method == Method::GET { "" } else { "{}" };
+    two.a.ask(method.clone(), &path, &[], body).await.problem(404, "not-found");
+    if ["putDestination", "blockDestination"].contains(&name.as_str()) {
+        let named = json!({"name": two.running.sink.url(""), "tenant": "b"}).to_string();
+        two.a.ask(method.clone(), &path, &[], named).await.problem(403, "FORBIDDEN");
+        let named = json!({"name": two.running.sink.url("")}).to_string();
+        two.a.ask(method.clone(), &path, &[], named).await.problem(422, "VALIDATION_FAILED");
+    }
+}
+
 async fn trespass_views(two: &Two, Route { method, path, name, .. }: &Route) {
     let of_b = path.replace("{name}", "of%20b");
     let put = async |caller: &Caller, query: &str| {
@@ -330,6 +356,8 @@ async fn trespass(two: &Two, route: &Route) {
         "statsSeries" | "retryLoad" => trespass_figures(two, path).await,
         "listFailureGroups" => trespass_list(two, path).await,
         "getFailureGroup" | "putFailureGroupNote" => trespass_group(two, route).await,
+        "listDestinations" | "getDestination" | "putDestination" | "blockDestination"
+        | "unblockDestination" | "resetDestination" => trespass_destination(two, route).await,
         "listViews" | "getView" | "putView" | "deleteView" => trespass_views(two, route).await,
         "listPolicies" | "listKeys" => {
             let own = ask(path.to_owned(), "").await.is(200);
