@@ -10,11 +10,13 @@ mod failures;
 mod listing;
 mod migrate;
 mod morning_after;
+mod outages;
 pub(crate) mod page;
 mod served;
 mod sink;
 mod starts;
 mod tail;
+mod walkthrough;
 
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, ChildStdout, Stdio};

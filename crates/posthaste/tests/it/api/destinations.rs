@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use http::Method;
 use posthaste::config::Config;
+use posthaste::http::route::Route;
 use posthaste_core::channel::Channel;
 use posthaste_core::destination::{DestinationKey, DestinationName};
 use serde_json::{Value, json};
@@ -36,6 +37,41 @@ pub(super) fn receiver(running: &Running, tenant: &str) -> String {
     name.key(Some(tenant.parse().unwrap())).unwrap().id().to_string()
 }
 
+/// Failures are written a second later. Rows of other lists are left as they are.
+pub(super) fn forget_failures(row: &mut Value) {
+    if row["failures"].is_number() {
+        for name in ["failures", "firstFailureAt", "lastFailureAt", "lastStatusCode", "lastError", "label"] {
+            row[name] = Value::Null;
+        }
+    }
+}
+
+/// What a key of `a` is answered about the receiver as the destination of `b`: it has another id for each tenant.
+pub(super) async fn trespass(running: &Running, a: &Caller, Route { method, path, name, .. }: &Route) {
+    let of_b = receiver(running, "b");
+    if name == "listDestinations" {
+        for query in ["", "?all=true"] {
+            let own = a.get(&format!("{path}{query}")).await.to_string();
+            assert!(!own.contains(&of_b) && !own.contains(r#""tenant":"b""#), "{own}");
+        }
+        for other in ["b", "default"] {
+            let asked = format!("{path}?tenant={other}");
+            a.ask(Method::GET, &asked, &[], "").await.problem(403, "FORBIDDEN");
+        }
+        return;
+    }
+    let path = path.replace("{id}", &of_b);
+    let body = if *method == Method::GET { "" } else { "{}" };
+    a.ask(method.clone(), &path, &[], body).await.problem(404, "not-found");
+    if ["putDestination", "blockDestination"].contains(&name.as_str()) {
+        let named = json!({"name": running.sink.url(""), "tenant": "b"}).to_string();
+        a.ask(method.clone(), &path, &[], named).await.problem(403, "FORBIDDEN");
+        // Without a tenant the name is that of its own, which has another id.
+        let named = json!({"name": running.sink.url("")}).to_string();
+        a.ask(method.clone(), &path, &[], named).await.problem(422, "VALIDATION_FAILED");
+    }
+}
+
 async fn put(caller: &Caller, id: &str, body: &Value) -> Told {
     caller.ask(Method::PUT, &format!("{PATH}/{id}"), &[], body.to_string()).await
 }
@@ -56,6 +92,11 @@ async fn until(caller: &Caller, id: &str, wanted: impl Fn(&Value) -> bool) -> Va
         (told.status == 200 && wanted(&told.json)).then_some(told.json)
     };
     eventually(look).await.expect("the destination becomes so")
+}
+
+async fn metrics(running: &Running) -> String {
+    let told = running.admin.ask(Method::GET, "/metrics", &[], "").await;
+    String::from_utf8_lossy(&told.bytes).into_owned()
 }
 
 /// What happened to a destination, from the first to the last.
@@ -103,6 +144,15 @@ async fn what_fails_is_left_alone_and_shown_until_somebody_resets_it(on: StoreKi
     assert_eq!((&detail["state"], &detail["attempts"]), (&json!("pending"), &json!([])));
     assert_eq!(detail["parked"]["destinationId"], json!(id));
     assert_eq!(detail["parked"]["until"], parked["blockedUntil"]);
+    let metrics = metrics(&running).await;
+    for line in [
+        "posthaste_destination_state{state=\"open\"} 1",
+        "posthaste_destination_state{state=\"blocked\"} 0",
+        "posthaste_destination_events_total{event=\"opened\"} 1",
+        "posthaste_parked 2",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     // All of it survives a restart.
     let running = running.restart().await;
     let acme = running.caller(Some(&key));
@@ -299,6 +349,8 @@ async fn every_known_destination_is_listed_in_pages_to_whom_it_belongs(on: Store
     let text = json!({"channel": "email", "to": "a@example.com", "subject": "s", "body": "b"});
     let sent = acme.send(&text).await;
     until(admin, &mail, |shown| shown["parked"] == 1).await;
+    let shown = metrics(&running).await;
+    assert!(shown.contains("posthaste_provider_blocked{provider=\"mail\"} 1"), "{shown}");
     let waiting = acme.get(&format!("/v1/notifications/{sent}")).await;
     assert_eq!((&waiting["parked"]["kind"], &waiting["attempts"]), (&json!("provider"), &json!([])));
     post(admin, &mail, "unblock", "").await.is(200);

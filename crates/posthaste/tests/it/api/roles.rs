@@ -140,6 +140,7 @@ impl Scene {
             let mut shown = self.running.admin.get(list).await["data"].clone();
             for row in shown.as_array_mut().unwrap() {
                 row.as_object_mut().unwrap().remove("lastUsedAt");
+                super::destinations::forget_failures(row);
             }
             seen.push(shown);
         }

@@ -87,6 +87,7 @@ fn settled(shown: Value) -> Value {
         object.remove("oldestDueSeconds");
         for row in object.get_mut("data").and_then(Value::as_array_mut).into_iter().flatten() {
             row.as_object_mut().map(|row| (row.remove("lastUsedAt"), row.remove("hours")));
+            super::destinations::forget_failures(row);
         }
     }
     shown
@@ -271,31 +272,6 @@ async fn trespass_operations(two: &Two, Route { method, path, name, .. }: &Route
     }
 }
 
-/// The receiver of both has an id for each tenant, and that of `b` does not exist for `a`.
-async fn trespass_destination(two: &Two, Route { method, path, name, .. }: &Route) {
-    let of_b = super::destinations::receiver(&two.running, "b");
-    if name == "listDestinations" {
-        for query in ["", "?all=true"] {
-            let own = two.a.get(&format!("{path}{query}")).await;
-            assert!(!speaks_of_b(two, &own) && !own.to_string().contains(&of_b), "{own}");
-        }
-        for other in ["b", "default"] {
-            let asked = format!("{path}?tenant={other}");
-            two.a.ask(Method::GET, &asked, &[], "").await.problem(403, "FORBIDDEN");
-        }
-        return;
-    }
-    let path = path.replace("{id}", &of_b);
-    let body = if *method == Method::GET { "" } else { "{}" };
-    two.a.ask(method.clone(), &path, &[], body).await.problem(404, "not-found");
-    if ["putDestination", "blockDestination"].contains(&name.as_str()) {
-        let named = json!({"name": two.running.sink.url(""), "tenant": "b"}).to_string();
-        two.a.ask(method.clone(), &path, &[], named).await.problem(403, "FORBIDDEN");
-        let named = json!({"name": two.running.sink.url("")}).to_string();
-        two.a.ask(method.clone(), &path, &[], named).await.problem(422, "VALIDATION_FAILED");
-    }
-}
-
 async fn trespass_views(two: &Two, Route { method, path, name, .. }: &Route) {
     let of_b = path.replace("{name}", "of%20b");
     let put = async |caller: &Caller, query: &str| {
@@ -357,7 +333,9 @@ async fn trespass(two: &Two, route: &Route) {
         "listFailureGroups" => trespass_list(two, path).await,
         "getFailureGroup" | "putFailureGroupNote" => trespass_group(two, route).await,
         "listDestinations" | "getDestination" | "putDestination" | "blockDestination"
-        | "unblockDestination" | "resetDestination" => trespass_destination(two, route).await,
+        | "unblockDestination" | "resetDestination" => {
+            super::destinations::trespass(&two.running, &two.a, route).await
+        }
         "listViews" | "getView" | "putView" | "deleteView" => trespass_views(two, route).await,
         "listPolicies" | "listKeys" => {
             let own = ask(path.to_owned(), "").await.is(200);
