@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use posthaste_core::breaker::Health;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Verdict;
-use posthaste_core::destination::DestinationKey;
+use posthaste_core::destination::{DestinationKey, StoredDestination};
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{FlowId, FlowKey, Gate};
 use posthaste_core::notification::Notification;
@@ -52,6 +52,8 @@ pub(crate) struct Destinations {
     is_any: AtomicBool,
     /// Whether anything is known of a provider, which many flows share.
     is_any_shared: AtomicBool,
+    /// Whether a row was read whose flow has no number here yet.
+    is_any_unplaced: AtomicBool,
     /// Whether the configuration limits any.
     has_file: bool,
     /// The shared ones; their numbers are their places here.
@@ -70,6 +72,7 @@ impl Destinations {
             is_on: AtomicBool::new(false),
             is_any: AtomicBool::new(false),
             is_any_shared: AtomicBool::new(false),
+            is_any_unplaced: AtomicBool::new(false),
             has_file: !settings.destination_limits.is_empty(),
             providers,
             keyed: Mutex::default(),
@@ -161,10 +164,38 @@ impl Shared {
     /// The flow of a notification is met: what the configuration says of it counts from now on, and the limits of its providers.
     pub(crate) fn meet_flow_of(&self, flow: FlowId, notification: &Notification) {
         let known = &self.destinations;
-        let may_matter = known.has_file || known.is_any_shared.load(Ordering::Relaxed);
-        if may_matter && known.is_on() {
-            self.meet(flow, &FlowKey::of(notification));
+        let is_unplaced = known.is_any_unplaced.load(Ordering::Relaxed);
+        let may_matter = known.has_file || known.is_any_shared.load(Ordering::Relaxed) || is_unplaced;
+        if !may_matter || !known.is_on() {
+            return;
         }
+        let key = FlowKey::of(notification);
+        if is_unplaced
+            && let Some(destination) = DestinationKey::of_flow(&key)
+            && self.place(flow, &destination)
+        {
+            self.apply_bounds();
+        }
+        self.meet(flow, &key);
+    }
+
+    /// Notes rows whose flows have no number here yet.
+    fn place_later(&self, rows: impl Iterator<Item = StoredDestination>) {
+        let known = &self.destinations;
+        let mut memory = known.lock();
+        memory.place_later(rows);
+        known.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
+    }
+
+    /// The number of a flow is known: what was read of its destination counts from now on. False if nothing was.
+    fn place(&self, flow: FlowId, key: &DestinationKey) -> bool {
+        let known = &self.destinations;
+        let mut memory = known.lock();
+        let Some(row) = memory.take_unplaced(key) else { return false };
+        known.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
+        let file = self.settings.file_limits(&row.key);
+        memory.learn(Gated::Flow(flow), row, file, self.node.id(), self.node.now());
+        true
     }
 
     fn meet(&self, flow: FlowId, key: &FlowKey) {
