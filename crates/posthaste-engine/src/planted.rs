@@ -31,6 +31,8 @@ pub enum Planted {
     SendsWhileOpen,
     /// Each flow has the limits of its provider for itself.
     LimitOfEachFlow,
+    /// What an inbound limit defers is sent at once.
+    LostDeferral,
     /// The loop that accepts panics at the first arrival.
     PanicAtAccept,
 }
