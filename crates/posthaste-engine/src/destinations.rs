@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use posthaste_core::breaker::Health;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Verdict;
-use posthaste_core::destination::DestinationKey;
+use posthaste_core::destination::{DestinationKey, StoredDestination};
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{FlowId, FlowKey, Gate};
 use posthaste_core::notification::Notification;
@@ -48,6 +48,8 @@ pub(crate) struct Destinations {
     is_any: AtomicBool,
     /// Whether anything is known of a provider, which many flows share.
     is_any_shared: AtomicBool,
+    /// Whether the number of a flow is being asked for.
+    is_any_unplaced: AtomicBool,
     /// Whether the configuration limits any.
     has_file: bool,
     /// The shared ones; their numbers are their places here.
@@ -66,6 +68,7 @@ impl Destinations {
             is_on: AtomicBool::new(false),
             is_any: AtomicBool::new(false),
             is_any_shared: AtomicBool::new(false),
+            is_any_unplaced: AtomicBool::new(false),
             has_file: !settings.destination_limits.is_empty(),
             providers,
             keyed: Mutex::default(),
@@ -108,6 +111,13 @@ impl Destinations {
     pub(crate) fn ask_to_read(&self) {
         self.to_read.store(true, Ordering::Relaxed);
         self.bell.notify_one();
+    }
+
+    /// Rows whose flows have no number here yet.
+    fn wait_for_places(&self, rows: impl IntoIterator<Item = StoredDestination>) {
+        let mut memory = self.lock();
+        rows.into_iter().for_each(|row| memory.wait_for_place(row));
+        self.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
     }
 
     fn key_of(&self, provider: &Provider) -> Option<KeyId> {
@@ -184,10 +194,24 @@ impl Shared {
     /// The flow of a notification is met: what the configuration says of it counts from now on, and the limits of its providers.
     pub(crate) fn meet_flow_of(&self, flow: FlowId, notification: &Notification) {
         let known = &self.destinations;
+        if known.is_any_unplaced.load(Ordering::Relaxed) {
+            self.place(flow, &FlowKey::of(notification));
+        }
         let may_matter = known.has_file || known.is_any_shared.load(Ordering::Relaxed);
         if may_matter && known.is_on() {
             self.meet(flow, &FlowKey::of(notification));
         }
+    }
+
+    /// What is known of a destination counts for its flow before the store has said the number of the flow.
+    fn place(&self, flow: FlowId, key: &FlowKey) {
+        let Some(key) = DestinationKey::of_flow(key) else { return };
+        let (file, node, now) = (self.settings.file_limits(&key), self.node.id(), self.node.now());
+        let mut memory = self.destinations.lock();
+        let Some(row) = memory.take_unplaced(&key) else { return };
+        memory.learn(Gated::Flow(flow), row, file, node, now);
+        drop(memory);
+        self.apply_bounds();
     }
 
     fn meet(&self, flow: FlowId, key: &FlowKey) {

@@ -156,16 +156,23 @@ pub(super) async fn learn(shared: &Shared, rows: Vec<StoredDestination>) -> Resu
         match (place, row.key.flow()) {
             (Some(place), _) => shared.destinations.lock().learn(place, row, file, node, now),
             (None, Some(flow)) if row.value.is_some() => unknown.push((flow, row)),
-            (None, _) => {}
+            (None, _) => {
+                shared.destinations.lock().take_unplaced(&row.key);
+            }
         }
     }
     shared.apply_bounds();
+    // The store may be slow to say the numbers, and what is sent meanwhile has one.
+    shared.destinations.wait_for_places(unknown.iter().map(|(_, row)| row.clone()));
     let keys = unknown.iter().map(|(flow, _)| flow.clone()).collect();
     let flows: Vec<FlowId> = flow_ids(shared, keys).await?;
     for (flow, (_, row)) in flows.into_iter().zip(unknown) {
         let file = shared.settings.file_limits(&row.key);
-        shared.destinations.lock().learn(Gated::Flow(flow), row, file, node, now);
+        let mut memory = shared.destinations.lock();
+        memory.take_unplaced(&row.key);
+        memory.learn(Gated::Flow(flow), row, file, node, now);
     }
+    shared.destinations.wait_for_places([]);
     shared.apply_bounds();
     Ok(())
 }

@@ -24,6 +24,8 @@ pub(super) struct Memory {
     pub(super) share: Share,
     known: BTreeMap<Gated, Known>,
     places: BTreeMap<DestinationKey, Gated>,
+    /// Rows whose flows have no number here yet: it is being asked for.
+    unplaced: BTreeMap<DestinationKey, StoredDestination>,
     /// When something changes by time alone, each place once.
     times: BTreeSet<(Timestamp, Gated)>,
     /// What was seen and is to be written.
@@ -140,6 +142,7 @@ impl Memory {
             share: Share::WHOLE,
             known: BTreeMap::new(),
             places: BTreeMap::new(),
+            unplaced: BTreeMap::new(),
             times: BTreeSet::new(),
             dirty: BTreeSet::new(),
             changed: BTreeSet::new(),
@@ -207,6 +210,20 @@ impl Memory {
             self.urgent = true;
         }
         self.changed.insert(place);
+    }
+
+    /// Keeps a row until its flow has a number.
+    pub(super) fn wait_for_place(&mut self, row: StoredDestination) {
+        self.unplaced.insert(row.key.clone(), row);
+    }
+
+    pub(super) fn has_unplaced(&self) -> bool {
+        !self.unplaced.is_empty()
+    }
+
+    /// The row that waited for its place, if it did.
+    pub(super) fn take_unplaced(&mut self, key: &DestinationKey) -> Option<StoredDestination> {
+        self.unplaced.remove(key)
     }
 
     /// Forgets the rows that are known and not among these, which are all there are.

@@ -100,7 +100,7 @@ async fn events_of(engine: &Engine, key: &DestinationKey, kind: EventKind) -> Ve
 
 /// What counts is a retry, or whatever goes while it is open: a probe.
 fn stays_within_its_budget(arrivals: &[Arrival], opening: Duration, closed: Duration, over: Duration) {
-    let is_budgeted = |one: &Arrival| one.at > opening && one.at < over && (one.is_retry || one.at <= closed);
+    let is_budgeted = |one: &Arrival| one.at > opening && one.at < over && (one.is_retry || one.at < closed);
     let budgeted: Vec<Duration> = arrivals.iter().filter(|one| is_budgeted(one)).map(|one| one.at).collect();
     assert!(budgeted.len() > 15, "there were probes and retries: {}", budgeted.len());
     let within = |at: Duration, times: &[Duration]| {

@@ -313,7 +313,12 @@ fn webhook(tenant: u8, sink: usize) -> DestinationKey {
 pub(super) async fn lift_all(world: &World, engine: &Engine) {
     let actor = Actor::local("simulation", None);
     let page = world.model.destination_page(None, None, 1_000).await.unwrap();
-    for row in page.rows {
+    let is_held = |row: &StoredDestination| {
+        row.value.as_ref().is_some_and(|value| {
+            value.block.is_some() || value.limits != SendLimits::default()
+        })
+    };
+    for row in page.rows.into_iter().filter(is_held) {
         let target = DestinationTarget { id: row.key.id(), named: Some(row.key) };
         let _ = engine.unblock_destination(target.clone(), &actor).await;
         let _ = engine.limit_destination(target, SendLimits::default(), &actor).await;
