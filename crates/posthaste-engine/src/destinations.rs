@@ -48,7 +48,7 @@ pub(crate) struct Destinations {
     is_any: AtomicBool,
     /// Whether anything is known of a provider, which many flows share.
     is_any_shared: AtomicBool,
-    /// Whether the number of a flow is being asked for.
+    /// Whether a row was read whose flow has no number here yet.
     is_any_unplaced: AtomicBool,
     /// Whether the configuration limits any.
     has_file: bool,
@@ -113,13 +113,6 @@ impl Destinations {
         self.bell.notify_one();
     }
 
-    /// Rows whose flows have no number here yet.
-    fn wait_for_places(&self, rows: impl IntoIterator<Item = StoredDestination>) {
-        let mut memory = self.lock();
-        rows.into_iter().for_each(|row| memory.wait_for_place(row));
-        self.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
-    }
-
     fn key_of(&self, provider: &Provider) -> Option<KeyId> {
         let index = self.providers.iter().position(|one| one.name == provider.name)?;
         i64::try_from(index).ok().map(KeyId)
@@ -175,16 +168,23 @@ impl Shared {
         by_keys.unwrap_or_else(|| memory.gate(Gated::Flow(flow), now))
     }
 
-    /// Flows that this node may not have met yet get the keys of their providers. `met` are those that were looked at before.
+    /// Flows that this node may not have met yet get what is known of their destinations. `met` are those that were looked at
+    /// before.
     pub(crate) async fn meet_flows(&self, flows: &[FlowId], met: &mut HashSet<FlowId>) -> Result<()> {
-        if !self.destinations.is_any_shared.load(Ordering::Relaxed) {
+        let known = &self.destinations;
+        let is_unplaced = known.is_any_unplaced.load(Ordering::Relaxed);
+        if !is_unplaced && !known.is_any_shared.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let new: Vec<FlowId> = flows.iter().filter(|flow| !met.contains(flow)).copied().collect();
+        let new = flows.iter().filter(|flow| is_unplaced || !met.contains(flow));
+        let new: Vec<FlowId> = new.copied().collect();
         if new.is_empty() {
             return Ok(());
         }
         for flow in self.store.flows(new.clone()).await? {
+            if DestinationKey::of_flow(&flow.key).is_some_and(|key| self.place(flow.id, &key)) {
+                self.apply_bounds();
+            }
             self.meet(flow.id, &flow.key);
         }
         met.extend(new);
@@ -194,24 +194,38 @@ impl Shared {
     /// The flow of a notification is met: what the configuration says of it counts from now on, and the limits of its providers.
     pub(crate) fn meet_flow_of(&self, flow: FlowId, notification: &Notification) {
         let known = &self.destinations;
-        if known.is_any_unplaced.load(Ordering::Relaxed) {
-            self.place(flow, &FlowKey::of(notification));
+        let is_unplaced = known.is_any_unplaced.load(Ordering::Relaxed);
+        let may_matter = known.has_file || known.is_any_shared.load(Ordering::Relaxed) || is_unplaced;
+        if !may_matter || !known.is_on() {
+            return;
         }
-        let may_matter = known.has_file || known.is_any_shared.load(Ordering::Relaxed);
-        if may_matter && known.is_on() {
-            self.meet(flow, &FlowKey::of(notification));
+        let key = FlowKey::of(notification);
+        if is_unplaced
+            && let Some(destination) = DestinationKey::of_flow(&key)
+            && self.place(flow, &destination)
+        {
+            self.apply_bounds();
         }
+        self.meet(flow, &key);
     }
 
-    /// What is known of a destination counts for its flow before the store has said the number of the flow.
-    fn place(&self, flow: FlowId, key: &FlowKey) {
-        let Some(key) = DestinationKey::of_flow(key) else { return };
-        let (file, node, now) = (self.settings.file_limits(&key), self.node.id(), self.node.now());
-        let mut memory = self.destinations.lock();
-        let Some(row) = memory.take_unplaced(&key) else { return };
-        memory.learn(Gated::Flow(flow), row, file, node, now);
-        drop(memory);
-        self.apply_bounds();
+    /// Notes rows whose flows have no number here yet.
+    fn place_later(&self, rows: impl Iterator<Item = StoredDestination>) {
+        let known = &self.destinations;
+        let mut memory = known.lock();
+        memory.place_later(rows);
+        known.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
+    }
+
+    /// The number of a flow is known: what was read of its destination counts from now on. False if nothing was.
+    fn place(&self, flow: FlowId, key: &DestinationKey) -> bool {
+        let known = &self.destinations;
+        let mut memory = known.lock();
+        let Some(row) = memory.take_unplaced(key) else { return false };
+        known.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
+        let file = self.settings.file_limits(&row.key);
+        memory.learn(Gated::Flow(flow), row, file, self.node.id(), self.node.now());
+        true
     }
 
     fn meet(&self, flow: FlowId, key: &FlowKey) {

@@ -138,6 +138,7 @@ async fn read_all(shared: &Shared) -> Result<()> {
 }
 
 /// Takes rows as they are in the store. Those of known places count at once, before the numbers of the other flows are asked for.
+/// That may take long while nothing is committed, so a send looks whether its destination is among these.
 pub(super) async fn learn(shared: &Shared, rows: Vec<StoredDestination>) -> Result<()> {
     let (node, now) = (shared.node.id(), shared.node.now());
     let mut unknown: Vec<(FlowKey, StoredDestination)> = vec![];
@@ -156,23 +157,16 @@ pub(super) async fn learn(shared: &Shared, rows: Vec<StoredDestination>) -> Resu
         match (place, row.key.flow()) {
             (Some(place), _) => shared.destinations.lock().learn(place, row, file, node, now),
             (None, Some(flow)) if row.value.is_some() => unknown.push((flow, row)),
-            (None, _) => {
-                shared.destinations.lock().take_unplaced(&row.key);
-            }
+            (None, _) => drop(shared.destinations.lock().take_unplaced(&row.key)),
         }
     }
+    shared.place_later(unknown.iter().map(|(_, row)| row.clone()));
     shared.apply_bounds();
-    // The store may be slow to say the numbers, and what is sent meanwhile has one.
-    shared.destinations.wait_for_places(unknown.iter().map(|(_, row)| row.clone()));
     let keys = unknown.iter().map(|(flow, _)| flow.clone()).collect();
     let flows: Vec<FlowId> = flow_ids(shared, keys).await?;
     for (flow, (_, row)) in flows.into_iter().zip(unknown) {
-        let file = shared.settings.file_limits(&row.key);
-        let mut memory = shared.destinations.lock();
-        memory.take_unplaced(&row.key);
-        memory.learn(Gated::Flow(flow), row, file, node, now);
+        shared.place(flow, &row.key);
     }
-    shared.destinations.wait_for_places([]);
     shared.apply_bounds();
     Ok(())
 }

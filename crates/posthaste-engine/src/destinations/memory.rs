@@ -24,7 +24,7 @@ pub(super) struct Memory {
     pub(super) share: Share,
     known: BTreeMap<Gated, Known>,
     places: BTreeMap<DestinationKey, Gated>,
-    /// Rows whose flows have no number here yet: it is being asked for.
+    /// Rows that were read while the numbers of their flows are asked for.
     unplaced: BTreeMap<DestinationKey, StoredDestination>,
     /// When something changes by time alone, each place once.
     times: BTreeSet<(Timestamp, Gated)>,
@@ -179,6 +179,20 @@ impl Memory {
         self.known.entry(place).or_insert_with(|| Known::new(key, file))
     }
 
+    /// Notes rows whose places are asked for: until then a send finds them by its own flow.
+    pub(super) fn place_later(&mut self, rows: impl Iterator<Item = StoredDestination>) {
+        self.unplaced.extend(rows.map(|row| (row.key.clone(), row)));
+    }
+
+    pub(super) fn has_unplaced(&self) -> bool {
+        !self.unplaced.is_empty()
+    }
+
+    /// The row of a destination whose place was not known.
+    pub(super) fn take_unplaced(&mut self, key: &DestinationKey) -> Option<StoredDestination> {
+        self.unplaced.remove(key)
+    }
+
     /// Takes a row as it is in the store, unless a later one is known.
     pub(super) fn learn(
         &mut self,
@@ -210,20 +224,6 @@ impl Memory {
             self.urgent = true;
         }
         self.changed.insert(place);
-    }
-
-    /// Keeps a row until its flow has a number.
-    pub(super) fn wait_for_place(&mut self, row: StoredDestination) {
-        self.unplaced.insert(row.key.clone(), row);
-    }
-
-    pub(super) fn has_unplaced(&self) -> bool {
-        !self.unplaced.is_empty()
-    }
-
-    /// The row that waited for its place, if it did.
-    pub(super) fn take_unplaced(&mut self, key: &DestinationKey) -> Option<StoredDestination> {
-        self.unplaced.remove(key)
     }
 
     /// Forgets the rows that are known and not among these, which are all there are.

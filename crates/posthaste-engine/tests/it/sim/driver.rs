@@ -186,12 +186,13 @@ impl Driver {
         }
         let until = self.world.now().later(BOUND);
         while self.world.now() < until {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            self.check()?;
-            // A process that has just started does not know the others yet, and refuses.
-            if let Some((_, engine)) = self.some_process() {
+            if self.plan.outages
+                && let Some((_, engine)) = self.some_process()
+            {
                 lift_all(&self.world, &engine).await;
             }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.check()?;
             let idle =
                 self.world.model.inspect(|tables| tables.queue.is_empty() && all_ended(tables).is_ok());
             if idle && self.clients.is_empty() && !self.world.has_open_calls() {
