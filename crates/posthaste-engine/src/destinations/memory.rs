@@ -267,9 +267,9 @@ impl Memory {
 
     /// Whether nothing but a probe may be sent now.
     pub(super) fn is_shut(&self, place: Gated, now: Timestamp) -> bool {
-        self.known.get(&place).is_some_and(|known| {
-            known.gate(self.share, now).is_shut() || known.paused(now).is_some()
-        })
+        self.known
+            .get(&place)
+            .is_some_and(|known| known.gate(self.share, now).is_shut() || known.paused(now).is_some())
     }
 
     /// Notes what was seen. `key` is asked for where nothing is known yet.

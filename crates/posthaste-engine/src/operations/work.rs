@@ -13,8 +13,8 @@ use posthaste_core::rate::RateLimit;
 use posthaste_core::series::Happened;
 use tokio::time::Instant;
 
-use super::damage::Damaged;
 use super::LOOK;
+use super::damage::Damaged;
 use super::staging::{one_by_one, stage_next, stage_or_wait};
 use super::walk::walk;
 use crate::acts::{Actor, after};
@@ -182,18 +182,12 @@ impl Work {
         }
     }
 
-
     async fn next_flows(&self, shared: &Shared, operation: &Operation) -> Result<Vec<FlowId>> {
         shared.store.staged_flows(operation.id, self.last, FLOWS).await
     }
 
     /// How many of each flow are forwarded now: at the pace of its destination, and within chunk and rate.
-    async fn quotas(
-        &mut self,
-        shared: &Shared,
-        operation: &Operation,
-        flows: &[FlowId],
-    ) -> Result<Quotas> {
+    async fn quotas(&mut self, shared: &Shared, operation: &Operation, flows: &[FlowId]) -> Result<Quotas> {
         let now = shared.node.now();
         let chunk = if shared.store.is_shared() { SHARED_CHUNK } else { CHUNK };
         let mut left = chunk.min(u32::try_from(shared.settings.batch).unwrap_or(chunk));

@@ -47,8 +47,7 @@ pub(crate) async fn run(setting: &Setting) -> anyhow::Result<Verdict> {
 async fn park(server: &Server, rows: u64) -> anyhow::Result<Sink> {
     let (down, client) = (sink(0).await?, server.client(&server.key_for("a").await?)?);
     let policy = json!({"strategy": "fixed", "initialDelay": "1h", "maxAttempts": 9, "quick": {"tries": 0}});
-    let one =
-        json!({"channel": "webhook", "to": down.url("/status/503"), "body": {"order": 4711}, "policy": policy});
+    let one = json!({"channel": "webhook", "to": down.url("/status/503"), "body": {"order": 4711}, "policy": policy});
     let send = async |count: u64| {
         let batch = json!({"notifications": vec![&one; usize::try_from(count)?]});
         let answer = client.post("/v1/notifications/batch", &batch).await?;
@@ -130,7 +129,8 @@ async fn beside(setting: &Setting, rows: u64, verdict: &mut Verdict) -> anyhow::
 /// Notifications that arrived a second.
 async fn rate(rig: &Rig, server: &Server, way: Way) -> anyhow::Result<f64> {
     let (letter, received) = (rig.letter(server, way)?, rig.sink.received());
-    let sent = rig.sender.over(way.connections()).flood(&[letter], Bound::Time(TIME), Some(&rig.sink)).await?;
+    let sent =
+        rig.sender.over(way.connections()).flood(&[letter], Bound::Time(TIME), Some(&rig.sink)).await?;
     ensure!(sent.failures.first.is_none(), "{}", sent.failures.text().unwrap_or_default());
     let arrived = timeout(PATIENCE, rig.sink.wait_for(received + sent.accepted)).await;
     arrived.context("not everything that was accepted arrived")?;

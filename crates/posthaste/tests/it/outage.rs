@@ -23,10 +23,8 @@ async fn what_waited_for_a_receiver_comes_by_a_ramp_and_never_faster_than_it_tak
     let turn = |answer, delay| sink.inbox().turn(Some(Dial::read(answer, delay, None).unwrap()));
     let home =
         Home::new(&["breaker.failure_threshold=10", "breaker.first_break=3s", "breaker.break_duration=3s"]);
-    let limit = format!(
-        "[destinations.\"http://{}\"]\nconcurrency = {CONCURRENCY}\nrate = {RATE}\n",
-        sink.address()
-    );
+    let limit =
+        format!("[destinations.\"http://{}\"]\nconcurrency = {CONCURRENCY}\nrate = {RATE}\n", sink.address());
     std::fs::write(home.path().join("posthaste.toml"), limit).unwrap();
     let program = home.start().await;
     turn("503", None);
@@ -64,7 +62,11 @@ async fn what_waited_for_a_receiver_comes_by_a_ramp_and_never_faster_than_it_tak
         };
         let step = u32::try_from(at.since(first).as_secs() / 6).unwrap().min(4);
         let (at_once, in_second) = (before(EACH), before(Duration::from_secs(1)));
-        assert!(at_once <= CONCURRENCY.min(1 << step), "{at_once} at once, {:?} after it was back", at.since(first));
+        assert!(
+            at_once <= CONCURRENCY.min(1 << step),
+            "{at_once} at once, {:?} after it was back",
+            at.since(first)
+        );
         assert!(in_second <= RATE + RATE / 10, "{in_second} in a second");
     }
     program.stop().await;

@@ -151,7 +151,9 @@ async fn an_operation_says_when_it_last_changed(mut scene: Scene) -> Kept {
     same("since the first pause", changed(&scene).await?, Some(at(35)))
 }
 
-async fn an_operation_that_waits_for_destinations_forwards_what_is_to_be_their_probe(mut scene: Scene) -> Kept {
+async fn an_operation_that_waits_for_destinations_forwards_what_is_to_be_their_probe(
+    mut scene: Scene,
+) -> Kept {
     let all = dead(&mut scene, 2).await?;
     let operation = new_operation(1, Action::Requeue);
     let id = operation.id;
@@ -172,7 +174,11 @@ async fn an_operation_that_waits_for_destinations_forwards_what_is_to_be_their_p
     let flows = quotas(&scene, id, 1).await?;
     let probe = *need("a flow", flows.first())?;
     let first = need("the probe", scene.store.forward(id, node, vec![probe], at(34)).await?)?;
-    same("one is forwarded", (first.done.len(), first.operation.standing.state), (1, OperationState::Paused))?;
+    same(
+        "one is forwarded",
+        (first.done.len(), first.operation.standing.state),
+        (1, OperationState::Paused),
+    )?;
     same("by ada", change(OperationChange::Pause { by: "ada".to_owned() }).await?.is_ok(), true)?;
     same("nothing is forwarded", scene.store.forward(id, node, flows.clone(), at(35)).await?, None)?;
     let not_by_itself = change(OperationChange::GoOn { node }).await?.err();

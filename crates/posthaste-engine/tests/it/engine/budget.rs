@@ -49,8 +49,7 @@ fn arrived(rig: &Rig) -> Vec<Arrival> {
 async fn after_an_hour_of_outage_retries_and_probes_are_a_tenth_of_the_traffic_until_the_ramp_is_over() {
     let mut rig = Rig::new();
     rig.settings.breaker = BreakerSettings::default();
-    let limits =
-        SendLimits { concurrency: Some(CONCURRENCY), rate: Some(Rate::per_second(RATE).unwrap()) };
+    let limits = SendLimits { concurrency: Some(CONCURRENCY), rate: Some(Rate::per_second(RATE).unwrap()) };
     rig.settings.destination_limits = [(DestinationName::parse(URL).unwrap(), limits)].into();
     let engine = rig.start().await;
     pass(secs(2)).await;
@@ -111,23 +110,28 @@ fn stays_within_its_budget(arrivals: &[Arrival], opening: Duration, closed: Dura
     for (place, at) in budgeted.iter().enumerate() {
         let (part, whole) = (within(*at, &budgeted), within(*at, &all));
         let rested = place == 0 || *at - budgeted[place - 1] >= secs(10);
-        assert!(part * 10 <= whole || rested, "{part} of {whole} at {at:?}, {:?} after it was back", *at - closed);
+        assert!(
+            part * 10 <= whole || rested,
+            "{part} of {whole} at {at:?}, {:?} after it was back",
+            *at - closed
+        );
     }
 }
 
 fn meets_a_ramp(arrivals: &[Arrival], closed: Duration, over: Duration, served: Duration) {
-    let after: Vec<Duration> =
-        arrivals.iter().map(|one| one.at).filter(|at| *at > closed - served).collect();
+    let after: Vec<Duration> = arrivals.iter().map(|one| one.at).filter(|at| *at > closed - served).collect();
     let at_once = |at: Duration| {
         after.partition_point(|one| *one <= at) - after.partition_point(|one| *one + served <= at)
     };
     let mut most = 0;
     for at in &after {
         let step = (at.saturating_sub(closed)).as_secs() / 6;
-        let allowed = if *at < over { (1usize << step).min(CONCURRENCY as usize) } else { CONCURRENCY as usize };
+        let allowed =
+            if *at < over { (1usize << step).min(CONCURRENCY as usize) } else { CONCURRENCY as usize };
         assert!(at_once(*at) <= allowed, "{} at once {:?} after it was back", at_once(*at), *at - closed);
         most = most.max(at_once(*at));
-        let second = after.partition_point(|one| *one <= *at) - after.partition_point(|one| *one + secs(1) <= *at);
+        let second =
+            after.partition_point(|one| *one <= *at) - after.partition_point(|one| *one + secs(1) <= *at);
         assert!(second as f64 <= RATE * 1.1, "{second} in a second");
     }
     assert!(most * 2 > RATE as usize / 20, "it got to its speed: {most}");

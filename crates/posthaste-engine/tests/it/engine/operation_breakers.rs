@@ -98,7 +98,11 @@ async fn items_for_an_open_destination_wait_while_the_others_go_on_and_it_goes_o
     assert_eq!(how(&rig, id).await, by("breaker", 31));
     assert_eq!(again(&rig, &a), 1, "the probe, which failed");
     pass(secs(17)).await;
-    assert_eq!((how(&rig, id).await, again(&rig, &a)), (by("breaker", 31), 1), "the second break is twice as long");
+    assert_eq!(
+        (how(&rig, id).await, again(&rig, &a)),
+        (by("breaker", 31), 1),
+        "the second break is twice as long"
+    );
     rig.always("a", Script::Answer(http(200)));
     pass(secs(120)).await;
     let standing = ended(&rig, id).await.standing;

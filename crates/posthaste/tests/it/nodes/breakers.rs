@@ -44,7 +44,8 @@ fn between(sink: &Sink, from: Timestamp, to: Timestamp) -> Vec<Timestamp> {
 /// When it opened for the nth time, and until when.
 async fn opened(cluster: &Cluster, times: usize) -> (Timestamp, Timestamp) {
     let found = eventually(async || {
-        let rows = cluster.sql("select at || ' ' || until from destination_event where event = 1 order by number");
+        let rows =
+            cluster.sql("select at || ' ' || until from destination_event where event = 1 order by number");
         let row = rows.lines().filter(|line| !line.trim().is_empty()).nth(times - 1)?;
         let (at, until) = row.trim().split_once(' ')?;
         let time = |text: &str| Timestamp::from_micros(text.parse().unwrap());
@@ -113,7 +114,11 @@ async fn what_one_node_opened_stops_the_others_and_a_probe_that_died_with_its_no
     let kept = cluster.kept();
     assert!(kept.interruptions() >= 1, "the probe came back");
     assert!(kept.duplicates(&sink) <= 1);
-    assert_eq!(cluster.sql("select count(*) from ended where state <> 2").trim(), "0", "everything was delivered");
+    assert_eq!(
+        cluster.sql("select count(*) from ended where state <> 2").trim(),
+        "0",
+        "everything was delivered"
+    );
     sink.stop().await;
 }
 
@@ -151,7 +156,9 @@ async fn a_concurrency_of_two_is_never_exceeded_by_three_nodes() {
     for node in &nodes {
         send(node, &sink, "/delay/100ms", 30).await;
     }
-    timeout(PATIENCE, sink.wait_for(90)).await.expect("all of them arrive, also what came to the node without a share");
+    timeout(PATIENCE, sink.wait_for(90))
+        .await
+        .expect("all of them arrive, also what came to the node without a share");
     let arrivals: Vec<Timestamp> = sink.arrivals().iter().map(|one| one.at).collect();
     for at in &arrivals {
         // What has arrived is not answered before that.
