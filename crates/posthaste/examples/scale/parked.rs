@@ -25,6 +25,9 @@ const BATCH: u64 = 500;
 const FIRST: u64 = 20;
 /// How long a server is left alone before it is watched, and how long it is watched.
 const SETTLE: Duration = Duration::from_secs(20);
+/// The same with parked rows. Its breaks are 10, 20, 40, 80 and 160 s long at first, so one probe falls into the time; later it is
+/// one in 5 min.
+const SETTLE_PARKED: Duration = Duration::from_secs(100);
 const WATCHED: Duration = Duration::from_secs(60);
 /// How many bytes more may be written while they are parked.
 const MORE: u64 = 300_000;
@@ -71,9 +74,11 @@ async fn park(server: &Server, rows: u64) -> anyhow::Result<Sink> {
 async fn idle(setting: &Setting, rows: u64, verdict: &mut Verdict) -> anyhow::Result<()> {
     let place = setting.place().await?;
     let server = setting.serve(&place).await?;
-    let alone = written(&server, &place).await?;
+    let alone = written(&server, &place, SETTLE).await?;
     let down = park(&server, rows).await?;
-    let parked = written(&server, &place).await?;
+    let probes = down.received();
+    let parked = written(&server, &place, SETTLE_PARKED).await?;
+    let probes = down.received() - probes;
     let megabytes = |bytes: u64| format!("{:.2} MB", bytes as f64 / 1e6);
     let seconds = WATCHED.as_secs();
     verdict.note(format!("written in {seconds} s by an idle server"), megabytes(alone));
@@ -83,15 +88,19 @@ async fn idle(setting: &Setting, rows: u64, verdict: &mut Verdict) -> anyhow::Re
         format!("at most {} more", megabytes(MORE)),
         parked <= alone + MORE,
     );
+    verdict.note(
+        format!("{rows} parked: probes in {} s", (SETTLE_PARKED + WATCHED).as_secs()),
+        probes.to_string(),
+    );
     verdict.note(format!("{rows} parked: most memory"), format!("{} MiB", server.peak_memory()?));
     down.stop().await;
     Ok(())
 }
 
 /// What the server writes while nothing is asked of it; with a database the bytes of its log, too.
-async fn written(server: &Server, place: &Place) -> anyhow::Result<u64> {
+async fn written(server: &Server, place: &Place, settle: Duration) -> anyhow::Result<u64> {
     let bytes = || anyhow::Ok(server.0.proc("io", "write_bytes:")? + place.wal()?);
-    sleep(SETTLE).await;
+    sleep(settle).await;
     let before = bytes()?;
     sleep(WATCHED).await;
     Ok(bytes()?.saturating_sub(before))

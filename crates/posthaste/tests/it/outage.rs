@@ -7,7 +7,7 @@ use posthaste_wire::sink::Dial;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::program::{Home, PATIENCE, eventually, post, sink};
+use super::program::{Home, PATIENCE, eventually, get, post, sink};
 
 /// How many wait when the receiver is back.
 const WAITING: usize = 3_000;
@@ -69,6 +69,50 @@ async fn what_waited_for_a_receiver_comes_by_a_ramp_and_never_faster_than_it_tak
         );
         assert!(in_second <= RATE + RATE / 10, "{in_second} in a second");
     }
+    program.stop().await;
+    sink.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_says_that_it_waits_for_a_breaker_and_goes_on_by_itself() {
+    const DEAD: u64 = 20;
+    let sink = sink().await;
+    let turn = |answer| sink.inbox().turn(Some(Dial::read(answer, None, None).unwrap()));
+    let home =
+        Home::new(&["breaker.failure_threshold=5", "breaker.first_break=3s", "breaker.break_duration=3s"]);
+    let program = home.start().await;
+    let client = program.client();
+    let policy = json!({"strategy": "fixed", "initialDelay": "2s", "maxAttempts": 30, "quick": {"tries": 0}});
+    let one = json!({"channel": "webhook", "to": sink.url("/ok"), "body": 1, "policy": policy});
+    let send = async |count: usize| {
+        post(&client, "/v1/notifications/batch", &json!({"notifications": vec![one.clone(); count]})).await
+    };
+    // It does not want these, and is well.
+    turn("400");
+    send(20).await;
+    eventually(async || (get(&client, "/v1/stats").await["inDeadLetter"] == DEAD).then_some(()))
+        .await
+        .expect("they die");
+    turn("503");
+    send(5).await;
+    let opened = eventually(async || program.log().contains("destination opened").then_some(()));
+    opened.await.expect("its breaker opens");
+
+    let id = post(&client, "/v1/retry-operations", &json!({"all": true})).await["id"].clone();
+    let path = format!("/v1/retry-operations/{}", id.as_str().unwrap());
+    let waits =
+        eventually(async || Some(get(&client, &path).await).filter(|shown| shown["state"] == "paused"));
+    let shown = waits.await.expect("it waits");
+    assert_eq!((&shown["pausedBy"], &shown["total"]), (&json!("breaker"), &json!(DEAD)));
+    assert!(shown["forwarded"].as_u64().unwrap() <= 3, "no more than probes: {shown}");
+    turn("200");
+    let ended =
+        eventually(async || Some(get(&client, &path).await).filter(|shown| shown["finishedAt"].is_string()));
+    let shown = ended.await.expect("it goes on");
+    assert_eq!((&shown["state"], &shown["forwarded"]), (&json!("completed"), &json!(DEAD)));
+    assert_eq!(shown["pausedBy"], json!(null));
+    program.rest().await;
+    assert_eq!(get(&client, "/v1/stats").await["inDeadLetter"], 0);
     program.stop().await;
     sink.stop().await;
 }
