@@ -2,7 +2,9 @@
 //!
 //! While nothing is wrong anywhere and nothing is limited, a send and its outcome cost one atomic load each.
 
+mod figures;
 mod keep;
+mod lists;
 mod memory;
 mod people;
 mod probe;
@@ -26,7 +28,9 @@ use posthaste_core::slots::{Gated, KeyId};
 use posthaste_core::time::Timestamp;
 use tokio::sync::Notify;
 
+pub use self::figures::DestinationFigures;
 pub(crate) use self::keep::{run, start};
+pub use self::lists::ParkedBehind;
 pub(crate) use self::memory::May;
 use self::memory::{Memory, Seen};
 pub use self::people::{DestinationError, DestinationTarget, DestinationView, PARKED_COUNTED};
@@ -138,7 +142,8 @@ impl Shared {
         if !self.destinations.is_any() || self.has(Planted::SendsWhileOpen) {
             return May::Send;
         }
-        self.destinations.lock().may_send(place, slot_is_bounded, self.node.now())
+        let is_bounded = slot_is_bounded || self.has(Planted::NoRamp);
+        self.destinations.lock().may_send(place, is_bounded, self.node.now())
     }
 
     /// Whether a quick try may be waited for: none starts while anything is wrong with the destination.

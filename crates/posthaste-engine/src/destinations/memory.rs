@@ -156,6 +156,11 @@ impl Memory {
         self.known.is_empty()
     }
 
+    /// Each destination that something is kept of, as it was last read or written.
+    pub(super) fn values(&self) -> impl Iterator<Item = (&DestinationKey, &Destination)> {
+        self.known.values().filter(|known| known.expected != 0).map(|known| (&known.key, &known.value))
+    }
+
     pub(super) fn place(&self, key: &DestinationKey) -> Option<Gated> {
         self.places.get(key).copied()
     }
