@@ -52,6 +52,7 @@ mod saved_views;
 mod schema;
 mod sends;
 mod series;
+mod simulation;
 mod stream;
 mod tenants;
 mod timeouts;

@@ -90,7 +90,7 @@ fn may(role: Option<Role>, route: &str) -> bool {
 /// Routes that a reader may call.
 const READS: &str = "\
     listNotifications listFailed listRetryQueue listDeadLetters getDeadLetter stats statsSeries \
-    retryLoad stream listAudit listPolicies getPolicy previewPolicy listNodes listSettings listTenants \
+    retryLoad stream listAudit listPolicies getPolicy previewPolicy simulatePolicy listNodes listSettings listTenants \
     listJobs listJobRuns listViews getView listFailureGroups getFailureGroup listRetryOperations getRetryOperation";
 
 /// Routes that only keys for all tenants may call.
