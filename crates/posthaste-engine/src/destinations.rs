@@ -2,7 +2,9 @@
 //!
 //! While nothing is wrong anywhere and nothing is limited, a send and its outcome cost one atomic load each.
 
+mod figures;
 mod keep;
+mod lists;
 mod memory;
 mod people;
 mod probe;
@@ -14,7 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use posthaste_core::breaker::Health;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Verdict;
+<<<<<<< HEAD
 use posthaste_core::destination::DestinationKey;
+=======
+use posthaste_core::destination::{DestinationKey, StoredDestination};
+use posthaste_core::failure::FailureType;
+>>>>>>> main
 use posthaste_core::flow::{FlowId, FlowKey, Gate};
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::{Policy, silence_until};
@@ -25,7 +32,9 @@ use posthaste_core::slots::{Gated, KeyId};
 use posthaste_core::time::Timestamp;
 use tokio::sync::Notify;
 
+pub use self::figures::DestinationFigures;
 pub(crate) use self::keep::{run, start};
+pub use self::lists::ParkedBehind;
 pub(crate) use self::memory::May;
 use self::memory::{Memory, Seen};
 pub use self::people::{DestinationError, DestinationTarget, DestinationView, PARKED_COUNTED};
@@ -47,6 +56,8 @@ pub(crate) struct Destinations {
     is_any: AtomicBool,
     /// Whether anything is known of a provider, which many flows share.
     is_any_shared: AtomicBool,
+    /// Whether a row was read whose flow has no number here yet.
+    is_any_unplaced: AtomicBool,
     /// Whether the configuration limits any.
     has_file: bool,
     /// The shared ones; their numbers are their places here.
@@ -65,6 +76,7 @@ impl Destinations {
             is_on: AtomicBool::new(false),
             is_any: AtomicBool::new(false),
             is_any_shared: AtomicBool::new(false),
+            is_any_unplaced: AtomicBool::new(false),
             has_file: !settings.destination_limits.is_empty(),
             providers,
             keyed: Mutex::default(),
@@ -134,7 +146,8 @@ impl Shared {
         if !self.destinations.is_any() || self.has(Planted::SendsWhileOpen) {
             return May::Send;
         }
-        self.destinations.lock().may_send(place, slot_is_bounded, self.node.now())
+        let is_bounded = slot_is_bounded || self.has(Planted::NoRamp);
+        self.destinations.lock().may_send(place, is_bounded, self.node.now())
     }
 
     /// Whether a quick try may be waited for: none starts while anything is wrong with the destination.
@@ -156,10 +169,38 @@ impl Shared {
     /// The flow of a notification is met: what the configuration says of it counts from now on, and the limits of its providers.
     pub(crate) fn meet_flow_of(&self, flow: FlowId, notification: &Notification) {
         let known = &self.destinations;
-        let may_matter = known.has_file || known.is_any_shared.load(Ordering::Relaxed);
-        if may_matter && known.is_on() {
-            self.meet(flow, &FlowKey::of(notification));
+        let is_unplaced = known.is_any_unplaced.load(Ordering::Relaxed);
+        let may_matter = known.has_file || known.is_any_shared.load(Ordering::Relaxed) || is_unplaced;
+        if !may_matter || !known.is_on() {
+            return;
         }
+        let key = FlowKey::of(notification);
+        if is_unplaced
+            && let Some(destination) = DestinationKey::of_flow(&key)
+            && self.place(flow, &destination)
+        {
+            self.apply_bounds();
+        }
+        self.meet(flow, &key);
+    }
+
+    /// Notes rows whose flows have no number here yet.
+    fn place_later(&self, rows: impl Iterator<Item = StoredDestination>) {
+        let known = &self.destinations;
+        let mut memory = known.lock();
+        memory.place_later(rows);
+        known.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
+    }
+
+    /// The number of a flow is known: what was read of its destination counts from now on. False if nothing was.
+    fn place(&self, flow: FlowId, key: &DestinationKey) -> bool {
+        let known = &self.destinations;
+        let mut memory = known.lock();
+        let Some(row) = memory.take_unplaced(key) else { return false };
+        known.is_any_unplaced.store(memory.has_unplaced(), Ordering::Relaxed);
+        let file = self.settings.file_limits(&row.key);
+        memory.learn(Gated::Flow(flow), row, file, self.node.id(), self.node.now());
+        true
     }
 
     fn meet(&self, flow: FlowId, key: &FlowKey) {

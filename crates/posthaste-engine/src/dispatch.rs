@@ -159,6 +159,7 @@ async fn attempt(
             break;
         }
         let ready = may_start(shared, claimed, policy, &way).await?;
+        shared.meet_flow_of(claimed.flow, &claimed.notification);
         if !place.is_none_or(|place| shared.may_try_again(place)) {
             break;
         }

@@ -138,6 +138,7 @@ async fn read_all(shared: &Shared) -> Result<()> {
 }
 
 /// Takes rows as they are in the store. Those of known places count at once, before the numbers of the other flows are asked for.
+/// That may take long while nothing is committed, so a send looks whether its destination is among these.
 pub(super) async fn learn(shared: &Shared, rows: Vec<StoredDestination>) -> Result<()> {
     let (node, now) = (shared.node.id(), shared.node.now());
     let mut unknown: Vec<(FlowKey, StoredDestination)> = vec![];
@@ -156,15 +157,15 @@ pub(super) async fn learn(shared: &Shared, rows: Vec<StoredDestination>) -> Resu
         match (place, row.key.flow()) {
             (Some(place), _) => shared.destinations.lock().learn(place, row, file, node, now),
             (None, Some(flow)) if row.value.is_some() => unknown.push((flow, row)),
-            (None, _) => {}
+            (None, _) => drop(shared.destinations.lock().take_unplaced(&row.key)),
         }
     }
+    shared.place_later(unknown.iter().map(|(_, row)| row.clone()));
     shared.apply_bounds();
     let keys = unknown.iter().map(|(flow, _)| flow.clone()).collect();
     let flows: Vec<FlowId> = flow_ids(shared, keys).await?;
     for (flow, (_, row)) in flows.into_iter().zip(unknown) {
-        let file = shared.settings.file_limits(&row.key);
-        shared.destinations.lock().learn(Gated::Flow(flow), row, file, node, now);
+        shared.place(flow, &row.key);
     }
     shared.apply_bounds();
     Ok(())
@@ -204,13 +205,14 @@ pub(super) fn written(shared: &Shared, place: Gated, change: &DestinationChange,
     let (node, now): (_, Timestamp) = (shared.node.id(), shared.node.now());
     let made = shared.destinations.lock().written(place, change, put, node, now);
     if made {
-        tell(&change.key, &change.events);
+        tell(shared, &change.key, &change.events);
     }
     shared.apply_bounds();
 }
 
-fn tell(key: &DestinationKey, events: &[DestinationEvent]) {
+fn tell(shared: &Shared, key: &DestinationKey, events: &[DestinationEvent]) {
     for event in events {
+        shared.counts.destination(event.event);
         journal::destination(key, event);
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Memory {
     pub(super) share: Share,
     known: BTreeMap<Gated, Known>,
     places: BTreeMap<DestinationKey, Gated>,
+    /// Rows that were read while the numbers of their flows are asked for.
+    unplaced: BTreeMap<DestinationKey, StoredDestination>,
     /// When something changes by time alone, each place once.
     times: BTreeSet<(Timestamp, Gated)>,
     /// What was seen and is to be written.
@@ -140,6 +142,7 @@ impl Memory {
             share: Share::WHOLE,
             known: BTreeMap::new(),
             places: BTreeMap::new(),
+            unplaced: BTreeMap::new(),
             times: BTreeSet::new(),
             dirty: BTreeSet::new(),
             changed: BTreeSet::new(),
@@ -151,6 +154,11 @@ impl Memory {
 
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
+    }
+
+    /// Each destination that something is kept of, as it was last read or written.
+    pub(super) fn values(&self) -> impl Iterator<Item = (&DestinationKey, &Destination)> {
+        self.known.values().filter(|known| known.expected != 0).map(|known| (&known.key, &known.value))
     }
 
     pub(super) fn place(&self, key: &DestinationKey) -> Option<Gated> {
@@ -174,6 +182,20 @@ impl Memory {
     fn entry(&mut self, place: Gated, key: DestinationKey, file: SendLimits) -> &mut Known {
         self.places.insert(key.clone(), place);
         self.known.entry(place).or_insert_with(|| Known::new(key, file))
+    }
+
+    /// Notes rows whose places are asked for: until then a send finds them by its own flow.
+    pub(super) fn place_later(&mut self, rows: impl Iterator<Item = StoredDestination>) {
+        self.unplaced.extend(rows.map(|row| (row.key.clone(), row)));
+    }
+
+    pub(super) fn has_unplaced(&self) -> bool {
+        !self.unplaced.is_empty()
+    }
+
+    /// The row of a destination whose place was not known.
+    pub(super) fn take_unplaced(&mut self, key: &DestinationKey) -> Option<StoredDestination> {
+        self.unplaced.remove(key)
     }
 
     /// Takes a row as it is in the store, unless a later one is known.

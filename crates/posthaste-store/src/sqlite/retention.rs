@@ -3,10 +3,9 @@
 //! What a chunk removes is found on a reader, so that the writer only deletes. A row that changed meanwhile stays.
 
 use async_trait::async_trait;
-use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::flow::FlowId;
 use posthaste_core::id::{DeadLetterId, NotificationId};
-use posthaste_core::retention::{Kind, is_deletable, is_removable};
+use posthaste_core::retention::{Kind, is_removable};
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{self, Audit, Prune, Pruned, Retention};
@@ -15,13 +14,15 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::SqliteStore;
 use super::acts::write_audit;
 use super::fault::{Result, unless_damaged};
-use super::groups;
-use super::rows::{maybe_time, state, status, time};
+use super::rows::{maybe_time, state, time};
 use super::series;
 use super::writer::Tx;
 use crate::kept::retention::{Chunk, Pass, answer, most_looked_at};
 
+mod letters;
 mod operations;
+
+pub(super) use self::letters::show;
 
 #[async_trait]
 impl Retention for SqliteStore {
@@ -34,7 +35,7 @@ impl Retention for SqliteStore {
     }
 
     async fn show_deleted(&self, dead_letter: DeadLetterId, audit: Audit) -> store::Result<bool> {
-        self.write(1, move |tx| show_deleted(tx, dead_letter, &audit)).await
+        self.write(1, move |tx| letters::show_deleted(tx, dead_letter, &audit)).await
     }
 }
 
@@ -100,8 +101,10 @@ fn find(conn: &Connection, prune: &Prune) -> Result<(Pass, Found)> {
         Kind::Delivered | Kind::Failed | Kind::Cancelled | Kind::Expired => {
             Found::Notifications(notifications(conn, prune, &pass)?)
         }
-        Kind::RequeuedLetters | Kind::DiscardedLetters => Found::Letters(letters(conn, prune, &pass)?),
-        Kind::DeletedLetters => Found::Deleted(deleted(conn, prune)?),
+        Kind::RequeuedLetters | Kind::DiscardedLetters => {
+            Found::Letters(letters::resolved(conn, prune, &pass)?)
+        }
+        Kind::DeletedLetters => Found::Deleted(letters::deleted(conn, prune)?),
         Kind::Audit => Found::Audit(oldest(conn, prune, AUDIT)?),
         Kind::JobRuns => Found::Runs(oldest(conn, prune, RUNS)?),
         Kind::Counters => Found::Counters(counters(conn, prune)?),
@@ -156,6 +159,7 @@ macro_rules! in_operation {
         )
     };
 }
+use in_operation;
 
 const IN_OPERATION: &str = in_operation!("?1");
 
@@ -210,64 +214,6 @@ fn notifications(conn: &Connection, prune: &Prune, pass: &Pass) -> Result<Chunk<
             _ => None,
         };
         if chunk.take(prune, &id, over) {
-            break;
-        }
-    }
-    Ok(chunk)
-}
-
-/// Resolved dead letters that died long ago and are shown in lists.
-fn letters(conn: &Connection, prune: &Prune, pass: &Pass) -> Result<Chunk<[u8; 16]>> {
-    let mut select = conn.prepare_cached(
-        "select id, status, created_at, restored_at, octet_length(content) + octet_length(attempts)
-         from dead_letter indexed by dead_letter_status
-         where status = ?4
-         and id > ?1
-         and id < ?2
-         and deleted_at is null
-         order by id
-         limit ?3",
-    )?;
-    let until = DeadLetterId::least_at(prune.cut_off).to_bytes();
-    let code = prune.kind.letters().map(DeadLetterStatus::code);
-    let mut rows = select.query(params![pass.start(), until, whole(most_looked_at(prune)), code])?;
-    let mut chunk = Chunk::new();
-    while let Some(row) = rows.next()? {
-        let id: [u8; 16] = row.get(0)?;
-        let over =
-            is_deletable(prune.kind, status(row, 1)?, time(row, 2)?, maybe_time(row, 3)?, prune.cut_off);
-        if chunk.take(prune, &id, over.then_some((id, row.get(4)?))) {
-            break;
-        }
-    }
-    Ok(chunk)
-}
-
-/// What was soft-deleted long ago, with the notifications. What an operation that is not finished names is passed over; if it
-/// names everything that is looked at, the pass ends there.
-fn deleted(conn: &Connection, prune: &Prune) -> Result<Chunk<([u8; 16], [u8; 16])>> {
-    let mut select = conn.prepare_cached(concat!(
-        "select w.id, w.notification, w.bytes
-         from (
-             select id, notification, deleted_at, octet_length(content) + octet_length(attempts) as bytes
-             from dead_letter indexed by dead_letter_deleted_at
-             where deleted_at < ?1
-             and deleted_at is not null
-             order by deleted_at, id
-             limit ?3) as w
-         where not exists (
-             ",
-        in_operation!("w.notification"),
-        ")
-         order by w.deleted_at, w.id
-         limit ?2"
-    ))?;
-    let most = whole(most_looked_at(prune));
-    let mut rows = select.query(params![prune.cut_off.as_micros(), whole(prune.limit), most])?;
-    let mut chunk = Chunk::new();
-    while let Some(row) = rows.next()? {
-        // The next chunk begins at the oldest again.
-        if chunk.take(prune, &[], Some(((row.get(0)?, row.get(1)?), row.get(2)?))) {
             break;
         }
     }
@@ -336,8 +282,8 @@ fn write(tx: &mut Tx<'_>, prune: &Prune, seen: &Pass, found: &Found, audit: &Aud
     let removed = match found {
         Found::Attempts(chunk) => remove_attempts(tx, prune, &chunk.rows)?,
         Found::Notifications(chunk) => remove_notifications(tx, &chunk.rows)?,
-        Found::Letters(chunk) => delete_letters(tx, prune, &chunk.rows)?,
-        Found::Deleted(chunk) => purge_letters(tx, &chunk.rows)?,
+        Found::Letters(chunk) => letters::delete(tx, prune, &chunk.rows)?,
+        Found::Deleted(chunk) => letters::purge(tx, &chunk.rows)?,
         Found::Audit(chunk) => remove_audit(tx, &chunk.rows)?,
         Found::Runs(chunk) => by_number(tx, "delete from job_run where number = ?1", &chunk.rows)?,
         Found::Counters(chunk) => remove_counters(tx, &chunk.rows)?,
@@ -412,40 +358,6 @@ fn remove_notifications(tx: &mut Tx<'_>, rows: &[Ended]) -> Result<i64> {
     Ok(whole(gone.len()))
 }
 
-fn delete_letters(tx: &mut Tx<'_>, prune: &Prune, ids: &[[u8; 16]]) -> Result<i64> {
-    let code = prune.kind.letters().map(DeadLetterStatus::code);
-    let mut removed = 0;
-    for id in ids {
-        removed += groups::changing(tx, DeadLetterId::from_bytes(*id), |conn| {
-            let mut update = conn.prepare_cached(
-                "update dead_letter
-                 set deleted_at = ?2
-                 where id = ?1
-                 and status = ?3
-                 and deleted_at is null",
-            )?;
-            Ok(update.execute(params![id, prune.now.as_micros(), code])?)
-        })?;
-    }
-    Ok(whole(removed))
-}
-
-fn purge_letters(tx: &Tx<'_>, rows: &[([u8; 16], [u8; 16])]) -> Result<i64> {
-    let mut delete =
-        tx.conn.prepare_cached("delete from dead_letter where id = ?1 and deleted_at is not null")?;
-    let mut forget =
-        tx.conn.prepare_cached("update ended set dead_letter = null where id = ?1 and dead_letter = ?2")?;
-    let mut named = tx.conn.prepare_cached(IN_OPERATION)?;
-    let mut removed = 0;
-    for (id, notification) in rows {
-        if !named.exists([notification])? && delete.execute([id])? == 1 {
-            forget.execute(params![notification, id])?;
-            removed += 1;
-        }
-    }
-    Ok(whole(removed))
-}
-
 /// Remembers the last number: the newest row may be among those that go, and its number is not given again.
 fn remove_audit(tx: &Tx<'_>, numbers: &[i64]) -> Result<i64> {
     if let Some(last) = numbers.iter().max() {
@@ -482,26 +394,6 @@ fn remove_counters(tx: &Tx<'_>, rows: &[(String, i64, i64, i64)]) -> Result<i64>
         removed += delete.execute(params![tenant, channel, kind, hour])?;
     }
     Ok(whole(removed))
-}
-
-fn show_deleted(tx: &Tx<'_>, letter: DeadLetterId, audit: &Audit) -> Result<bool> {
-    let found = show(tx, letter, audit.at)?;
-    if found {
-        write_audit(tx.conn, audit, 1, 1)?;
-    }
-    Ok(found)
-}
-
-/// Shows a dead letter again that is soft-deleted and resolved. False if there is no such one.
-pub(super) fn show(tx: &Tx<'_>, letter: DeadLetterId, now: Timestamp) -> Result<bool> {
-    let mut update = tx.conn.prepare_cached(
-        "update dead_letter
-         set deleted_at = null, restored_at = ?2
-         where id = ?1
-         and deleted_at is not null
-         and status <> 0",
-    )?;
-    Ok(update.execute(params![letter.to_bytes(), now.as_micros()])? == 1)
 }
 
 fn whole(rows: usize) -> i64 {

@@ -1,5 +1,6 @@
 //! `posthaste doctor`: finds problems and says what to do about them.
 
+mod destinations;
 mod groups;
 mod jobs;
 mod leaving;
@@ -109,6 +110,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
             Ok(config) => {
                 let mut found = store::check(&config.store).await;
                 found.extend(leaving::check(&config).await);
+                found.extend(destinations::configured(&config));
                 found
             }
             Err(error) if is_wrong_use(&error) => return Err(error),
@@ -260,6 +262,7 @@ async fn keyed(session: &Session, is_ready: bool) -> Vec<Finding> {
         Err(error) => found.push(Finding::fail("queue", format!("/v1/stats is not JSON: {error}"))),
     }
     found.extend(operations::check(session, SystemClock.now()).await);
+    found.extend(destinations::check(session, SystemClock.now()).await);
     // Only keys for all tenants see jobs.
     if let Ok(Ok(jobs)) = session.get("/v1/jobs").await.map(|answer| answer.json::<Value>()) {
         found.push(jobs::finding(&jobs, SystemClock.now()));

@@ -27,6 +27,7 @@ mod audit;
 mod batches;
 mod browser;
 mod crowd;
+mod destinations;
 mod docs;
 mod edit;
 mod explorer;

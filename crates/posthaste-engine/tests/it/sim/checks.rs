@@ -236,7 +236,10 @@ fn keys_hold(tables: &Tables, ledger: &Ledger) -> Check {
 fn one_at_rest(tables: &Tables, ledger: &Ledger, id: NotificationId, tally: &mut Tally) -> Check {
     let removed = ledger.removed.ended.get(&id).map(Ended::seen);
     let seen = tables.seen(id).or(removed).ok_or_else(|| format!("I10: {id} is nowhere"))?;
-    hold(seen.state.is_end(), || format!("I16: {id} is still {} ({:?})", seen.state, tables.queue.get(&id)))?;
+    hold(seen.state.is_end(), || {
+        let (row, destinations) = (tables.queue.get(&id), &tables.destinations);
+        format!("I16: {id} is still {} ({row:?}, {destinations:?})", seen.state)
+    })?;
     let opened = ledger.opened.get(&id).copied().unwrap_or(0);
     hold(seen.generation == 1 + opened, || {
         format!("I12: {id} has generation {}, opened {opened} times", seen.generation)

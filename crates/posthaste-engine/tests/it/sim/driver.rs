@@ -183,10 +183,14 @@ impl Driver {
         }
         if let Some((_, engine)) = self.some_process() {
             resume_all(&self.world, &engine).await;
-            lift_all(&self.world, &engine).await;
         }
         let until = self.world.now().later(BOUND);
         while self.world.now() < until {
+            if self.plan.outages
+                && let Some((_, engine)) = self.some_process()
+            {
+                lift_all(&self.world, &engine).await;
+            }
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.check()?;
             let idle =

@@ -151,7 +151,12 @@ impl Told {
         let Some(Known { version, value: Some(value), since }) = self.known.get(&place) else {
             return Ok(());
         };
-        let says = |what: &str| format!("I6: process {} knows that {key:?} is {what} and sends", life.number);
+        let says = |what: &str| {
+            let number = life.number;
+            format!(
+                "I6: process {number} knows since {since} that {key:?} is {what} and sends at {now}: {value:?}"
+            )
+        };
         if let Breaker::HalfOpen { node, .. } = value.breaker
             && life.node() == Some(NodeId(node))
             && value.block.is_none()
@@ -281,13 +286,18 @@ fn webhook(tenant: u8, sink: usize) -> DestinationKey {
     DestinationKey { tenant: Some(tenant), kind: DestinationKind::Webhook, name }
 }
 
-/// People lift every block and every limit.
+/// People lift every block and every limit. What somebody asked for before may still happen later, so they look again.
 pub(super) async fn lift_all(world: &World, engine: &Engine) {
     let actor = Actor::local("simulation", None);
     let page = world.model.destination_page(None, None, 1_000).await.unwrap();
     for row in page.rows {
+        let Some(value) = row.value else { continue };
         let target = DestinationTarget { id: row.key.id(), named: Some(row.key) };
-        let _ = engine.unblock_destination(target.clone(), &actor).await;
-        let _ = engine.limit_destination(target, SendLimits::default(), &actor).await;
+        if value.block.is_some() {
+            let _ = engine.unblock_destination(target.clone(), &actor).await;
+        }
+        if value.limits != SendLimits::default() {
+            let _ = engine.limit_destination(target, SendLimits::default(), &actor).await;
+        }
     }
 }

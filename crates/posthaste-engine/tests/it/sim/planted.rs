@@ -18,7 +18,7 @@ const WITHIN: [(Planted, u64); 15] = [
     (Planted::ReclaimWithoutEvent, 20),
     (Planted::CounterDrift, 20),
     (Planted::RequeueKeepsDeadLetterPending, 60),
-    (Planted::ActWithoutLooking, 300),
+    (Planted::ActWithoutLooking, 1_000),
     (Planted::MarkingForgetsCursor, 20),
     (Planted::ForwardWithoutFence, 60),
     (Planted::ItemLostAtCancel, 100),

@@ -10,13 +10,14 @@ use super::running::{Caller, Running, StoreKind, routes, slow};
 use super::wrong_input::counters;
 
 /// The lists of the API, each with everything that it can show.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 9] = [
     "/v1/notifications?limit=500",
     "/v1/notifications/failed?limit=500",
     "/v1/retry-queue?limit=500",
     "/v1/dead-letters?status=all&limit=500",
     "/v1/audit?limit=500",
     "/v1/failure-groups?limit=500",
+    "/v1/destinations?all=true",
     "/v1/policies",
     "/v1/views",
 ];
@@ -65,7 +66,7 @@ impl Two {
         for list in LISTS.iter().chain(&["/v1/keys", "/v1/stats"]) {
             seen.push(settled(self.b.get(list).await));
         }
-        for list in &LISTS[..6] {
+        for list in &LISTS[..7] {
             seen.push(settled(self.running.admin.get(&format!("{list}&tenant=b")).await));
         }
         for id in self.notifications.values() {
@@ -86,6 +87,7 @@ fn settled(shown: Value) -> Value {
         object.remove("oldestDueSeconds");
         for row in object.get_mut("data").and_then(Value::as_array_mut).into_iter().flatten() {
             row.as_object_mut().map(|row| (row.remove("lastUsedAt"), row.remove("hours")));
+            super::destinations::forget_failures(row);
         }
     }
     shown
@@ -330,6 +332,10 @@ async fn trespass(two: &Two, route: &Route) {
         "statsSeries" | "retryLoad" => trespass_figures(two, path).await,
         "listFailureGroups" => trespass_list(two, path).await,
         "getFailureGroup" | "putFailureGroupNote" => trespass_group(two, route).await,
+        "listDestinations" | "getDestination" | "putDestination" | "blockDestination"
+        | "unblockDestination" | "resetDestination" => {
+            super::destinations::trespass(&two.running, &two.a, route).await
+        }
         "listViews" | "getView" | "putView" | "deleteView" => trespass_views(two, route).await,
         "listPolicies" | "listKeys" => {
             let own = ask(path.to_owned(), "").await.is(200);
