@@ -16,12 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use posthaste_core::breaker::Health;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Verdict;
-<<<<<<< HEAD
-use posthaste_core::destination::DestinationKey;
-=======
 use posthaste_core::destination::{DestinationKey, StoredDestination};
-use posthaste_core::failure::FailureType;
->>>>>>> main
 use posthaste_core::flow::{FlowId, FlowKey, Gate};
 use posthaste_core::notification::Notification;
 use posthaste_core::policy::{Policy, silence_until};
