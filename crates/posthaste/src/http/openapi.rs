@@ -54,6 +54,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     ("ResponseExcerpt", &["contentType"]),
     ("Readiness", &["reason"]),
     ("DeadLetterActed", &["attempt"]),
+    ("SimulatedEvent", &["until"]),
 ];
 
 fn finish(document: &mut Value) {
