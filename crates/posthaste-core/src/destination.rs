@@ -6,6 +6,7 @@ mod bounds;
 mod event;
 mod name;
 mod sighting;
+mod standing;
 mod stored;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use sha2::{Digest, Sha256};
 pub use self::event::{DestinationEvent, EVENTS_KEPT, EventKind, MAX_EVENTS};
 pub use self::name::{BadName, DestinationName};
 pub use self::sighting::Sighting;
+pub use self::standing::{DestinationState, Hindrance, Label, Standing};
 pub use self::stored::{
     DestinationChange, DestinationPut, REMOVED_AT_ONCE, REMOVED_KEPT, StoredDestination, change_destinations,
 };

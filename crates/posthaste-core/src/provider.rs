@@ -94,6 +94,11 @@ impl Pools {
         Self(pools)
     }
 
+    /// Those of all channels.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Provider>> {
+        self.0.values().flatten()
+    }
+
     /// In the order in which they are tried; empty if the channel has none.
     pub fn of(&self, channel: Channel) -> &[Arc<Provider>] {
         self.0.get(&channel).map_or(&[], Vec::as_slice)

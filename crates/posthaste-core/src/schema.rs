@@ -8,8 +8,9 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::channel::Channel;
 use crate::dead_letter::DeadLetterStatus;
+use crate::destination::{DestinationKind, DestinationState, EventKind, Label};
 use crate::failure::FailureType;
-use crate::id::{DeadLetterId, GroupId, KeyId, NotificationId, OperationId};
+use crate::id::{DeadLetterId, DestinationId, GroupId, KeyId, NotificationId, OperationId};
 use crate::notification::{Priority, Tenant};
 use crate::operation::{Action, OperationState};
 use crate::policy::quick::{QuickBackoff, When};
@@ -58,6 +59,8 @@ macro_rules! described_as {
     };
 }
 
+mod simulation;
+
 fn text(description: &str) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).description(Some(description))
 }
@@ -84,6 +87,23 @@ described!(DeadLetterId, "DeadLetterId", id(Self::PREFIX));
 described!(GroupId, "GroupId", id(Self::PREFIX));
 described!(KeyId, "KeyId", id(Self::PREFIX));
 described!(OperationId, "OperationId", id(Self::PREFIX));
+described!(DestinationId, "DestinationId", id(Self::PREFIX));
+described!(
+    DestinationKind,
+    "DestinationKind",
+    names("What can be down as a whole", Self::ALL.map(Self::name))
+);
+described!(
+    DestinationState,
+    "DestinationState",
+    names("Whether anything is sent to it", Self::ALL.map(Self::name))
+);
+described!(Label, "DestinationLabel", names("Its state in a word", Self::ALL.map(Self::name)));
+described!(
+    EventKind,
+    "DestinationEventKind",
+    names("What happened to a destination", Self::ALL.map(Self::name))
+);
 described!(Action, "RetryAction", names("What is done to each item", Self::ALL.map(Self::name)));
 described!(
     OperationState,

@@ -8,8 +8,10 @@ mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub(crate) use self::gates::Entry;
 use self::gates::Gates;
 pub use self::gates::{Bounds, Gated, KeyId};
+pub(crate) use self::turns::lane_turn;
 pub use self::turns::{MOST, MOST_OF_TENANT, Turns};
 use crate::flow::{Bucket, Capacity, FlowId, Quota};
 use crate::notification::Tenant;
@@ -134,6 +136,11 @@ impl Slots {
     pub fn set_keys(&mut self, flow: FlowId, keys: Vec<KeyId>) {
         self.gates.set_keys(flow, keys);
         self.turns.unpark(flow);
+    }
+
+    /// The shared keys of a flow.
+    pub fn keys(&self, flow: FlowId) -> &[KeyId] {
+        self.gates.keys(flow)
     }
 
     /// How many more of a flow may be sent in that lane, as far as the flow and its keys are concerned.

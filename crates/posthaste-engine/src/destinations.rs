@@ -2,7 +2,9 @@
 //!
 //! While nothing is wrong anywhere and nothing is limited, a send and its outcome cost one atomic load each.
 
+mod figures;
 mod keep;
+mod lists;
 mod memory;
 mod people;
 mod probe;
@@ -15,10 +17,9 @@ use posthaste_core::breaker::Health;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Verdict;
 use posthaste_core::destination::{DestinationKey, StoredDestination};
-use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{FlowId, FlowKey, Gate};
 use posthaste_core::notification::Notification;
-use posthaste_core::policy::Policy;
+use posthaste_core::policy::{Policy, silence_until};
 use posthaste_core::provider::{Pools, Provider, Route, pinned};
 use posthaste_core::rate::Share;
 use posthaste_core::reply::Reply;
@@ -26,14 +27,16 @@ use posthaste_core::slots::{Gated, KeyId};
 use posthaste_core::time::Timestamp;
 use tokio::sync::Notify;
 
+pub use self::figures::DestinationFigures;
 pub(crate) use self::keep::{run, start};
+pub use self::lists::ParkedBehind;
 pub(crate) use self::memory::May;
 use self::memory::{Memory, Seen};
 pub use self::people::{DestinationError, DestinationTarget, DestinationView, PARKED_COUNTED};
 pub(crate) use self::probe::{ProbeInHand, begin};
 use crate::engine::{Settings, Shared};
 use crate::planted::Planted;
-use crate::store::{Claimed, DESTINATIONS_LEVEL};
+use crate::store::{Claimed, DESTINATIONS_LEVEL, Result};
 
 /// The most flows over providers whose keys are set; beyond it they are set anew.
 const MOST_KEYED: usize = 100_000;
@@ -138,7 +141,8 @@ impl Shared {
         if !self.destinations.is_any() || self.has(Planted::SendsWhileOpen) {
             return May::Send;
         }
-        self.destinations.lock().may_send(place, slot_is_bounded, self.node.now())
+        let is_bounded = slot_is_bounded || self.has(Planted::NoRamp);
+        self.destinations.lock().may_send(place, is_bounded, self.node.now())
     }
 
     /// Whether a quick try may be waited for: none starts while anything is wrong with the destination.
@@ -155,6 +159,40 @@ impl Shared {
     /// Whether nothing but a probe goes to the one destination of a flow.
     pub(crate) fn is_shut(&self, flow: FlowId) -> bool {
         self.destinations.is_any() && self.destinations.lock().is_shut(Gated::Flow(flow), self.node.now())
+    }
+
+    /// What the destinations of a flow let pass, over all nodes.
+    pub(crate) fn gate_of(&self, flow: FlowId) -> Gate {
+        if !self.destinations.is_any() || self.has(Planted::OperationsIgnoreBreakers) {
+            return Gate::Closed;
+        }
+        let (keys, now) = (self.slots.keys(flow), self.node.now());
+        let memory = self.destinations.lock();
+        let by_keys = Gate::widest(keys.into_iter().map(|key| memory.gate(Gated::Key(key), now)));
+        by_keys.unwrap_or_else(|| memory.gate(Gated::Flow(flow), now))
+    }
+
+    /// Flows that this node may not have met yet get what is known of their destinations. `met` are those that were looked at
+    /// before.
+    pub(crate) async fn meet_flows(&self, flows: &[FlowId], met: &mut HashSet<FlowId>) -> Result<()> {
+        let known = &self.destinations;
+        let is_unplaced = known.is_any_unplaced.load(Ordering::Relaxed);
+        if !is_unplaced && !known.is_any_shared.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let new = flows.iter().filter(|flow| is_unplaced || !met.contains(flow));
+        let new: Vec<FlowId> = new.copied().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for flow in self.store.flows(new.clone()).await? {
+            if DestinationKey::of_flow(&flow.key).is_some_and(|key| self.place(flow.id, &key)) {
+                self.apply_bounds();
+            }
+            self.meet(flow.id, &flow.key);
+        }
+        met.extend(new);
+        Ok(())
     }
 
     /// The flow of a notification is met: what the configuration says of it counts from now on, and the limits of its providers.
@@ -241,7 +279,7 @@ impl Shared {
         health: Health,
     ) {
         let known = &self.destinations;
-        let pause = asked_for_silence(policy, verdict, at);
+        let pause = silence_until(policy, &verdict, at);
         let matters = health == Health::Down || pause.is_some() || known.is_any();
         if !matters || !known.is_on() {
             return;
@@ -294,12 +332,4 @@ impl Shared {
         drop(memory);
         self.give_back(back);
     }
-}
-
-/// Until when a 429 asked for silence.
-fn asked_for_silence(policy: &Policy, verdict: Verdict, now: Timestamp) -> Option<Timestamp> {
-    let Verdict::Failed(failure) = verdict else { return None };
-    let asked = failure.retry_after.filter(|_| failure.failure_type == FailureType::RateLimit)?;
-    let wait = asked.wait(now).min(policy.maximum_retry_after);
-    (policy.honour_retry_after && !wait.is_zero()).then(|| now.later(wait))
 }

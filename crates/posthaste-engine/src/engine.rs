@@ -37,14 +37,16 @@ use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::classify::Overrides;
 use posthaste_core::destination::{DestinationName, SendLimits};
+use posthaste_core::fields::BadField;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
 use posthaste_core::inbound::InboundLimits;
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
-use posthaste_core::policy::PolicySet;
+use posthaste_core::policy::{Policy, PolicySet};
 use posthaste_core::provider::Pools;
 use posthaste_core::retention::Periods;
+use posthaste_core::simulate::{Asked, Scenario};
 use posthaste_core::time::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -298,6 +300,13 @@ impl Engine {
     /// The policies in force.
     pub fn policies(&self) -> &Policies {
         &self.shared.policies
+    }
+
+    /// What is asked to be simulated, as this node would send it: by its breaker, its slots and its rules for single codes.
+    pub fn scenario(&self, asked: Asked, policy: Policy, channel: ChannelName) -> Result<Scenario, BadField> {
+        let overrides = self.shared.overrides.get(&channel).cloned().unwrap_or_default();
+        let settings = &self.shared.settings;
+        asked.scenario(policy, (channel, overrides), settings.breaker, settings.concurrency)
     }
 
     /// The providers of this node.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use posthaste_core::attempt::{Attempt, Outcome};
 use posthaste_core::channel::Channel;
+use posthaste_core::destination::EventKind;
 use posthaste_core::failure::FailureType;
 use posthaste_core::job::{Job, RunOutcome};
 use posthaste_core::operation::OperationState;
@@ -52,6 +53,8 @@ pub struct Metrics {
     pub operation_items: u64,
     /// Operations that ended on this node, for each state that this leads to.
     pub operations_ended: [(OperationState, u64); 3],
+    /// What happened to destinations by itself, as far as this node wrote it.
+    pub destination_events: [(EventKind, u64); 4],
     /// How late first attempts began.
     pub lateness_main: Histogram,
     /// How late retries began.
@@ -61,6 +64,10 @@ pub struct Metrics {
 /// The states in which an operation ends.
 const OPERATION_ENDS: [OperationState; 3] =
     [OperationState::Completed, OperationState::Cancelled, OperationState::Failed];
+
+/// What happens to destinations by itself.
+const DESTINATION_EVENTS: [EventKind; 4] =
+    [EventKind::Opened, EventKind::Probed, EventKind::Closed, EventKind::Paused];
 
 /// How often a time fell between which bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -140,6 +147,7 @@ pub(crate) struct Counts {
     removed: [Count; Kind::ALL.len()],
     operation_items: Count,
     operations_ended: [Count; 3],
+    destination_events: [Count; 4],
     lateness_main: Times,
     lateness_retry: Times,
     /// By the code of the channel; a delivery first, then the failure types by their codes.
@@ -294,6 +302,13 @@ impl Counts {
         }
     }
 
+    /// Something happened to a destination.
+    pub(crate) fn destination(&self, event: EventKind) {
+        if let Some(place) = DESTINATION_EVENTS.iter().position(|known| *known == event) {
+            self.destination_events[place].add(1);
+        }
+    }
+
     /// Grows with what arrives and with what is sent.
     pub(crate) fn work(&self) -> u64 {
         let failed = self.attempts_failed.iter().map(Count::read).sum::<u64>();
@@ -327,6 +342,9 @@ impl Counts {
             operation_items: self.operation_items.read(),
             operations_ended: array::from_fn(|place| {
                 (OPERATION_ENDS[place], self.operations_ended[place].read())
+            }),
+            destination_events: array::from_fn(|place| {
+                (DESTINATION_EVENTS[place], self.destination_events[place].read())
             }),
             lateness_main: self.lateness_main.read(),
             lateness_retry: self.lateness_retry.read(),

@@ -270,6 +270,11 @@ impl Reads {
         self.tenant.as_ref().is_none_or(|own| own == tenant)
     }
 
+    /// The same, of the tenant that the caller names and can see.
+    pub fn of(self, named: Option<Tenant>) -> Result<Self> {
+        Ok(Self { tenant: self.tenant(named)?, ..self })
+    }
+
     /// Whose rows are read: the caller's own, or those of the tenant that it names and can see.
     pub fn tenant(&self, named: Option<Tenant>) -> Result<Option<Tenant>> {
         match (&self.tenant, named) {

@@ -10,6 +10,7 @@ mod backup;
 mod bench;
 mod completions;
 mod dead_letters;
+mod destinations;
 mod detail;
 mod dev;
 mod doctor;
@@ -77,6 +78,7 @@ enum Command {
     FailureGroups(failure_groups::FailureGroupsArgs),
     RetryOperations(retry_operations::RetryOperationsArgs),
     RetryQueue(notifications::RetryQueueArgs),
+    Destinations(destinations::DestinationsArgs),
     Views(views::ViewsArgs),
     Stats(stats::StatsArgs),
     Tail(Box<tail::TailArgs>),
@@ -163,6 +165,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::DeadLetters(args) => block_on(dead_letters::run(args, &reach)),
         Command::RetryOperations(args) => block_on(retry_operations::run(args, &reach)),
         Command::RetryQueue(args) => block_on(notifications::retry_queue(args, &reach)),
+        Command::Destinations(args) => block_on(destinations::run(args, &reach)),
         Command::Views(args) => block_on(views::run(args, &reach)),
         Command::Stats(args) => block_on(stats::run(args, &reach)),
         Command::Tail(args) => block_on(tail::run(*args, &reach)),

@@ -40,6 +40,7 @@ mod budget;
 pub(crate) mod client_address;
 pub(crate) mod cursor;
 pub(crate) mod dead_letters;
+pub(crate) mod destinations;
 pub mod docs;
 pub(crate) mod edit;
 pub mod embedded;
@@ -195,6 +196,7 @@ fn described() -> OpenApiRouter<Shared> {
         failure_groups::router(),
         saved_views::router(),
         retry_operations::router(),
+        destinations::router(),
         edit::router(),
         policies::router(),
         stats::router(),

@@ -205,13 +205,14 @@ pub(super) fn written(shared: &Shared, place: Gated, change: &DestinationChange,
     let (node, now): (_, Timestamp) = (shared.node.id(), shared.node.now());
     let made = shared.destinations.lock().written(place, change, put, node, now);
     if made {
-        tell(&change.key, &change.events);
+        tell(shared, &change.key, &change.events);
     }
     shared.apply_bounds();
 }
 
-fn tell(key: &DestinationKey, events: &[DestinationEvent]) {
+fn tell(shared: &Shared, key: &DestinationKey, events: &[DestinationEvent]) {
     for event in events {
+        shared.counts.destination(event.event);
         journal::destination(key, event);
     }
 }

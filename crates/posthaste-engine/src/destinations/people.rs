@@ -1,4 +1,4 @@
-//! What people see of destinations and do to them: the lists, one, its history; limits, block, unblock, reset.
+//! What people see of one destination and do to it: its history; limits, block, unblock, reset.
 //!
 //! Invariant: a caller of one tenant sees the destinations of that tenant and no provider.
 
@@ -10,13 +10,14 @@ use posthaste_core::destination::{
     DestinationName, DestinationPut, MAX_CONCURRENCY, MAX_EVENTS, SendLimits, StoredDestination,
 };
 use posthaste_core::notification::Tenant;
+use posthaste_core::slots::Gated;
 use posthaste_core::time::Timestamp;
 
 use crate::acts::Actor;
 use crate::engine::{Engine, Shared};
 use crate::journal;
 use crate::reads::{ReadError, Reads};
-use crate::store::{Audit, DESTINATIONS_LEVEL, FlowsTo, Page, StoreError};
+use crate::store::{Audit, DESTINATIONS_LEVEL, FlowsTo, StoreError};
 
 /// How far parked notifications are counted.
 pub const PARKED_COUNTED: u64 = 100_000;
@@ -77,47 +78,6 @@ pub enum DestinationError {
 }
 
 impl Reads {
-    /// What is unhealthy, blocked, paused or limited by people, in the order of the keys. A page may be short and still have a
-    /// next.
-    pub async fn destinations(
-        &self,
-        after: Option<DestinationKey>,
-        limit: usize,
-    ) -> Result<Page<DestinationView, DestinationKey>, ReadError> {
-        let shared = self.shared();
-        let page = shared.store.destination_page(self.only().cloned(), after, limit).await?;
-        let (settings, now) = (&shared.settings.breaker, shared.node.now());
-        // What is over is removed a little later.
-        let stands =
-            |row: &StoredDestination| row.value.as_ref().is_some_and(|value| !value.is_over(settings, now));
-        let rows = page.rows.into_iter().filter(stands).collect();
-        Ok(Page { rows: views(shared, rows).await?, next: page.next })
-    }
-
-    /// Every destination that notifications were sent to directly, in the order of the keys; of one name only, if it is given. A
-    /// page may be short and still have a next.
-    pub async fn known_destinations(
-        &self,
-        name: Option<Arc<str>>,
-        after: Option<DestinationKey>,
-        limit: usize,
-    ) -> Result<Page<DestinationView, DestinationKey>, ReadError> {
-        let shared = self.shared();
-        let page = shared.store.known_destinations(self.only().cloned(), name, after, limit).await?;
-        Ok(Page { rows: views(shared, kept(shared, page.rows).await?).await?, next: page.next })
-    }
-
-    /// The providers of the configuration, for a caller that sees all tenants.
-    pub async fn provider_destinations(&self) -> Result<Vec<DestinationView>, ReadError> {
-        if self.only().is_some() {
-            return Ok(vec![]);
-        }
-        let shared = self.shared();
-        let pools = Channel::ALL.into_iter().flat_map(|channel| shared.pools.of(channel));
-        let keys = pools.map(|provider| DestinationKey::provider(&provider.name)).collect();
-        Ok(views(shared, kept(shared, keys).await?).await?)
-    }
-
     /// One destination.
     pub async fn destination(&self, id: DestinationId) -> Result<Option<DestinationView>, ReadError> {
         let shared = self.shared();
@@ -229,7 +189,9 @@ impl Engine {
             None => find(&self.shared, id, actor.tenant.as_ref()).await?,
         };
         let row = row.ok_or(DestinationError::NotFound(id))?;
-        let audit = self.audit(actor, action, &id.to_string());
+        // Whoever acts, the tenant sees it.
+        let tenant = row.key.tenant.clone();
+        let audit = Audit { tenant, ..self.audit(actor, action, &id.to_string()) };
         let shared = self.shared.clone();
         let changed = async move { Ok(changed(&shared, row, audit, change).await) };
         let row = self.to_its_end(changed).await??;
@@ -278,7 +240,7 @@ async fn changed(
 }
 
 /// Whether a caller that sees one tenant, or all, sees the destination.
-fn sees(only: Option<&Tenant>, key: &DestinationKey) -> bool {
+pub(super) fn sees(only: Option<&Tenant>, key: &DestinationKey) -> bool {
     only.is_none_or(|tenant| key.tenant.as_ref() == Some(tenant))
 }
 
@@ -291,9 +253,7 @@ async fn find(
     if let Some(row) = shared.store.destination(id).await? {
         return Ok(Some(row).filter(|row| sees(only, &row.key)));
     }
-    let providers = Channel::ALL.into_iter().flat_map(|channel| shared.pools.of(channel));
-    let mut providers = providers.map(|provider| DestinationKey::provider(&provider.name));
-    if let Some(key) = providers.find(|key| key.id() == id) {
+    if let Some(key) = provider_keys(shared).find(|key| key.id() == id) {
         return Ok(Some(StoredDestination::absent(key)).filter(|row| sees(only, &row.key)));
     }
     let mut after = None;
@@ -310,8 +270,16 @@ async fn find(
     Ok(None)
 }
 
+/// The providers of the configuration.
+pub(super) fn provider_keys(shared: &Shared) -> impl Iterator<Item = DestinationKey> {
+    shared.pools.all().map(|provider| DestinationKey::provider(&provider.name))
+}
+
 /// The rows of keys, in their order; a destination that nothing is kept of has one all the same.
-async fn kept(shared: &Shared, keys: Vec<DestinationKey>) -> Result<Vec<StoredDestination>, StoreError> {
+pub(super) async fn kept(
+    shared: &Shared,
+    keys: Vec<DestinationKey>,
+) -> Result<Vec<StoredDestination>, StoreError> {
     let mut rows = vec![];
     let mut found = shared.store.destinations(keys.clone()).await?;
     for key in keys {
@@ -321,12 +289,16 @@ async fn kept(shared: &Shared, keys: Vec<DestinationKey>) -> Result<Vec<StoredDe
     Ok(rows)
 }
 
-async fn views(shared: &Shared, rows: Vec<StoredDestination>) -> Result<Vec<DestinationView>, StoreError> {
+pub(super) async fn views(
+    shared: &Shared,
+    rows: Vec<StoredDestination>,
+) -> Result<Vec<DestinationView>, StoreError> {
     let now = shared.node.now();
     let mut views: Vec<DestinationView> = rows
         .into_iter()
         .map(|row| {
-            let value = row.value.unwrap_or_default();
+            let value = row.value.filter(|value| !value.is_over(&shared.settings.breaker, now));
+            let value = value.unwrap_or_default();
             let limits = value.limits.or(shared.settings.file_limits(&row.key));
             DestinationView { key: row.key, value, limits, parked: 0 }
         })
@@ -346,19 +318,28 @@ async fn views(shared: &Shared, rows: Vec<StoredDestination>) -> Result<Vec<Dest
 }
 
 /// The flows that wait for a destination.
-fn flows_to(shared: &Shared, key: &DestinationKey) -> Vec<FlowsTo> {
+pub(super) fn flows_to(shared: &Shared, key: &DestinationKey) -> Vec<FlowsTo> {
+    let of = |tenant: Option<Tenant>, name: String| FlowsTo { tenant, destination: name.into() };
     match key.kind {
         DestinationKind::Webhook | DestinationKind::Subscription => {
-            vec![FlowsTo { tenant: key.tenant.clone(), destination: key.name.clone() }]
+            vec![of(key.tenant.clone(), key.name.to_string())]
         }
         DestinationKind::Provider => {
-            let is_in = |channel: &Channel| shared.pools.of(*channel).iter().any(|one| one.name == key.name);
-            let channel = Channel::ALL.into_iter().find(is_in);
-            let pool = channel.map(|channel| format!("pool:{channel}"));
-            let names = pool.into_iter().chain([format!("provider:{}", key.name)]);
-            names.map(|name| FlowsTo { tenant: None, destination: name.into() }).collect()
+            let provider = shared.pools.all().find(|one| one.name == key.name);
+            let pool = provider.map(|one| one.channel).filter(|channel| is_pool_shut(shared, *channel, key));
+            let pool = pool.map(|channel| of(None, format!("pool:{channel}")));
+            pool.into_iter().chain([of(None, format!("provider:{}", key.name))]).collect()
         }
     }
+}
+
+/// Whether nothing is sent to any provider of the channel beside this one.
+fn is_pool_shut(shared: &Shared, channel: Channel, but: &DestinationKey) -> bool {
+    let now = shared.node.now();
+    let others = shared.pools.of(channel).iter().filter(|one| one.name != but.name);
+    let keys: Vec<_> = others.map(|one| shared.destinations.key_of(one)).collect();
+    let memory = shared.destinations.lock();
+    keys.into_iter().all(|key| key.is_some_and(|key| memory.is_shut(Gated::Key(key), now)))
 }
 
 impl crate::engine::Settings {

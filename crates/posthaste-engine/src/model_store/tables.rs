@@ -60,7 +60,8 @@ pub struct Tables {
     pub(super) passes: Passes,
     /// The counters of earlier hours were removed.
     pub(super) counters_from: i64,
-    pub(super) flows: BTreeMap<FlowId, FlowKey>,
+    /// What each flow is.
+    pub flows: BTreeMap<FlowId, FlowKey>,
     pub(super) flow_numbers: BTreeMap<FlowKey, FlowId>,
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
     pub(super) settings: Settings,

@@ -12,8 +12,8 @@ use super::watch;
 use crate::client::encode;
 
 /// Fields that are shown in their own place, or that repeat another field as a number.
-const SHOWN_APART: [&str; 7] =
-    ["attempts", "events", "stateCode", "statusNumber", "words", "id", "notificationId"];
+const SHOWN_APART: [&str; 8] =
+    ["attempts", "events", "history", "stateCode", "statusNumber", "words", "id", "notificationId"];
 
 pub(crate) async fn print(session: &Session, resource: &str, id: &str) -> anyhow::Result<Exit> {
     let answer = session.get(&format!("/v1/{resource}/{}", encode(id))).await?;
@@ -44,7 +44,7 @@ fn show(thing: &Value) -> io::Result<()> {
     Ok(())
 }
 
-fn fields(thing: &Value) -> Table {
+pub(super) fn fields(thing: &Value) -> Table {
     let mut table = Table::untitled();
     for name in ["id", "notificationId"].into_iter().filter(|name| thing[name].is_string()) {
         table.row([name.to_owned(), field(thing, name)]);

@@ -1,5 +1,6 @@
 //! `posthaste doctor`: finds problems and says what to do about them.
 
+mod destinations;
 mod groups;
 mod jobs;
 mod leaving;
@@ -110,6 +111,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
             Ok(config) => {
                 let mut found = store::check(&config.store).await;
                 found.extend(leaving::check(&config).await);
+                found.extend(destinations::configured(&config));
                 found.extend(limits::check(&config));
                 found
             }
@@ -262,6 +264,7 @@ async fn keyed(session: &Session, is_ready: bool) -> Vec<Finding> {
         Err(error) => found.push(Finding::fail("queue", format!("/v1/stats is not JSON: {error}"))),
     }
     found.extend(operations::check(session, SystemClock.now()).await);
+    found.extend(destinations::check(session, SystemClock.now()).await);
     // Only keys for all tenants see jobs.
     if let Ok(Ok(jobs)) = session.get("/v1/jobs").await.map(|answer| answer.json::<Value>()) {
         found.push(jobs::finding(&jobs, SystemClock.now()));

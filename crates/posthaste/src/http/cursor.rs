@@ -1,6 +1,7 @@
 //! Where the next page begins, and what a cookie holds, sealed: nobody can make one up, change one, or read an id out of it.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
+use posthaste_core::destination::{DestinationKey, DestinationKind};
 use posthaste_core::id::{DeadLetterId, GroupId, NotificationId, OperationId};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{DueCursor, GroupCursor, Settings};
@@ -135,9 +136,34 @@ impl Position for DueCursor {
     }
 }
 
+impl Position for DestinationKey {
+    fn write(&self) -> Vec<u8> {
+        let tenant = self.tenant.as_ref().map_or("", |tenant| tenant.as_str());
+        // No tenant has a NUL in its name.
+        [&[self.kind.code()], tenant.as_bytes(), &[0], self.name.as_bytes()].concat()
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let (tenant, name) = std::str::from_utf8(rest).ok()?.split_once('\0')?;
+        let tenant = if tenant.is_empty() { None } else { Some(tenant.parse().ok()?) };
+        Some(Self { tenant, kind: DestinationKind::from_code(*kind)?, name: name.into() })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_of_a_destination_is_read_as_it_was_written() {
+        let tenant = Some("acme".parse().unwrap());
+        let own = DestinationKey { tenant, kind: DestinationKind::Webhook, name: "https://a:443".into() };
+        for key in [own, DestinationKey::provider("mail")] {
+            assert_eq!(DestinationKey::read(&key.write()), Some(key));
+        }
+        assert_eq!(DestinationKey::read(&[]), None);
+    }
 
     #[test]
     fn a_cursor_opens_only_unchanged_and_in_its_own_list() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, RawPathParams};
 use http::request::Parts;
-use posthaste_core::id::{DeadLetterId, GroupId, KeyId, NotificationId, OperationId};
+use posthaste_core::id::{DeadLetterId, DestinationId, GroupId, KeyId, NotificationId, OperationId};
 use posthaste_engine::acts::Actor;
 
 use super::Shared;
@@ -91,6 +91,10 @@ impl NamedId for GroupId {
 
 impl NamedId for OperationId {
     const NAME: &str = "operation";
+}
+
+impl NamedId for DestinationId {
+    const NAME: &str = "destination";
 }
 
 impl NamedId for KeyId {

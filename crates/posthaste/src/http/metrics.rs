@@ -13,6 +13,7 @@ use posthaste_core::attempt::Outcome;
 use posthaste_core::group::GroupBy;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::metrics::{Histogram, Metrics, SendTimes};
+use posthaste_engine::reads::Reads;
 use posthaste_engine::store::{self, NodeView, Stats, Store};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -24,6 +25,7 @@ use super::problem::Result;
 use super::read_slots::Reader;
 use super::{Api, Shared};
 
+mod destinations;
 mod process;
 
 /// How many classes of answers there are: 1xx to 5xx.
@@ -101,11 +103,11 @@ impl Requests {
 #[derive(Debug, Default)]
 pub(super) struct Figures(Mutex<Option<(Instant, Kept)>>);
 
-/// The figures of all tenants, the nodes, and the numbers of failure groups.
-type Kept = Arc<(Stats, Vec<NodeView>, Vec<(GroupBy, u64)>)>;
+/// The figures of all tenants, the nodes, the numbers of failure groups, and how many are parked.
+type Kept = Arc<(Stats, Vec<NodeView>, Vec<(GroupBy, u64)>, u64)>;
 
 impl Figures {
-    async fn read(&self, store: &dyn Store, now: Timestamp) -> store::Result<Kept> {
+    async fn read(&self, store: &dyn Store, reads: &Reads, now: Timestamp) -> store::Result<Kept> {
         // Held while the store is asked, so that concurrent requests share one answer.
         let mut last = self.0.lock().await;
         if let Some((at, kept)) = &*last
@@ -114,7 +116,8 @@ impl Figures {
             return Ok(kept.clone());
         }
         let stats = store.stats(None, now).await?;
-        let kept: Kept = Arc::new((stats, store.nodes(now).await?, store.group_numbers().await?));
+        let (nodes, groups) = (store.nodes(now).await?, store.group_numbers().await?);
+        let kept: Kept = Arc::new((stats, nodes, groups, reads.parked().await?));
         *last = Some((Instant::now(), kept.clone()));
         Ok(kept)
     }
@@ -125,23 +128,27 @@ impl Figures {
     responses((status = 200, description = "The figures", body = String, content_type = "text/plain")))]
 async fn get(State(api): State<Shared>) -> Result<Response> {
     let now = api.engine.now();
-    let (figures, store) = (api.figures.clone(), api.store.clone());
-    let kept = api.read_slots.run(Reader::Metrics, async move { figures.read(&*store, now).await });
+    let (figures, store, reads) = (api.figures.clone(), api.store.clone(), api.engine.reads(None));
+    let kept = async move { figures.read(&*store, &reads, now).await };
+    let kept = api.read_slots.run(Reader::Metrics, kept);
     // What this process counts is shown even if the store does not answer: that is when it is looked at.
     let kept = tokio::time::timeout(STORE_TIMEOUT, kept).await.ok().and_then(std::result::Result::ok);
     let mut page = Page::default();
     page.process(&api);
     page.requests(&api.requests);
     page.engine(&api.engine.metrics());
+    page.destinations(&api.engine);
     page.sends(&api.engine.send_times());
     page.system();
     let up = u8::from(kept.is_some());
     page.one("posthaste_store_up", "gauge", "1 if the store answered, else what it keeps is left out", up);
     if let Some(kept) = kept {
-        let (stats, nodes, groups) = &*kept;
+        let (stats, nodes, groups, parked) = &*kept;
         page.stats(stats);
         page.groups(groups);
         page.nodes(nodes);
+        let help = "Due notifications that wait because nothing is sent to their destination, up to 100,000";
+        page.one("posthaste_parked", "gauge", help, parked);
         let oldest = stats.oldest_due.map_or(0.0, |due| now.since(due).as_secs_f64());
         let help = "How long the longest waiting due row waits";
         page.one("posthaste_oldest_due_seconds", "gauge", help, oldest);

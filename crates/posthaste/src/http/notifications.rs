@@ -95,9 +95,11 @@ pub(crate) async fn get(
     NoQuery: NoQuery,
     Id(id): Id<NotificationId>,
 ) -> Result<Json<NotificationDetail>> {
-    let found = api.reads(&caller).notification_with_history(id).await?;
+    let reads = api.reads(&caller);
+    let found = reads.notification_with_history(id).await?;
     let (view, history) = found.ok_or_else(|| Id::<NotificationId>::missing(id))?;
-    Ok(Json(NotificationDetail::of(&api, &view, &history)))
+    let parked = reads.parked_behind(&view).await?;
+    Ok(Json(NotificationDetail::of(&api, &view, &history, parked)))
 }
 
 /// A retry that was asked for.

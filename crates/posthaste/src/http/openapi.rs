@@ -56,6 +56,7 @@ const LEFT_OUT: &[(&str, &[&str])] = &[
     ("ResponseExcerpt", &["contentType"]),
     ("Readiness", &["reason"]),
     ("DeadLetterActed", &["attempt"]),
+    ("SimulatedEvent", &["until"]),
 ];
 
 fn finish(document: &mut Value) {
@@ -100,6 +101,7 @@ fn tags() -> Value {
         ("notifications", "Send, look, retry, cancel"),
         ("dead letters", "What cannot be delivered, and what to do with it"),
         ("retry operations", "One act on many notifications"),
+        ("destinations", "What can be down as a whole: breakers, blocks and limits"),
         ("views", "Filters of lists with a name"),
         ("policies", "When and how often is tried"),
         ("figures", "Counters and the audit"),

@@ -64,6 +64,8 @@ pub enum Kind {
     OperationFinished,
     /// Too many operations are not finished.
     TooManyOperations,
+    /// The destination cannot be changed so now.
+    DestinationConflict,
     /// The dead letter was acted on before.
     DeadLetterResolved,
     /// It expired and would not be sent any more.
@@ -90,7 +92,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -112,6 +114,7 @@ impl Kind {
         Self::JobRunning,
         Self::OperationFinished,
         Self::TooManyOperations,
+        Self::DestinationConflict,
         Self::DeadLetterResolved,
         Self::Expired,
         Self::UnsupportedMediaType,
@@ -169,6 +172,9 @@ impl Kind {
             Self::OperationFinished => (CONFLICT, "OPERATION_FINISHED", "The operation is finished"),
             Self::TooManyOperations => {
                 (CONFLICT, "TOO_MANY_OPERATIONS", "Too many operations are not finished")
+            }
+            Self::DestinationConflict => {
+                (CONFLICT, "DESTINATION_CONFLICT", "The destination cannot be changed so now")
             }
             Self::KeyConflict => (CONFLICT, "KEY_CONFLICT", "The API key cannot be changed now"),
             Self::DeadLetterResolved => {

@@ -82,7 +82,7 @@ async fn a_tenant_sees_and_touches_its_own_destinations_only() {
     let all = engine.reads(None).destinations(None, 10).await.unwrap().rows;
     assert_eq!(all.into_iter().map(|view| view.key).collect::<Vec<_>>(), [provider, own.clone()]);
     let own_reads = engine.reads(own.tenant.clone());
-    let known = own_reads.known_destinations(None, None, 10).await.unwrap().rows;
+    let known = own_reads.all_destinations(None, 10).await.unwrap().rows;
     assert_eq!(known.into_iter().map(|view| view.key).collect::<Vec<_>>(), [own]);
     let other = key("other");
     let mismatched = DestinationTarget { named: Some(other.clone()), ..target(&key("default")) };

@@ -18,7 +18,7 @@ const WITHIN: [(Planted, u64); 15] = [
     (Planted::ReclaimWithoutEvent, 20),
     (Planted::CounterDrift, 20),
     (Planted::RequeueKeepsDeadLetterPending, 60),
-    (Planted::ActWithoutLooking, 2_000),
+    (Planted::ActWithoutLooking, 1_000),
     (Planted::MarkingForgetsCursor, 20),
     (Planted::ForwardWithoutFence, 60),
     (Planted::ItemLostAtCancel, 100),
@@ -43,13 +43,15 @@ const WITHIN_ENGINE: [(InEngine, u64); 5] = [
 ];
 
 /// The same for bugs that show while destinations are down.
-const WITHIN_OUTAGES: [(InEngine, u64); 6] = [
+const WITHIN_OUTAGES: [(InEngine, u64); 8] = [
     (InEngine::ParkingSpends, 20),
     (InEngine::ProbesUnasked, 20),
-    (InEngine::NoRamp, 600),
+    (InEngine::NoRamp, 60),
     (InEngine::NeverProbes, 20),
     (InEngine::SendsWhileOpen, 20),
     (InEngine::LimitOfEachFlow, 60),
+    (InEngine::OperationsIgnoreBreakers, 60),
+    (InEngine::OperationsNeverGoOn, 60),
 ];
 
 /// The same for bugs that show under inbound limits.

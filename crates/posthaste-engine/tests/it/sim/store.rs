@@ -16,7 +16,7 @@ use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, sta
 use super::late::Commit;
 use super::life::Life;
 use super::operations::changes;
-use super::outages::{attempts_were_made, swapped, swaps};
+use super::outages::{attempts_were_made, forwards, swapped, swaps};
 use super::retention::pruned;
 use super::world::World;
 
@@ -180,6 +180,9 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
 impl Forward for SimStore {
     async fn forward(&self, call: Call) -> Result<Answer> {
         let asked = matches!(call, Call::Destinations(_)).then(|| call.clone());
+        if let Call::Operations(operations::Call::Forward { id, quotas, .. }) = &call {
+            forwards(&self.world, &self.life, *id, quotas);
+        }
         let answer = self.answer(call).await;
         let mut ledger = self.world.ledger.lock().unwrap();
         match &answer {

@@ -10,6 +10,7 @@ use posthaste_core::policy::PolicyLayer;
 use posthaste_core::reason::Reason;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::destinations::ParkedBehind;
 use posthaste_engine::store::{History, HistoryEvent, View};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -18,7 +19,7 @@ use utoipa::ToSchema;
 use super::super::Api;
 use super::attempt::AttemptView;
 use super::plan::PlanView;
-use super::{Metadata, WebhookHeaders, body, metadata};
+use super::{Metadata, ParkedView, WebhookHeaders, body, metadata};
 
 /// A notification as lists show it.
 #[derive(Debug, Serialize, ToSchema)]
@@ -156,6 +157,8 @@ pub(crate) struct NotificationDetail {
     pub(crate) attempts: Vec<AttemptView>,
     /// What else happened, oldest first.
     pub(crate) events: Vec<EventView>,
+    /// What keeps it waiting although it is due: a destination that is down, blocked or paused. Null if nothing does.
+    pub(crate) parked: Option<ParkedView>,
     /// What follows if every attempt fails, by the policy of now; null at the end.
     pub(crate) planned: Option<PlanView>,
     pub(crate) html: Option<String>,
@@ -171,12 +174,13 @@ pub(crate) struct NotificationDetail {
 }
 
 impl NotificationDetail {
-    pub(crate) fn of(api: &Api, view: &View, history: &History) -> Self {
+    pub(crate) fn of(api: &Api, view: &View, history: &History, parked: Option<ParkedBehind>) -> Self {
         let content = &view.notification.content;
         Self {
             notification: NotificationView::of(api, view),
             attempts: history.attempts.iter().map(AttemptView::whole).collect(),
             events: history.events.iter().map(EventView::of).collect(),
+            parked: parked.map(ParkedView::of),
             planned: PlanView::of(api, view, history),
             html: content.html.clone(),
             headers: content.headers.clone(),

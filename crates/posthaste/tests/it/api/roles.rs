@@ -64,23 +64,7 @@ fn may(role: Option<Role>, route: &str) -> bool {
         "send" | "sendBatch" => sends,
         "getNotification" => sends || reads,
         read if READS.split(' ').any(|known| known == read) => reads,
-        "retry"
-        | "retryNow"
-        | "cancel"
-        | "requeue"
-        | "discard"
-        | "editAndRetry"
-        | "restore"
-        | "runJob"
-        | "pauseJob"
-        | "resumeJob"
-        | "putFailureGroupNote"
-        | "putView"
-        | "deleteView"
-        | "startRetryOperation"
-        | "pauseRetryOperation"
-        | "resumeRetryOperation"
-        | "cancelRetryOperation" => acts,
+        act if ACTS.split(' ').any(|known| known == act) => acts,
         "putPolicy" | "deletePolicy" | "listKeys" => role.is_none(),
         "createKey" | "revokeKey" | "rotateKey" => false,
         new => panic!("the new route {new} needs its case"),
@@ -90,8 +74,15 @@ fn may(role: Option<Role>, route: &str) -> bool {
 /// Routes that a reader may call.
 const READS: &str = "\
     listNotifications listFailed listRetryQueue listDeadLetters getDeadLetter stats statsSeries \
-    retryLoad stream listAudit listPolicies getPolicy previewPolicy listNodes listSettings listTenants \
-    listJobs listJobRuns listViews getView listFailureGroups getFailureGroup listRetryOperations getRetryOperation";
+    retryLoad stream listAudit listPolicies getPolicy previewPolicy simulatePolicy listNodes listSettings listTenants \
+    listJobs listJobRuns listViews getView listFailureGroups getFailureGroup listRetryOperations getRetryOperation \
+    listDestinations getDestination";
+
+/// Routes that an operator may call.
+const ACTS: &str = "\
+    retry retryNow cancel requeue discard editAndRetry restore runJob pauseJob resumeJob \
+    putFailureGroupNote putView deleteView startRetryOperation pauseRetryOperation resumeRetryOperation \
+    cancelRetryOperation putDestination blockDestination unblockDestination resetDestination";
 
 /// Routes that only keys for all tenants may call.
 const FOR_ALL: [&str; 8] = [
@@ -114,6 +105,8 @@ struct Scene {
     key: String,
     /// Its failure group by tenant.
     group: String,
+    /// Where its webhooks go.
+    destination: String,
 }
 
 impl Scene {
@@ -129,7 +122,8 @@ impl Scene {
         let operation = started["id"].as_str().unwrap().to_owned();
         super::retry_operations::finished(&a, &operation).await;
         let key = made["id"].as_str().unwrap().to_owned();
-        Self { running, notifications, dead_letters, operation, key, group }
+        let destination = super::destinations::receiver(&running, "a");
+        Self { running, notifications, dead_letters, operation, key, group, destination }
     }
 
     /// What there is, but for figures that change by themselves.
@@ -141,10 +135,12 @@ impl Scene {
             "/v1/audit?limit=500",
             "/v1/policies",
             "/v1/keys",
+            "/v1/destinations?all=true",
         ] {
             let mut shown = self.running.admin.get(list).await["data"].clone();
             for row in shown.as_array_mut().unwrap() {
                 row.as_object_mut().unwrap().remove("lastUsedAt");
+                super::destinations::forget_failures(row);
             }
             seen.push(shown);
         }
@@ -159,6 +155,8 @@ impl Scene {
             "retry" => &self.notifications["failed"],
             "retryNow" => &self.notifications["retryScheduled"],
             "getFailureGroup" | "putFailureGroupNote" => &self.group,
+            "getDestination" | "putDestination" | "blockDestination" | "unblockDestination"
+            | "resetDestination" => &self.destination,
             "getRetryOperation" | "pauseRetryOperation" | "resumeRetryOperation" | "cancelRetryOperation" => {
                 &self.operation
             }
@@ -188,6 +186,7 @@ fn harmless(route: &Route) -> (String, String) {
         path if path.starts_with("/v1/dead-letters") => "dl_00000000000000000000000000",
         path if path.starts_with("/v1/failure-groups") => "grp_00000000000000000000000000",
         path if path.starts_with("/v1/retry-operations") => "op_00000000000000000000000000",
+        path if path.starts_with("/v1/destinations") => "dst_00000000000000000000000000",
         path if path.starts_with("/v1/keys") => "key_00000000000000000000000000",
         _ => "ntf_00000000000000000000000000",
     };

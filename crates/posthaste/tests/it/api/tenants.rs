@@ -10,13 +10,14 @@ use super::running::{Caller, Running, StoreKind, routes, slow};
 use super::wrong_input::counters;
 
 /// The lists of the API, each with everything that it can show.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 9] = [
     "/v1/notifications?limit=500",
     "/v1/notifications/failed?limit=500",
     "/v1/retry-queue?limit=500",
     "/v1/dead-letters?status=all&limit=500",
     "/v1/audit?limit=500",
     "/v1/failure-groups?limit=500",
+    "/v1/destinations?all=true",
     "/v1/policies",
     "/v1/views",
 ];
@@ -65,7 +66,7 @@ impl Two {
         for list in LISTS.iter().chain(&["/v1/keys", "/v1/stats"]) {
             seen.push(settled(self.b.get(list).await));
         }
-        for list in &LISTS[..6] {
+        for list in &LISTS[..7] {
             seen.push(settled(self.running.admin.get(&format!("{list}&tenant=b")).await));
         }
         for id in self.notifications.values() {
@@ -86,6 +87,7 @@ fn settled(shown: Value) -> Value {
         object.remove("oldestDueSeconds");
         for row in object.get_mut("data").and_then(Value::as_array_mut).into_iter().flatten() {
             row.as_object_mut().map(|row| (row.remove("lastUsedAt"), row.remove("hours")));
+            super::destinations::forget_failures(row);
         }
     }
     shown
@@ -330,6 +332,10 @@ async fn trespass(two: &Two, route: &Route) {
         "statsSeries" | "retryLoad" => trespass_figures(two, path).await,
         "listFailureGroups" => trespass_list(two, path).await,
         "getFailureGroup" | "putFailureGroupNote" => trespass_group(two, route).await,
+        "listDestinations" | "getDestination" | "putDestination" | "blockDestination"
+        | "unblockDestination" | "resetDestination" => {
+            super::destinations::trespass(&two.running, &two.a, route).await
+        }
         "listViews" | "getView" | "putView" | "deleteView" => trespass_views(two, route).await,
         "listPolicies" | "listKeys" => {
             let own = ask(path.to_owned(), "").await.is(200);
@@ -363,6 +369,18 @@ async fn trespass(two: &Two, route: &Route) {
             // The preview is made over the policies of the caller: `a` sees its 7 attempts, not the 8 of `b`.
             let told = ask(format!("{path}?channel=webhook"), "{}").await.is(200);
             assert_eq!(told["attempts"].as_array().unwrap().len(), 7);
+        }
+        "simulatePolicy" => {
+            // By the policies of the caller: where nothing is ever taken, `a` makes 7 attempts of each, not the 8 of `b`.
+            let body = json!({"rate": 0.001, "script": "404", "duration": "60d"});
+            let told = ask(format!("{path}?channel=webhook"), &body.to_string()).await.is(200);
+            let each = told["attempts"].as_f64().unwrap() / told["arrived"].as_f64().unwrap();
+            assert!((6.8..=7.0).contains(&each), "{told}");
+            for other in ["tenant:b", "template:b/x"] {
+                ask(format!("{path}?scope={other}"), &body.to_string())
+                    .await
+                    .problem(422, "VALIDATION_FAILED");
+            }
         }
         "health" | "ready" | "metrics" | "openapi" | "docs" => {
             trespass_open(two, path).await;

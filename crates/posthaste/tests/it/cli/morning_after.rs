@@ -1,99 +1,15 @@
-//! docs/the-morning-after.md: its commands are run in their order, as a shell runs them, and say what the page prints.
+//! docs/the-morning-after.md: its commands do what it says.
 
-use std::collections::HashMap;
-use std::path::Path;
 use std::time::Duration;
 
-use posthaste_core::time::Timestamp;
 use tempfile::TempDir;
 
-use super::served::{KEY, Scene};
-use super::{Ended, finish};
+use super::served::Scene;
+use super::walkthrough::{Names, check, examples};
 
 const PAGE: &str = include_str!("../../../../../docs/the-morning-after.md");
-/// The sink of `posthaste dev`.
-const SINK: &str = "127.0.0.1:7790";
 /// The number of dead letters that the incident makes.
 const DEAD: usize = 23;
-
-/// The commands of a block, and what the page prints after it.
-struct Example {
-    commands: &'static str,
-    printed: &'static str,
-}
-
-fn examples() -> Vec<Example> {
-    let mut found: Vec<Example> = vec![];
-    // Blocks are what stands between fences, so every second part is one.
-    for block in PAGE.split("```").skip(1).step_by(2) {
-        match block.split_once('\n') {
-            Some(("sh", commands)) => found.push(Example { commands, printed: "" }),
-            Some(("text", printed)) => found.last_mut().unwrap().printed = printed,
-            other => panic!("a block of another kind: {other:?}"),
-        }
-    }
-    found
-}
-
-/// The ids and addresses of the page, and what they are in this run.
-struct Names(HashMap<String, String>);
-
-impl Names {
-    fn put_into(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, (printed, real)| text.replace(printed, real))
-    }
-
-    /// Whether a line says what the page prints. The page may leave out the columns at its end.
-    fn fit(&mut self, printed: &str, real: &str) -> bool {
-        let (printed, real): (Vec<&str>, Vec<&str>) =
-            (printed.split_whitespace().collect(), real.split_whitespace().collect());
-        let mut learned = vec![];
-        let fits = printed.len() <= real.len()
-            && printed.iter().zip(&real).all(|(printed, real)| {
-                let known = self.0.get(*printed);
-                if let (None, Some(kind)) = (known, kind_of_id(printed)) {
-                    learned.push(((*printed).to_owned(), (*real).to_owned()));
-                    return kind_of_id(real) == Some(kind);
-                }
-                known.map_or(*printed, String::as_str) == *real || is_progress_or_time(printed, real)
-            });
-        if fits {
-            self.0.extend(learned);
-        }
-        fits
-    }
-}
-
-fn kind_of_id(text: &str) -> Option<&str> {
-    let (kind, rest) = text.split_once('_')?;
-    let is_plain = rest.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    (["ntf", "dl", "op", "grp"].contains(&kind) && is_plain && rest.len() == 26).then_some(kind)
-}
-
-/// Two times, or two stages of something that is not complete: the moment of a look decides how far it is.
-fn is_progress_or_time(printed: &str, real: &str) -> bool {
-    let is_bar = |text: &str| text.starts_with('[') && text.ends_with(']') && text.contains('.');
-    let part = |text: &str| {
-        let (done, all) = text.strip_suffix(',')?.split_once('/')?;
-        Some((done.parse::<u32>().ok()?, all.parse::<u32>().ok()?))
-    };
-    let is_time = |text: &str| text.parse::<Timestamp>().is_ok();
-    match (part(printed), part(real)) {
-        (Some((done, all)), Some((_, really))) => done < all && all == really,
-        _ => is_bar(printed) && is_bar(real) || is_time(printed) && is_time(real),
-    }
-}
-
-/// Runs commands as they stand on the page, but for names.
-async fn shell(scene: &Scene, directory: &Path, commands: &str) -> Ended {
-    let program = Path::new(env!("CARGO_BIN_EXE_posthaste")).parent().unwrap().display();
-    let path = format!("{program}:{}", std::env::var("PATH").unwrap_or_default());
-    let mut command = tokio::process::Command::new("sh");
-    command.args(["-ec", commands]).current_dir(directory).env("PATH", path).kill_on_drop(true);
-    command.env("POSTHASTE_URL", format!("http://{}", scene.server.address)).env("POSTHASTE_KEY", KEY);
-    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    finish(command, "").await
-}
 
 async fn until_dead(scene: &Scene) {
     let all_died = async {
@@ -104,30 +20,12 @@ async fn until_dead(scene: &Scene) {
     tokio::time::timeout(Duration::from_secs(60), all_died).await.expect("the incident does not happen");
 }
 
-/// Runs the commands again until they say what the page prints: what they started may take a moment.
-async fn check(scene: &Scene, directory: &Path, names: &mut Names, example: &Example) {
-    let commands = names.put_into(example.commands);
-    let looks_at = ["posthaste notifications list", "posthaste retry-operations list", "posthaste stats"];
-    let is_look = looks_at.iter().any(|command| commands.contains(command));
-    let mut looks = 0;
-    loop {
-        let ended = shell(scene, directory, &commands).await;
-        assert_eq!(ended.code, Some(0), "{commands}{ended:?}");
-        let mut lines = ended.out.lines();
-        let missing = example.printed.lines().find(|wanted| !lines.any(|line| names.fit(wanted, line)));
-        let Some(missing) = missing else { return };
-        looks += 1;
-        assert!(is_look && looks < 100, "{commands}does not print `{missing}` but:\n{}", ended.out);
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 #[tokio::test]
 async fn the_commands_of_the_morning_after_do_what_the_page_says() {
     let scene = Scene::start().await;
     let directory = TempDir::new().unwrap();
-    let mut names = Names(HashMap::from([(SINK.to_owned(), scene.sink.address().to_string())]));
-    let examples = examples();
+    let mut names = Names::of(&scene);
+    let examples = examples(PAGE);
     assert!(examples.len() > 12, "{}", examples.len());
     for (place, example) in examples.iter().enumerate() {
         check(&scene, directory.path(), &mut names, example).await;
@@ -140,27 +38,4 @@ async fn the_commands_of_the_morning_after_do_what_the_page_says() {
     // Twenty were sent three times, and three once.
     scene.sink.wait_for(63).await;
     assert_eq!(scene.sink.received(), 63);
-}
-
-#[test]
-fn a_line_that_says_something_else_is_found() {
-    let (one, other) = ("op_01m7rbqmkwf73b5sse9nz1dacz", "op_01m7rbqmkwf73b5sse9nz1daca");
-    let mut names = Names(HashMap::new());
-    assert!(names.fit(one, other), "the id has a new name");
-    assert!(
-        names.fit(&format!("2026-01-01T00:00:00Z {one} 3"), &format!("2026-01-02T00:00:00Z {other} 3 done"))
-    );
-    for (printed, real) in [
-        (one, one),
-        ("op_01m7rbqmkwf73b5sse9nz1dacc", "dl_01m7rbqmkwf73b5sse9nz1daca"),
-        ("in dead letter 13", "in dead letter 12"),
-        ("a b", "a"),
-        ("completed [####] 3/3, 3 staged", "completed [####] 2/3, 3 staged"),
-        ("paused [##..] 1/3, 3 staged", "paused [##..] 1/4, 3 staged"),
-        ("paused [##..] 1/3, 3 staged", "paused [####] 3/3, 3 staged"),
-        ("paused [##..] 1/3, 3 staged", "cancelled [##..] 1/3, 3 staged"),
-    ] {
-        assert!(!names.fit(printed, real), "{printed} {real}");
-    }
-    assert!(names.fit("paused [##..] 1/3, 3 staged", "paused [#...] 0/3, 3 staged"));
 }
