@@ -1,3 +1,5 @@
+//! Tables of reserved times, and a comparison with a search among all of them.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -319,7 +319,8 @@ fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
                 block_failing_subscriptions = {cron = \"never\"}\n[retention]\noperations = \"9d\"\nfailed = \"9d\"\n\
                 [policies.email]\npreset = \"story\"\nmax_attempts = 4\n[overrides.sms]\n404 = \"permanent\"\n\
                 [alerts]\nslack_url = \"https://hooks.example/xyz\"";
-    let config = load(file, &[("POSTHASTE__ALERTS__BEHIND_AFTER", "10m")], &[]).unwrap();
+    let variables = [("POSTHASTE__QUEUE__LIMIT", "10"), ("POSTHASTE__ALERTS__BEHIND_AFTER", "10m")];
+    let config = load(file, &variables, &[]).unwrap();
     let about = |warning: &String| warning.split(": ").skip(1).collect::<Vec<_>>().join(": ");
     let warnings: Vec<_> = config.warnings.iter().map(about).collect();
     assert_eq!(
