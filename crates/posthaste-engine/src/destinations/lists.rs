@@ -56,17 +56,10 @@ impl Reads {
         let stored = shared.store.destination_page(only.clone(), after.clone(), limit).await?;
         let sent_to = shared.store.known_destinations(only, None, after.clone(), limit).await?;
         let is_next = |key: &DestinationKey| after.as_ref().is_none_or(|after| key > after);
-        let providers = provider_keys(shared).filter(|_| self.only().is_none()).filter(is_next);
-        let stands = stored.rows.into_iter().filter(|row| self.stands(row)).map(|row| row.key);
-        // Behind the place where one source ends, another has keys that come earlier.
-        let read_to = [&stored.next, &sent_to.next].into_iter().flatten().min().cloned();
-        let keys: BTreeSet<DestinationKey> = providers.chain(stands).chain(sent_to.rows).collect();
-        let is_complete = |key: &DestinationKey| read_to.as_ref().is_none_or(|end| key <= end);
-        let mut keys: Vec<DestinationKey> = keys.into_iter().filter(is_complete).collect();
-        let has_more = keys.len() > limit;
-        keys.truncate(limit);
-        let next = if has_more { keys.last().cloned() } else { read_to };
-        Ok(Page { rows: views(shared, kept(shared, keys).await?).await?, next })
+        let providers = provider_keys(shared).filter(|_| self.only().is_none()).filter(is_next).collect();
+        let stands = stored.rows.into_iter().filter(|row| self.stands(row)).map(|row| row.key).collect();
+        let page = merged(Page { rows: stands, next: stored.next }, sent_to, providers, limit);
+        Ok(Page { rows: views(shared, kept(shared, page.rows).await?).await?, next: page.next })
     }
 
     /// The destinations of a name. A caller that sees one tenant finds the origin of webhooks also before anything was sent
@@ -141,6 +134,25 @@ impl Reads {
     }
 }
 
+/// A page of what two lists have, and of all the providers that come next.
+fn merged(
+    stored: Page<DestinationKey, DestinationKey>,
+    sent_to: Page<DestinationKey, DestinationKey>,
+    providers: Vec<DestinationKey>,
+    limit: usize,
+) -> Page<DestinationKey, DestinationKey> {
+    // Behind the place where one list ends, the other may have keys that come earlier.
+    let read_to = [&stored.next, &sent_to.next].into_iter().flatten().min().cloned();
+    let keys: BTreeSet<DestinationKey> =
+        providers.into_iter().chain(stored.rows).chain(sent_to.rows).collect();
+    let is_complete = |key: &DestinationKey| read_to.as_ref().is_none_or(|end| key <= end);
+    let mut rows: Vec<DestinationKey> = keys.into_iter().filter(is_complete).collect();
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
+    let next = if has_more { rows.last().cloned() } else { read_to };
+    Page { rows, next }
+}
+
 fn parked_by(row: StoredDestination, now: Timestamp) -> Option<ParkedBehind> {
     let value: Destination = row.value.filter(|value| value.is_shut(now))?;
     let until = match value.block {
@@ -149,4 +161,55 @@ fn parked_by(row: StoredDestination, now: Timestamp) -> Option<ParkedBehind> {
     };
     let id = Some(row.key.id());
     Some(ParkedBehind { key: row.key, id, until, blocked_by: value.block.map(|block| block.by) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(names: &[&str]) -> Vec<DestinationKey> {
+        names.iter().map(|name| DestinationKey::provider(name)).collect()
+    }
+
+    /// As a store reads a list: up to `limit` behind `after`.
+    fn page(
+        all: &[DestinationKey],
+        after: Option<&DestinationKey>,
+        limit: usize,
+    ) -> Page<DestinationKey, DestinationKey> {
+        let rows: Vec<_> = rest(all, after).into_iter().take(limit).collect();
+        let next = rows.last().filter(|_| rows.len() == limit).cloned();
+        Page { rows, next }
+    }
+
+    fn rest(all: &[DestinationKey], after: Option<&DestinationKey>) -> Vec<DestinationKey> {
+        all.iter().filter(|key| after.is_none_or(|after| *key > after)).cloned().collect()
+    }
+
+    #[test]
+    fn pages_of_lists_that_differ_have_every_key_once_and_in_order() {
+        let all = keys(&["a", "b", "c", "d", "e", "f", "g", "h"]);
+        for (stored, sent_to, providers) in [
+            (keys(&["a", "b", "h"]), keys(&["c", "d", "e", "f", "g"]), vec![]),
+            (keys(&["g", "h"]), keys(&["b", "c", "d", "e", "f"]), keys(&["a", "d"])),
+            (all.clone(), all.clone(), all.clone()),
+            (vec![], vec![], all.clone()),
+        ] {
+            for limit in 1..=9 {
+                let (mut seen, mut after) = (vec![], None);
+                loop {
+                    let lists = [&stored, &sent_to].map(|list| page(list, after.as_ref(), limit));
+                    let [stored, sent_to] = lists;
+                    let page = merged(stored, sent_to, rest(&providers, after.as_ref()), limit);
+                    assert!(page.rows.len() <= limit);
+                    seen.extend(page.rows);
+                    after = page.next;
+                    if after.is_none() {
+                        break;
+                    }
+                }
+                assert_eq!(seen, all, "{limit}");
+            }
+        }
+    }
 }

@@ -284,6 +284,8 @@ async fn limits_are_set_and_kept_and_bad_ones_change_nothing(on: StoreKind) {
         let problem = put(&acme, &id, &body).await.problem(422, "VALIDATION_FAILED");
         assert_eq!(problem["pointer"], pointer, "{body}: {problem}");
     }
+    let cut = put(&acme, &id, &json!({"name": "hooks.example.com"})).await.problem(422, "VALIDATION_FAILED");
+    assert!(cut["detail"].as_str().unwrap().contains("a URL begins with https://"), "{cut}");
     let both = put(&acme, &id, &json!({"rate": 0, "concurrency": 0})).await.problem(422, "VALIDATION_FAILED");
     assert_eq!(both["errors"].as_array().unwrap().len(), 2, "{both}");
     let theirs = json!({"rate": 1, "name": url, "tenant": "other"});
