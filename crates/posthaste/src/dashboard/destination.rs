@@ -58,13 +58,13 @@ fn spans(history: &[DestinationEventView], since: Timestamp, now: Timestamp) -> 
             "opened" => open = open.or(Some(event.at)),
             "closed" | "reset" => spans.extend(open.take().map(|from| ("f", from, event.at))),
             "blocked" => blocked = Some(event.at),
-            "unblocked" => spans.extend(blocked.take().map(|from| ("i", from, event.at))),
+            "unblocked" => spans.extend(blocked.take().map(|from| ("p", from, event.at))),
             "paused" => spans.extend(event.until.map(|until| ("q", event.at, until.min(now)))),
             _ => {}
         }
     }
     spans.extend(open.map(|from| ("f", from, now)));
-    spans.extend(blocked.map(|from| ("i", from, now)));
+    spans.extend(blocked.map(|from| ("p", from, now)));
     spans.retain(|(_, _, until)| *until > since);
     spans
 }
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(newest_first(events), [("f", at(10), at(15))]);
         assert_eq!(newest_first(vec![event("probed", 5), event("closed", 6)]), [("f", at(0), at(6))]);
         assert_eq!(newest_first(vec![event("opened", 90)]), [("f", at(90), at(100))]);
-        assert_eq!(newest_first(vec![event("blocked", 20), event("unblocked", 30)]), [("i", at(20), at(30))]);
+        assert_eq!(newest_first(vec![event("blocked", 20), event("unblocked", 30)]), [("p", at(20), at(30))]);
         assert_eq!(newest_first(vec![event("paused", 50), event("limited", 60)]), [("q", at(50), at(51))]);
         assert_eq!(newest_first(vec![event("opened", -30), event("reset", -20)]), []);
     }

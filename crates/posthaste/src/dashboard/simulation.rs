@@ -238,7 +238,7 @@ fn drawn(told: &Simulation) -> Markup {
         panel("taken", &taken, 8, 118),
         axis.bars(&failed, "f", 130, 200),
         panel("failed", &failed, 130, 200),
-        axis.area(&parked, 212, 304),
+        axis.bars(&parked, "q", 212, 304),
         panel("parked", &parked, 212, 304),
     ))
 }
