@@ -70,6 +70,27 @@ pub enum Gate {
     Ramp(u32),
 }
 
+impl Gate {
+    /// Whether nothing but a probe may be sent.
+    pub const fn is_shut(self) -> bool {
+        match self {
+            Self::Open | Self::Probe => true,
+            Self::Closed | Self::Ramp(_) => false,
+        }
+    }
+
+    /// The one that lets most pass: what may go to several destinations goes to that one.
+    pub fn widest(gates: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let width = |gate: &Self| match gate {
+            Self::Open => 0,
+            Self::Probe => 1,
+            Self::Ramp(most) => 2 + u64::from(*most),
+            Self::Closed => u64::MAX,
+        };
+        gates.into_iter().max_by_key(width)
+    }
+}
+
 /// Everything that bounds a flow at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {

@@ -19,6 +19,7 @@ pub mod flow;
 pub mod group;
 pub mod id;
 pub mod import;
+pub mod inbound;
 pub mod jitter;
 pub mod job;
 pub mod lease;

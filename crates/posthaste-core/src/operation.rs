@@ -122,6 +122,14 @@ pub enum OperationChange {
     Cancel {
         by: String,
     },
+    /// Only items are left whose destinations are open or blocked.
+    WaitForBreaker {
+        node: NodeId,
+    },
+    /// One of these destinations takes something again.
+    GoOn {
+        node: NodeId,
+    },
     /// What the first items have shown.
     Canary {
         node: NodeId,
@@ -149,6 +157,8 @@ pub enum Refused {
 
 /// Who stopped an operation whose canary failed.
 pub const CANARY: &str = "canary";
+/// Who paused an operation that waits for destinations.
+pub const BREAKER: &str = "breaker";
 /// Who stopped an operation that could not go on.
 pub const ITSELF: &str = "posthaste";
 
@@ -230,9 +240,13 @@ impl Operation {
         Some(BatchMark { number: standing.batches, items, held: all_held, stage })
     }
 
-    /// Whether the node may stage or forward.
+    /// Whether the node may stage or forward. While it waits for destinations, it forwards what is to be their probe.
     pub fn may_forward(&self, node: NodeId) -> bool {
-        self.is_run_by(node) && self.standing.state == OperationState::Forwarding
+        self.is_run_by(node) && self.is_forwarding()
+    }
+
+    fn is_forwarding(&self) -> bool {
+        self.standing.state == OperationState::Forwarding || self.standing.waits_for_breaker
     }
 
     /// A batch was staged. Where an item is to be tried again, the batch stays, and is staged again as a whole.
@@ -309,6 +323,8 @@ impl Operation {
             OperationChange::Pause { .. }
             | OperationChange::Resume { .. }
             | OperationChange::Cancel { .. }
+            | OperationChange::WaitForBreaker { .. }
+            | OperationChange::GoOn { .. }
             | OperationChange::Canary { .. }
             | OperationChange::Fail { .. }
                 if stopped || self.is_finished() =>
@@ -327,6 +343,16 @@ impl Operation {
                 self.stop(OperationState::Cancelled, by, "cancelled", now);
                 Ok(())
             }
+            OperationChange::WaitForBreaker { node } if self.may_forward(*node) => {
+                self.wait_for_breaker(now);
+                Ok(())
+            }
+            OperationChange::GoOn { node } if self.may_forward(*node) => {
+                if self.standing.waits_for_breaker {
+                    self.resume(BREAKER, now);
+                }
+                Ok(())
+            }
             OperationChange::Canary { node, verdict } if self.may_forward(*node) && self.is_canary() => {
                 self.judged(*verdict, now);
                 Ok(())
@@ -339,7 +365,9 @@ impl Operation {
                 self.finish(now);
                 Ok(())
             }
-            OperationChange::Canary { .. }
+            OperationChange::WaitForBreaker { .. }
+            | OperationChange::GoOn { .. }
+            | OperationChange::Canary { .. }
             | OperationChange::Fail { .. }
             | OperationChange::Finish { .. } => Err(Refused::NotNow),
         }
@@ -352,6 +380,8 @@ impl Operation {
             OperationChange::Pause { .. }
             | OperationChange::Resume { .. }
             | OperationChange::Cancel { .. }
+            | OperationChange::WaitForBreaker { .. }
+            | OperationChange::GoOn { .. }
             | OperationChange::Canary { .. }
             | OperationChange::Fail { .. } => (1, 1),
         }
@@ -359,17 +389,25 @@ impl Operation {
 
     /// Whether only the end is left to be written.
     pub fn may_finish(&self) -> bool {
-        let over = self.skips_rest().is_some()
-            || (self.standing.walked && self.standing.state == OperationState::Forwarding);
+        let over = self.skips_rest().is_some() || (self.standing.walked && self.is_forwarding());
         !self.is_finished() && over && self.held() == 0
     }
 
+    /// Whoever pauses what waits for destinations keeps it paused when they are back.
     fn pause(&mut self, by: &str, now: Timestamp) {
-        if self.standing.state != OperationState::Paused {
+        if self.standing.state != OperationState::Paused || self.standing.waits_for_breaker {
+            self.standing.waits_for_breaker = false;
             self.standing.state = OperationState::Paused;
             self.standing.paused_by = Some(by.to_owned());
             self.moved(now);
             self.standing.note("paused", Some(by), now);
+        }
+    }
+
+    fn wait_for_breaker(&mut self, now: Timestamp) {
+        if !self.standing.waits_for_breaker {
+            self.pause(BREAKER, now);
+            self.standing.waits_for_breaker = true;
         }
     }
 
@@ -380,7 +418,7 @@ impl Operation {
                 (false, Some(_)) => OperationState::Preparing,
                 (false, None) => OperationState::Waiting,
             };
-            self.standing.paused_by = None;
+            (self.standing.paused_by, self.standing.waits_for_breaker) = (None, false);
             self.moved(now);
             self.standing.note("resumed", Some(by), now);
         }
@@ -388,7 +426,7 @@ impl Operation {
 
     fn stop(&mut self, state: OperationState, by: &str, event: &str, now: Timestamp) {
         self.standing.state = state;
-        self.standing.paused_by = None;
+        (self.standing.paused_by, self.standing.waits_for_breaker) = (None, false);
         self.moved(now);
         self.standing.stopped_by = Some(by.to_owned());
         self.standing.note(event, Some(by), now);
@@ -413,10 +451,11 @@ impl Operation {
 
     fn finish(&mut self, now: Timestamp) {
         self.moved(now);
-        let standing = &mut self.standing;
-        if standing.state == OperationState::Forwarding {
-            standing.state = OperationState::Completed;
+        if self.is_forwarding() {
+            self.standing.state = OperationState::Completed;
         }
+        let standing = &mut self.standing;
+        (standing.paused_by, standing.waits_for_breaker) = (None, false);
         if self.canary.is_some() && standing.canary_state == CanaryState::Running {
             standing.canary_state = CanaryState::NotNeeded;
         }

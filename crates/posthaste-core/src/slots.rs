@@ -138,6 +138,11 @@ impl Slots {
         self.turns.unpark(flow);
     }
 
+    /// The shared keys of a flow.
+    pub fn keys(&self, flow: FlowId) -> &[KeyId] {
+        self.gates.keys(flow)
+    }
+
     /// How many more of a flow may be sent in that lane, as far as the flow and its keys are concerned.
     pub fn room(&self, flow: FlowId, lane: Lane, now: Timestamp) -> u32 {
         self.gates.room(flow, lane, now)

@@ -36,7 +36,7 @@ pub use self::people::{DestinationError, DestinationTarget, DestinationView, PAR
 pub(crate) use self::probe::{ProbeInHand, begin};
 use crate::engine::{Settings, Shared};
 use crate::planted::Planted;
-use crate::store::{Claimed, DESTINATIONS_LEVEL};
+use crate::store::{Claimed, DESTINATIONS_LEVEL, Result};
 
 /// The most flows over providers whose keys are set; beyond it they are set anew.
 const MOST_KEYED: usize = 100_000;
@@ -159,6 +159,40 @@ impl Shared {
     /// Whether nothing but a probe goes to the one destination of a flow.
     pub(crate) fn is_shut(&self, flow: FlowId) -> bool {
         self.destinations.is_any() && self.destinations.lock().is_shut(Gated::Flow(flow), self.node.now())
+    }
+
+    /// What the destinations of a flow let pass, over all nodes.
+    pub(crate) fn gate_of(&self, flow: FlowId) -> Gate {
+        if !self.destinations.is_any() || self.has(Planted::OperationsIgnoreBreakers) {
+            return Gate::Closed;
+        }
+        let (keys, now) = (self.slots.keys(flow), self.node.now());
+        let memory = self.destinations.lock();
+        let by_keys = Gate::widest(keys.into_iter().map(|key| memory.gate(Gated::Key(key), now)));
+        by_keys.unwrap_or_else(|| memory.gate(Gated::Flow(flow), now))
+    }
+
+    /// Flows that this node may not have met yet get what is known of their destinations. `met` are those that were looked at
+    /// before.
+    pub(crate) async fn meet_flows(&self, flows: &[FlowId], met: &mut HashSet<FlowId>) -> Result<()> {
+        let known = &self.destinations;
+        let is_unplaced = known.is_any_unplaced.load(Ordering::Relaxed);
+        if !is_unplaced && !known.is_any_shared.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let new = flows.iter().filter(|flow| is_unplaced || !met.contains(flow));
+        let new: Vec<FlowId> = new.copied().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        for flow in self.store.flows(new.clone()).await? {
+            if DestinationKey::of_flow(&flow.key).is_some_and(|key| self.place(flow.id, &key)) {
+                self.apply_bounds();
+            }
+            self.meet(flow.id, &flow.key);
+        }
+        met.extend(new);
+        Ok(())
     }
 
     /// The flow of a notification is met: what the configuration says of it counts from now on, and the limits of its providers.

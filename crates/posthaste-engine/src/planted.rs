@@ -29,8 +29,14 @@ pub enum Planted {
     NeverProbes,
     /// A node sends although it knows that the breaker is open.
     SendsWhileOpen,
+    /// Operations forward to destinations that are open or blocked.
+    OperationsIgnoreBreakers,
+    /// An operation that waits for destinations does not see that they are back.
+    OperationsNeverGoOn,
     /// Each flow has the limits of its provider for itself.
     LimitOfEachFlow,
+    /// What an inbound limit defers is sent at once.
+    LostDeferral,
     /// The loop that accepts panics at the first arrival.
     PanicAtAccept,
 }

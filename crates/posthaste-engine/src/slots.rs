@@ -217,6 +217,11 @@ impl NodeSlots {
         back
     }
 
+    /// The shared keys of a flow, as far as they are known.
+    pub(crate) fn keys(&self, flow: FlowId) -> Vec<KeyId> {
+        self.lock().slots.keys(flow).to_vec()
+    }
+
     /// Sets the shared keys of a flow.
     pub(crate) fn set_keys(&self, flow: FlowId, keys: Vec<KeyId>) {
         self.lock().slots.set_keys(flow, keys);

@@ -25,7 +25,7 @@ impl Destination {
 
     /// Whether nothing but a probe may be sent now.
     pub fn is_shut(&self, now: Timestamp) -> bool {
-        matches!(self.gate(now), Gate::Open | Gate::Probe) || self.paused(now).is_some()
+        self.gate(now).is_shut() || self.paused(now).is_some()
     }
 
     /// Everything that the node with this share holds it to. `limits` are those in force.

@@ -1,5 +1,7 @@
 //! How fast an operation forwards: at the pace of each destination.
 
+use crate::flow::Gate;
+
 /// How many rows of one flow may wait due while an operation adds to them. It grows while they are sent faster than they are
 /// looked at, and shrinks where they pile up, so that new notifications wait behind as few as possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,9 +25,14 @@ impl Window {
         }
     }
 
-    /// How many more may be added to those that wait.
-    pub const fn room(self, waiting: u32) -> u32 {
-        self.0.saturating_sub(waiting)
+    /// How many more may be added to those that wait. What goes to a destination that is open or blocked waits in the operation,
+    /// but for the one that is to be the probe if nothing else can be.
+    pub fn room(self, gate: Gate, waiting: u32) -> u32 {
+        match gate {
+            Gate::Closed | Gate::Ramp(_) => self.0.saturating_sub(waiting),
+            Gate::Probe => u32::from(waiting == 0),
+            Gate::Open => 0,
+        }
     }
 }
 

@@ -34,6 +34,8 @@ pub struct Standing {
     pub canary_failed: u32,
     pub canary_state: CanaryState,
     pub paused_by: Option<String>,
+    /// Nobody paused it: only items are left whose destinations are open or blocked.
+    pub waits_for_breaker: bool,
     pub stopped_by: Option<String>,
     #[serde(with = "crate::micros::maybe")]
     pub finished_at: Option<Timestamp>,

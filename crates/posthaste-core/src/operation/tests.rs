@@ -10,9 +10,12 @@ use crate::act::{Act, Letter, Standing as ItemStanding};
 use crate::attempt::Progress;
 use crate::dead_letter::DeadLetterStatus;
 use crate::filter::{Filter, LetterStatus, List};
+use crate::flow::Gate;
 use crate::rate::RateLimit;
 use crate::reason::Reason;
 use crate::state::State;
+
+mod breaker;
 
 const NODE: NodeId = NodeId(1);
 const OTHER: NodeId = NodeId(2);
@@ -453,14 +456,14 @@ proptest! {
         let mut window = Window::default();
         for waiting in looks {
             window = window.after(waiting);
-            prop_assert!(window.room(waiting) + waiting.min(Window::MOST) <= Window::MOST);
-            prop_assert!(window.room(0) >= 1, "it never closes for good");
+            prop_assert!(window.room(Gate::Closed, waiting) + waiting.min(Window::MOST) <= Window::MOST);
+            prop_assert!(window.room(Gate::Closed, 0) >= 1, "it never closes for good");
         }
     }
 
     /// Whatever the order of steps: selected = forwarded + skipped + held, and nothing is held at the end.
     #[test]
-    fn progress_adds_up_after_any_steps(steps in prop::collection::vec((0u8..7, 0u32..400), 1..60)) {
+    fn progress_adds_up_after_any_steps(steps in prop::collection::vec((0u8..10, 0u32..400), 1..60)) {
         let mut operation = operation(None);
         operation.adopt(NODE, false, at(0));
         let mut cursor = 0u32;
@@ -479,6 +482,8 @@ proptest! {
                 }
                 5 => { let _ = operation.change(&OperationChange::Cancel { by: "ada".to_owned() }, at(1)); }
                 6 => { let _ = operation.change(&OperationChange::Pause { by: "ada".to_owned() }, at(1)); }
+                7 => { let _ = operation.change(&OperationChange::WaitForBreaker { node: NODE }, at(1)); }
+                8 => { let _ = operation.change(&OperationChange::GoOn { node: NODE }, at(1)); }
                 _ => { let _ = operation.change(&OperationChange::Resume { by: "ada".to_owned() }, at(1)); }
             }
             let standing = &operation.standing;

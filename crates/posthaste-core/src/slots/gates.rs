@@ -199,6 +199,10 @@ impl Gates {
         }
     }
 
+    pub(super) fn keys(&self, flow: FlowId) -> &[KeyId] {
+        self.keys.get(&flow).map_or(&[], Vec::as_slice)
+    }
+
     #[cfg(test)]
     pub(super) fn in_flight(&self, gated: Gated) -> u32 {
         self.entries.get(&gated).map_or(0, |entry| entry.limits.in_flight)

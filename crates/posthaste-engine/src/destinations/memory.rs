@@ -265,11 +265,16 @@ impl Memory {
         self.known.get(&place).is_some_and(|known| known.paused(now).is_some())
     }
 
+    /// What it lets pass, over all nodes.
+    pub(super) fn gate(&self, place: Gated, now: Timestamp) -> Gate {
+        self.known.get(&place).map_or(Gate::Closed, |known| known.gate(Share::WHOLE, now))
+    }
+
     /// Whether nothing but a probe may be sent now.
     pub(super) fn is_shut(&self, place: Gated, now: Timestamp) -> bool {
-        self.known.get(&place).is_some_and(|known| {
-            matches!(known.gate(self.share, now), Gate::Open | Gate::Probe) || known.paused(now).is_some()
-        })
+        self.known
+            .get(&place)
+            .is_some_and(|known| known.gate(self.share, now).is_shut() || known.paused(now).is_some())
     }
 
     /// Notes what was seen. `key` is asked for where nothing is known yet.

@@ -12,6 +12,7 @@ use posthaste_core::attempt::Attempt;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::{DeadLetterId, KeyId, NotificationId};
+use posthaste_core::inbound::AllTaken;
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
@@ -59,13 +60,16 @@ pub struct Tables {
     pub(super) passes: Passes,
     /// The counters of earlier hours were removed.
     pub(super) counters_from: i64,
-    pub(super) flows: BTreeMap<FlowId, FlowKey>,
+    /// What each flow is.
+    pub flows: BTreeMap<FlowId, FlowKey>,
     pub(super) flow_numbers: BTreeMap<FlowKey, FlowId>,
     pub(super) keys: BTreeMap<(Tenant, String), Key>,
     pub(super) settings: Settings,
     pub(super) records: RecordTable,
     /// What is known of destinations.
     pub destinations: DestinationTable,
+    /// What is taken of inbound limits.
+    pub inbound: AllTaken,
     pub(super) jobs: JobTable,
     pub(super) series: SeriesTable,
     pub(super) destination_hours: DestinationHours,

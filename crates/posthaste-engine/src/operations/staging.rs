@@ -38,7 +38,7 @@ pub(super) async fn stage_or_wait(shared: &Shared, operation: &Operation) -> Res
 }
 
 /// Stages the next batch; none if no batch waits.
-async fn stage_next(shared: &Shared, operation: &Operation) -> Result<Option<Next>> {
+pub(super) async fn stage_next(shared: &Shared, operation: &Operation) -> Result<Option<Next>> {
     let Some(Batch { number, staging: after, items }) = shared.store.batch_to_stage(operation.id).await?
     else {
         return Ok(None);

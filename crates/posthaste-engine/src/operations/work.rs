@@ -1,22 +1,25 @@
 //! The steps of an operation: mark a stretch, stage a batch, forward a chunk, leave out the rest, end.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use posthaste_core::flow::FlowId;
+use posthaste_core::flow::{FlowId, Gate};
 use posthaste_core::id::NotificationId;
 use posthaste_core::operation::{
-    MOST_TRIES, Operation, OperationChange, OperationState, Verdict, Window, first_attempt, judge, shares,
+    FirstAttempt, MOST_TRIES, Operation, OperationChange, OperationState, Verdict, Window, first_attempt,
+    judge, shares,
 };
 use posthaste_core::rate::RateLimit;
 use posthaste_core::series::Happened;
 use tokio::time::Instant;
 
+use super::LOOK;
 use super::damage::Damaged;
-use super::staging::{one_by_one, stage_or_wait};
+use super::staging::{one_by_one, stage_next, stage_or_wait};
 use super::walk::walk;
 use crate::acts::{Actor, after};
 use crate::engine::Shared;
+use crate::planted::Planted;
 use crate::store::{Act, Audit, Facts, Forwarded, Rest, Result, StoreError};
 use crate::{journal, series};
 
@@ -52,9 +55,39 @@ pub(super) struct Work {
     rate: Option<RateLimit>,
     /// The last flow that was looked at: flows take turns.
     last: Option<FlowId>,
+    round: Round,
+    /// Flows whose providers are known.
+    met: HashSet<FlowId>,
     /// How often marking has found something that cannot be read.
     damage: u32,
     damaged: Damaged,
+}
+
+/// What was seen since the turn of the first flow began.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    /// Nothing was forwarded.
+    is_idle: bool,
+    flows: usize,
+    /// How many of them go to destinations that are open or blocked.
+    shut: usize,
+}
+
+impl Round {
+    const fn new() -> Self {
+        Self { is_idle: true, flows: 0, shut: 0 }
+    }
+
+    const fn is_shut(self) -> bool {
+        self.flows > 0 && self.shut == self.flows
+    }
+}
+
+/// How much of the flows that have their turn is forwarded now.
+struct Quotas {
+    quotas: Vec<(FlowId, u32)>,
+    /// How many of these flows go to destinations that are open or blocked.
+    shut: usize,
 }
 
 impl Default for Work {
@@ -64,6 +97,8 @@ impl Default for Work {
             windows: HashMap::new(),
             rate: None,
             last: None,
+            round: Round::new(),
+            met: HashSet::new(),
             damage: 0,
             damaged: Damaged::default(),
         }
@@ -84,6 +119,9 @@ impl Work {
             }
             OperationState::Preparing => self.mark(shared, &operation).await,
             OperationState::Forwarding => self.forward(shared, &operation).await,
+            OperationState::Paused if operation.standing.waits_for_breaker => {
+                self.forward(shared, &operation).await
+            }
             OperationState::Waiting | OperationState::Paused | OperationState::Completed => Ok(Next::Wait),
         }
     }
@@ -96,8 +134,7 @@ impl Work {
                     return Ok(Next::After(TRY_AGAIN));
                 }
                 let change = OperationChange::Fail { node: shared.node.id(), why: what };
-                shared.store.change_operation(operation.id, change, None, shared.node.now()).await?;
-                return Ok(Next::Again);
+                return changed(shared, operation, change).await;
             }
             found => found?,
         };
@@ -117,29 +154,32 @@ impl Work {
                 return Ok(Next::After(PACE));
             }
         }
+        if self.last.is_none() {
+            self.round = Round::new();
+        }
         let flows = self.next_flows(shared, operation).await?;
-        if flows.is_empty() {
-            // At the end of the flows their turn begins again.
-            if self.last.take().is_some() {
-                return Ok(Next::Again);
-            }
-            return stage_or_wait(shared, operation).await;
+        let Quotas { quotas, shut } = self.quotas(shared, operation, &flows).await?;
+        let waits = operation.standing.waits_for_breaker;
+        if waits && shut < flows.len() && !shared.has(Planted::OperationsNeverGoOn) {
+            let change = OperationChange::GoOn { node: shared.node.id() };
+            return changed(shared, operation, change).await;
         }
-        self.last = flows.last().copied();
-        let quotas = self.quotas(shared, operation, &flows).await?;
-        if quotas.is_empty() {
+        self.round.flows += flows.len();
+        self.round.shut += shut;
+        self.round.is_idle &= quotas.is_empty();
+        let is_last = flows.len() < FLOWS;
+        self.last = flows.last().copied().filter(|_| !is_last);
+        if !quotas.is_empty() {
+            return self.forward_chunk(shared, operation, quotas).await;
+        }
+        if !is_last {
             // All of these are full. The next ones may not be, but a look at many full flows must not take a whole core.
-            if flows.len() == FLOWS {
-                return Ok(Next::After(PACE));
-            }
-            self.last = None;
-            // Others may go on while these wait.
-            return stage_or_wait(shared, operation).await;
+            return Ok(Next::After(if waits { LOOK / 20 } else { PACE }));
         }
-        if flows.len() < FLOWS {
-            self.last = None;
+        match self.round {
+            Round { is_idle: false, .. } => Ok(Next::Again),
+            round => others(shared, operation, round.is_shut()).await,
         }
-        self.forward_chunk(shared, operation, quotas).await
     }
 
     async fn next_flows(&self, shared: &Shared, operation: &Operation) -> Result<Vec<FlowId>> {
@@ -147,35 +187,51 @@ impl Work {
     }
 
     /// How many of each flow are forwarded now: at the pace of its destination, and within chunk and rate.
-    async fn quotas(
-        &mut self,
-        shared: &Shared,
-        operation: &Operation,
-        flows: &[FlowId],
-    ) -> Result<Vec<(FlowId, u32)>> {
+    async fn quotas(&mut self, shared: &Shared, operation: &Operation, flows: &[FlowId]) -> Result<Quotas> {
         let now = shared.node.now();
         let chunk = if shared.store.is_shared() { SHARED_CHUNK } else { CHUNK };
         let mut left = chunk.min(u32::try_from(shared.settings.batch).unwrap_or(chunk));
         if let Some(limit) = &mut self.rate {
             left = left.min(limit.room(now));
         }
-        let mut rooms = vec![u32::MAX; flows.len()];
-        if operation.action.sends() {
-            if self.windows.len() > MOST_WINDOWS {
-                self.windows.clear();
-            }
-            let waiting = shared.store.due_rows(flows.to_vec(), Window::MOST, now).await?;
-            for ((flow, waiting), room) in flows.iter().zip(waiting).zip(&mut rooms) {
-                let window = self.windows.entry(*flow).or_default();
-                *window = window.after(waiting);
-                *room = window.room(waiting);
-            }
-        }
+        let (mut rooms, shut) = if operation.action.sends() {
+            self.rooms(shared, flows).await?
+        } else {
+            (vec![u32::MAX; flows.len()], 0)
+        };
         for (flow, room) in flows.iter().zip(&mut rooms) {
             *room = (*room).min(self.damaged.most(*flow));
         }
         let quotas = flows.iter().copied().zip(shares(&rooms, left));
-        Ok(quotas.filter(|(_, most)| *most > 0).collect())
+        Ok(Quotas { quotas: quotas.filter(|(_, most)| *most > 0).collect(), shut })
+    }
+
+    /// How many more of each flow may be made due, and how many go to destinations that are open or blocked.
+    async fn rooms(&mut self, shared: &Shared, flows: &[FlowId]) -> Result<(Vec<u32>, usize)> {
+        if self.windows.len() + self.met.len() > MOST_WINDOWS {
+            self.windows.clear();
+            self.met.clear();
+        }
+        shared.meet_flows(flows, &mut self.met).await?;
+        let gates: Vec<Gate> = flows.iter().map(|flow| shared.gate_of(*flow)).collect();
+        let some = flows.iter().zip(&gates).filter(|(_, gate)| **gate != Gate::Open);
+        let some: Vec<FlowId> = some.map(|(flow, _)| *flow).collect();
+        let waiting = if some.is_empty() {
+            vec![]
+        } else {
+            shared.store.due_rows(some.clone(), Window::MOST, shared.node.now()).await?
+        };
+        let waiting: HashMap<FlowId, u32> = some.into_iter().zip(waiting).collect();
+        let mut room = |(flow, gate): (&FlowId, &Gate)| {
+            let Some(waiting) = waiting.get(flow) else { return 0 };
+            let window = self.windows.entry(*flow).or_default();
+            if !gate.is_shut() {
+                *window = window.after(*waiting);
+            }
+            window.room(*gate, *waiting)
+        };
+        let rooms = flows.iter().zip(&gates).map(&mut room).collect();
+        Ok((rooms, gates.iter().filter(|gate| gate.is_shut()).count()))
     }
 
     async fn forward_chunk(
@@ -251,6 +307,27 @@ impl Work {
     }
 }
 
+/// No flow has room: others may go on while these wait.
+async fn others(shared: &Shared, operation: &Operation, is_shut: bool) -> Result<Next> {
+    if let Some(next) = stage_next(shared, operation).await? {
+        return Ok(next);
+    }
+    match (is_shut, operation.standing.waits_for_breaker) {
+        (false, _) => Ok(Next::After(PACE)),
+        (true, true) => Ok(Next::Wait),
+        (true, false) => {
+            let change = OperationChange::WaitForBreaker { node: shared.node.id() };
+            changed(shared, operation, change).await
+        }
+    }
+}
+
+/// The runner makes a change.
+async fn changed(shared: &Shared, operation: &Operation, change: OperationChange) -> Result<Next> {
+    shared.store.change_operation(operation.id, change, None, shared.node.now()).await?;
+    Ok(Next::Again)
+}
+
 /// What became due is announced, and what was done is told and counted.
 async fn announce(shared: &Shared, operation: &Operation, done: &[Facts], shown: u32) {
     let act = |facts: &Facts| operation.action.act(facts.standing.state);
@@ -280,20 +357,29 @@ async fn look_at_canary(shared: &Shared, operation: &Operation) -> Result<Next> 
         Err(error) => return Err(error),
     };
     let facts: HashMap<NotificationId, Facts> = facts.into_iter().map(|facts| (facts.id, facts)).collect();
-    let attempts: Vec<_> = items
-        .iter()
-        .filter_map(|(id, seen)| Some(first_attempt(operation.action, *seen, &facts.get(id)?.standing)))
+    let found = items.iter().filter_map(|(id, seen)| Some((facts.get(id)?, seen)));
+    let attempts: Vec<_> = found
+        .map(|(facts, seen)| {
+            let attempt = first_attempt(operation.action, *seen, &facts.standing);
+            (facts.bucket.flow, attempt)
+        })
         .collect();
-    let verdict = judge(canary, &attempts, true);
-    let known = Verdict::Wait { failed: operation.standing.canary_failed };
-    if verdict != known {
-        let change = OperationChange::Canary { node: shared.node.id(), verdict };
+    let verdict = judge(canary, &attempts.iter().map(|(_, attempt)| *attempt).collect::<Vec<_>>(), true);
+    let node = shared.node.id();
+    if verdict != (Verdict::Wait { failed: operation.standing.canary_failed }) {
+        let change = OperationChange::Canary { node, verdict };
         shared.store.change_operation(operation.id, change, None, shared.node.now()).await?;
     }
-    Ok(match verdict {
-        Verdict::Wait { .. } => Next::After(CANARY),
-        Verdict::Passed { .. } | Verdict::Failed { .. } => Next::Again,
-    })
+    if let Verdict::Passed { .. } | Verdict::Failed { .. } = verdict {
+        return Ok(Next::Again);
+    }
+    let mut awaited = attempts.iter().filter(|(_, attempt)| *attempt == FirstAttempt::Awaited);
+    match (awaited.all(|(flow, _)| shared.gate_of(*flow).is_shut()), operation.standing.waits_for_breaker) {
+        (true, true) => Ok(Next::Wait),
+        (false, false) => Ok(Next::After(CANARY)),
+        (true, false) => changed(shared, operation, OperationChange::WaitForBreaker { node }).await,
+        (false, true) => changed(shared, operation, OperationChange::GoOn { node }).await,
+    }
 }
 
 async fn finish(shared: &Shared, operation: &Operation) -> Result<Next> {

@@ -17,8 +17,8 @@ use super::slice::slice;
 
 slice! {
     /// Operations, their batches and their items. A notification is held by at most one operation: that in which it is marked
-    /// or staged. Every step of the work is refused (`None`) unless the node that asks is the runner, and where an operation has
-    /// been paused, stopped or finished meanwhile.
+    /// or staged. Every step of the work is refused (`None`) unless the node that asks is the runner, and where somebody has
+    /// paused it, or it was stopped or finished meanwhile.
     pub trait Operations {
         /// Keeps a new operation with its audit row, unless its idempotency key is known.
         write Start: fn start_operation(

@@ -4,12 +4,14 @@ mod acts;
 mod arrivals;
 mod breakers;
 mod broken;
+mod budget;
 mod dead_letters;
 mod destinations;
 mod drain;
 mod ends;
 mod faults;
 mod hints;
+mod inbound;
 mod jobs;
 mod journal;
 mod leases;
@@ -17,6 +19,7 @@ mod limits;
 mod live;
 mod metrics;
 mod nodes;
+mod operation_breakers;
 mod operation_events;
 mod operation_selections;
 mod operations;
@@ -33,6 +36,7 @@ mod story;
 mod sweeping;
 mod tries;
 mod turns;
+mod zgw;
 
 /// One minute between attempts, without chance and without quick tries.
 const PLAIN: &str = r#"{"strategy": "fixed", "initialDelay": "60s", "maxAttempts": 3, "jitter": "none",

@@ -21,7 +21,7 @@ use super::place::Place;
 /// How far away a day is on which nothing is measured.
 pub(crate) const FAR: Duration = Duration::from_secs(365 * 24 * 3_600);
 
-/// Notifications of one tenant that wait for their first attempt.
+/// Notifications of one tenant that wait for an attempt.
 pub(crate) struct Waiting<'a> {
     pub(crate) tenant: &'a str,
     /// How many destinations it has. They are names alone: everything goes to one address.
@@ -36,22 +36,30 @@ pub(crate) struct Waiting<'a> {
 impl Waiting<'_> {
     /// Writes them. The server must not run on a file yet.
     pub(crate) fn write(&self, place: &Place) -> anyhow::Result<()> {
+        self.write_in(Lane::Main, place)
+    }
+
+    /// The same in that lane: in that of retries they wait for their second attempt.
+    pub(crate) fn write_in(&self, lane: Lane, place: &Place) -> anyhow::Result<()> {
         let began = SystemClock.now();
         block_in_place(|| match place.file() {
-            Some(file) => run_in_file(&file, &self.sql(Dialect::SQLITE)?),
-            None => run_in_database(place, &self.sql(Dialect::POSTGRES)?),
+            Some(file) => run_in_file(&file, &self.sql(lane, Dialect::SQLITE)?),
+            None => run_in_database(place, &self.sql(lane, Dialect::POSTGRES)?),
         })?;
         let took = SystemClock.now().since(began);
         eprintln!("  {} rows in {} flows written in {:.1} s", self.rows, self.flows, took.as_secs_f64());
         Ok(())
     }
 
-    fn sql(&self, dialect: Dialect) -> anyhow::Result<String> {
+    fn sql(&self, lane: Lane, dialect: Dialect) -> anyhow::Result<String> {
         let Self { tenant, flows, rows, due, to } = self;
         let Dialect { id, writer } = dialect;
         let (channel, priority) = (Channel::Webhook.code(), Priority::Normal.code());
-        let (lane, due, made) = (Lane::Main.code(), due.as_micros(), made(*rows).as_millis());
-        let Progress { generation, attempt, base } = Progress::START;
+        let Progress { generation, attempt, base } = match lane {
+            Lane::Main => Progress::START,
+            Lane::Retry => Progress { attempt: 2, ..Progress::START },
+        };
+        let (lane, due, made) = (lane.code(), due.as_micros(), made(*rows).as_millis());
         let content = content()?;
         Ok(format!(
             "begin;

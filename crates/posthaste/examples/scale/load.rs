@@ -38,7 +38,7 @@ impl Way {
         }
     }
 
-    const fn connections(self) -> usize {
+    pub(crate) const fn connections(self) -> usize {
         match self {
             Self::Single | Self::SingleWithKey => 64,
             Self::Batch | Self::BatchWithKey => 8,

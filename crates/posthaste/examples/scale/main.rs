@@ -11,6 +11,7 @@ mod compare;
 mod costs;
 mod destinations;
 mod endure;
+mod fairness;
 mod fill;
 mod flows;
 mod groups;
@@ -22,6 +23,7 @@ mod neighbour;
 mod nodes;
 mod operation;
 mod pages;
+mod parked;
 mod place;
 mod retention;
 mod server;
@@ -100,6 +102,10 @@ enum Scenario {
     Pages,
     /// Failure groups of a million dead letters: the job that fills them, their lists, and what they cost a settlement
     Groups,
+    /// 100,000 notifications behind one destination that is down: what that costs an idle server, and one with other traffic
+    Parked,
+    /// A quiet tenant beside a destination that hangs, a million queued, and 100,000 retries due in one second
+    Fairness,
     /// 500 streams of the counters, or of a quiet tenant, beside single sends and batches
     Streams,
 }
@@ -162,6 +168,8 @@ async fn measure(args: Args) -> anyhow::Result<Verdict> {
             Scenario::Operation => operation::run(&setting).await,
             Scenario::Pages => pages::run(&setting).await,
             Scenario::Groups => groups::run(&setting).await,
+            Scenario::Parked => parked::run(&setting).await,
+            Scenario::Fairness => fairness::run(&setting).await,
             Scenario::Streams => streams::run(&setting).await,
         }
     };

@@ -92,7 +92,7 @@ async fn at_half_load(setting: &Setting, items: u64, verdict: &mut Verdict) -> a
 }
 
 /// The times from send to arrival of some notifications among the load.
-async fn sample(rig: &Rig, server: &Server, rate: f64) -> anyhow::Result<Times> {
+pub(crate) async fn sample(rig: &Rig, server: &Server, rate: f64) -> anyhow::Result<Times> {
     let (neighbour, letter) =
         (Neighbour::with_key(server, server.0.key.clone())?, rig.letter(server, Way::Single)?);
     rig.sink.clear();

@@ -35,6 +35,7 @@ mod failure_groups;
 mod figures;
 mod fuzz;
 mod jobs;
+mod limits;
 mod lists;
 mod nul;
 mod openapi;

@@ -18,6 +18,7 @@ mod kept;
 mod load;
 mod nodes;
 mod operations;
+mod outage;
 mod packaging;
 mod postgres;
 mod power_cut;

@@ -2,6 +2,7 @@
 //!
 //! `POSTHASTE_NODES_NOTIFICATIONS` and `POSTHASTE_NODES_ROUNDS` make the run with everything at once a longer one.
 
+mod breakers;
 mod chaos;
 mod clock;
 mod failover;
@@ -62,6 +63,12 @@ impl Cluster {
             Home::new(&settings).with_database(url.to_owned(), *door)
         };
         doors.iter().enumerate().map(home).collect()
+    }
+
+    /// The same cluster, whose nodes have these settings besides.
+    fn with_settings(self, settings: &[&str]) -> Self {
+        let homes = self.homes.into_iter().map(|home| home.with_settings(settings)).collect();
+        Self { homes, ..self }
     }
 
     /// Starts every node, one after the other.

@@ -55,6 +55,12 @@ impl Home {
         Self { database: Some(url), listen, ..self }
     }
 
+    /// The same home with settings besides.
+    pub(crate) fn with_settings(mut self, settings: &[&str]) -> Self {
+        self.settings.extend(settings.iter().map(ToString::to_string));
+        self
+    }
+
     /// The same home with variables in the surroundings of the program.
     pub(crate) fn with_variables(self, variables: Vec<(&'static str, String)>) -> Self {
         Self { variables, ..self }

@@ -3,7 +3,9 @@
 use posthaste_core::dead_letter::DeadLetterStatus;
 use posthaste_core::id::{DeadLetterId, NotificationId};
 use posthaste_core::lease::NodeId;
-use posthaste_core::operation::{Action, Looked, Operation, OperationChange, Selected, Skip, decide};
+use posthaste_core::operation::{
+    Action, Looked, Operation, OperationChange, OperationState, Refused, Selected, Skip, decide,
+};
 use posthaste_core::reason::Reason;
 use posthaste_core::retention::{Kind, LOOKED_AT};
 use posthaste_core::state::{Lane, State};
@@ -20,6 +22,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_restoration_brings_each_dead_letter_back_as_a_single_act_does,
     what_was_restored_meanwhile_is_left_out,
     an_operation_says_when_it_last_changed,
+    an_operation_that_waits_for_destinations_forwards_what_is_to_be_their_probe,
     items_go_before_their_operation_and_only_once_it_has_ended,
     a_pass_over_items_goes_on_inside_an_operation,
 ];
@@ -146,6 +149,42 @@ async fn an_operation_says_when_it_last_changed(mut scene: Scene) -> Kept {
     same("paused", pause(35).await?.map(|made| made.is_ok()), Some(true))?;
     same("paused again", pause(36).await?.map(|made| made.is_ok()), Some(true))?;
     same("since the first pause", changed(&scene).await?, Some(at(35)))
+}
+
+async fn an_operation_that_waits_for_destinations_forwards_what_is_to_be_their_probe(
+    mut scene: Scene,
+) -> Kept {
+    let all = dead(&mut scene, 2).await?;
+    let operation = new_operation(1, Action::Requeue);
+    let id = operation.id;
+    let node = staged(&scene, &operation, &ids(&all)).await?;
+    let change = async |change| {
+        let made = scene.store.change_operation(id, change, None, at(33)).await?;
+        need("an operation", made)
+    };
+    let other = OperationChange::WaitForBreaker { node: NodeId(node.0 + 1) };
+    same("not its runner", change(other).await?.err(), Some(Refused::NotNow))?;
+    let waits = change(OperationChange::WaitForBreaker { node }).await?.map(|operation| operation.standing);
+    let said = waits.map(|standing| (standing.state, standing.paused_by, standing.waits_for_breaker));
+    same("it waits", said, Ok((OperationState::Paused, Some("breaker".to_owned()), true)))?;
+    let kept = need("the operation", scene.store.operation(id).await?)?.standing;
+    same("it is kept", (kept.state, kept.waits_for_breaker), (OperationState::Paused, true))?;
+    let unfinished = scene.store.unfinished_operations(9, at(33)).await?;
+    same("it is not over", unfinished.len(), 1)?;
+    let flows = quotas(&scene, id, 1).await?;
+    let probe = *need("a flow", flows.first())?;
+    let first = need("the probe", scene.store.forward(id, node, vec![probe], at(34)).await?)?;
+    same(
+        "one is forwarded",
+        (first.done.len(), first.operation.standing.state),
+        (1, OperationState::Paused),
+    )?;
+    same("by ada", change(OperationChange::Pause { by: "ada".to_owned() }).await?.is_ok(), true)?;
+    same("nothing is forwarded", scene.store.forward(id, node, flows.clone(), at(35)).await?, None)?;
+    let not_by_itself = change(OperationChange::GoOn { node }).await?.err();
+    same("hers is not lifted", not_by_itself, Some(Refused::NotNow))?;
+    let kept = need("the operation", scene.store.operation(id).await?)?.standing;
+    same("hers", (kept.paused_by.as_deref(), kept.waits_for_breaker), (Some("ada"), false))
 }
 
 /// An operation over so many dead letters that is finished at second 40.

@@ -35,23 +35,23 @@ async fn dead(rig: &Rig, engine: &Engine, count: usize) -> Vec<NotificationId> {
     ids
 }
 
-fn all(action: Action) -> NewOperation {
+pub(super) fn all(action: Action) -> NewOperation {
     NewOperation { action, selection: Selection::All, rate: None, canary: None }
 }
 
-async fn start(engine: &Engine, asked: NewOperation) -> OperationId {
+pub(super) async fn start(engine: &Engine, asked: NewOperation) -> OperationId {
     let operation = engine.new_operation(asked, &ada()).await.unwrap();
     let id = operation.id;
     assert_eq!(engine.start_operation(operation, None, &ada()).await.unwrap(), Accepted::New);
     id
 }
 
-async fn stands(rig: &Rig, id: OperationId) -> Operation {
+pub(super) async fn stands(rig: &Rig, id: OperationId) -> Operation {
     rig.model.operation(id).await.unwrap().unwrap()
 }
 
 /// What every operation that ended has in common (I13).
-async fn ended(rig: &Rig, id: OperationId) -> Operation {
+pub(super) async fn ended(rig: &Rig, id: OperationId) -> Operation {
     let operation = stands(rig, id).await;
     let standing = &operation.standing;
     assert!(operation.is_finished(), "{standing:?}");

@@ -35,9 +35,12 @@ pub(super) async fn operate(world: &World, engine: &Engine) {
     };
 }
 
-/// Lets every paused operation go on.
+/// Lets every operation go on that somebody has paused. What waits for destinations has to go on by itself.
 pub(super) async fn resume_all(world: &World, engine: &Engine) {
-    let all: Vec<_> = world.model.inspect(|tables| tables.operations.operations.keys().copied().collect());
+    let all: Vec<_> = world.model.inspect(|tables| {
+        let all = tables.operations.operations.values();
+        all.filter(|one| !one.standing.waits_for_breaker).map(|one| one.id).collect()
+    });
     for id in all {
         let _ = engine.resume_operation(id, &Actor::local("simulation", None)).await;
     }

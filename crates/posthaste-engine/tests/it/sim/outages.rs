@@ -11,7 +11,8 @@ use posthaste_core::destination::{
     Destination, DestinationChange, DestinationKey, DestinationKind, DestinationName, DestinationPut,
     SendLimits, StoredDestination,
 };
-use posthaste_core::flow::FlowKey;
+use posthaste_core::flow::{FlowId, FlowKey, Gate};
+use posthaste_core::id::OperationId;
 use posthaste_core::lease::NodeId;
 use posthaste_core::provider::{Pools, Provider, ProviderKind, Route};
 use posthaste_core::rate::Rate;
@@ -181,6 +182,33 @@ impl Told {
             }
         }
     }
+}
+
+/// Once a process knows that a destination is open or blocked, its operations send nothing there but what is to be the probe.
+pub(super) fn forwards(world: &World, life: &Life, id: OperationId, quotas: &[(FlowId, u32)]) {
+    let (now, ledger) = (world.now(), world.ledger.lock().unwrap());
+    let trouble = ledger.told.trouble.get(&life.number).copied().unwrap_or(Timestamp::MIN);
+    let key_of = |flow: &FlowKey| match flow.channel {
+        Channel::Email => Some(DestinationKey::provider(RELAY)),
+        _ => DestinationKey::of_flow(flow),
+    };
+    let ignored = world.model.inspect(|tables| {
+        if !tables.operations.operations.get(&id)?.action.sends() {
+            return None;
+        }
+        let keys = quotas.iter().filter_map(|(flow, _)| key_of(tables.flows.get(flow)?));
+        keys.into_iter().find(|key| {
+            let known = ledger.told.known.get(&(life.number, key.clone()));
+            known.is_some_and(|Known { value, since, .. }| {
+                let is_open = value.as_ref().is_some_and(|value| value.gate(now) == Gate::Open);
+                is_open && now.since((*since).max(trouble)) >= SLACK
+            })
+        })
+    });
+    drop(ledger);
+    world.expect(hold(!world.has_outages || ignored.is_none(), || {
+        format!("process {} knows that {ignored:?} is shut, and {id} sends to it", life.number)
+    }));
 }
 
 /// A try that is under way.

@@ -43,14 +43,19 @@ const WITHIN_ENGINE: [(InEngine, u64); 5] = [
 ];
 
 /// The same for bugs that show while destinations are down.
-const WITHIN_OUTAGES: [(InEngine, u64); 6] = [
+const WITHIN_OUTAGES: [(InEngine, u64); 8] = [
     (InEngine::ParkingSpends, 20),
     (InEngine::ProbesUnasked, 20),
     (InEngine::NoRamp, 60),
     (InEngine::NeverProbes, 20),
     (InEngine::SendsWhileOpen, 20),
     (InEngine::LimitOfEachFlow, 60),
+    (InEngine::OperationsIgnoreBreakers, 60),
+    (InEngine::OperationsNeverGoOn, 60),
 ];
+
+/// The same for bugs that show under inbound limits.
+const WITHIN_INBOUND: u64 = 20;
 
 fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {
     (0..within).find_map(|seed| simulate(seed, plan).err().map(|broken| (seed, broken)))
@@ -94,4 +99,17 @@ fn every_bug_planted_in_breakers_and_limits_is_seen_within_its_seeds() {
     let (seed, broken) = seen(Plan { planted: Some(bug), outages: true, ..Plan::default() }, 60)
         .unwrap_or_else(|| panic!("{bug:?} was not seen"));
     eprintln!("{bug:?}: seed {seed}: {broken:.200}");
+}
+
+#[test]
+fn every_bug_planted_in_inbound_limits_is_seen_within_its_seeds() {
+    let limited = Plan { inbound: true, ..Plan::default() };
+    let plans = [
+        Plan { in_engine: Some(InEngine::LostDeferral), ..limited },
+        Plan { planted: Some(Planted::ReservationForgotten), ..limited },
+    ];
+    for plan in plans {
+        let (seed, broken) = seen(plan, WITHIN_INBOUND).unwrap_or_else(|| panic!("{plan:?} was not seen"));
+        eprintln!("{plan:?}: seed {seed}: {broken:.200}");
+    }
 }

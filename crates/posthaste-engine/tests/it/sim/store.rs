@@ -8,15 +8,15 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::model_store::Tables;
 use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
 use posthaste_engine::store::{
-    Acts, Destinations, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts, destinations,
-    nodes, operations, queue, retention,
+    Acts, Destinations, Inbound, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts,
+    destinations, inbound, nodes, operations, queue, retention,
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
 use super::late::Commit;
 use super::life::Life;
 use super::operations::changes;
-use super::outages::{attempts_were_made, swapped, swaps};
+use super::outages::{attempts_were_made, forwards, swapped, swaps};
 use super::retention::pruned;
 use super::world::World;
 
@@ -160,6 +160,12 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
             }
             Ok(Answer::Operations(answer))
         }
+        Call::Inbound(inbound::Call::Reserve { wanted, limits, now }) => {
+            let reserved = world.model.reserve(wanted.clone(), limits, now).await?;
+            let check = world.ledger.lock().unwrap().slots.reserved(&wanted, &reserved);
+            world.expect(check);
+            Ok(Answer::Inbound(inbound::Answer::Reserve(reserved)))
+        }
         Call::Destinations(destinations::Call::Put { changes, audit, now }) => {
             let (asked, before) = (changes.clone(), swaps(world, &changes, world.now()).await);
             let put = world.model.put_destinations(changes, audit, now).await?;
@@ -174,6 +180,9 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
 impl Forward for SimStore {
     async fn forward(&self, call: Call) -> Result<Answer> {
         let asked = matches!(call, Call::Destinations(_)).then(|| call.clone());
+        if let Call::Operations(operations::Call::Forward { id, quotas, .. }) = &call {
+            forwards(&self.world, &self.life, *id, quotas);
+        }
         let answer = self.answer(call).await;
         let mut ledger = self.world.ledger.lock().unwrap();
         match &answer {

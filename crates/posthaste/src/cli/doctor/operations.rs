@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use posthaste_core::duration;
+use posthaste_core::operation::BREAKER;
 use posthaste_core::time::Timestamp;
 use serde_json::Value;
 
@@ -48,6 +49,9 @@ fn trouble(operation: &Value, now: Timestamp) -> Option<String> {
     }
     let length = duration::words(Duration::from_secs(still.as_secs()));
     Some(match text("state") {
+        "paused" if text("pausedBy") == BREAKER => format!(
+            "{id} has waited for {length} for destinations that are open or blocked, and holds {left} items; it goes on by itself"
+        ),
         "paused" => format!(
             "{id} has been paused by {} for {length}, and holds {left} items: `posthaste retry-operations resume {id}`, or `cancel`",
             text("pausedBy")
@@ -86,6 +90,16 @@ mod tests {
             assert_eq!(found.mark, Mark::Warn, "{state}");
             assert!(found.text.contains(words), "{}", found.text);
         }
+    }
+
+    #[test]
+    fn what_waits_for_destinations_goes_on_by_itself() {
+        let operation = json!({"id": "op_1", "state": "paused", "startedAt": "2026-04-10T12:00:00Z", "remaining": 7,
+            "changedAt": "2026-04-14T11:00:00Z", "pausedBy": "breaker"});
+        let found = finding(&json!({"data": [operation]}), "2026-04-15T12:00:00Z".parse().unwrap());
+        assert_eq!(found.mark, Mark::Warn);
+        assert!(found.text.contains("waited for 1d 1h for destinations"), "{}", found.text);
+        assert!(!found.text.contains("resume"), "{}", found.text);
     }
 
     #[test]

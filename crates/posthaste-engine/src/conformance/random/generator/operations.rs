@@ -164,11 +164,13 @@ impl Generator {
     fn change_operation(&mut self, id: OperationId, node: posthaste_core::lease::NodeId) -> operations::Call {
         let by = "random".to_owned();
         let failed = self.rng.u32(0..3);
-        let change = match self.rng.u32(0..12) {
+        let change = match self.rng.u32(0..16) {
             0..3 => OperationChange::Pause { by },
             3..8 => OperationChange::Resume { by },
             8 => OperationChange::Cancel { by },
             9 => OperationChange::Fail { node, why: "it broke".to_owned() },
+            10..12 => OperationChange::WaitForBreaker { node },
+            12..14 => OperationChange::GoOn { node },
             _ => {
                 let all = [Verdict::Wait { failed }, Verdict::Passed { failed }, Verdict::Failed { failed }];
                 OperationChange::Canary { node, verdict: all[self.rng.usize(0..3)] }
