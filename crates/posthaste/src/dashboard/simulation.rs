@@ -21,7 +21,7 @@ use super::visitor::Visitor;
 use crate::http::Shared;
 use crate::http::body::Text;
 use crate::http::extract::{Authenticated, InPath};
-use crate::http::policies::simulation;
+use crate::http::policies::{self as policies_api, simulation};
 use crate::http::problem::Result;
 use crate::http::query::Query;
 
@@ -126,16 +126,18 @@ pub(super) async fn page(
 ) -> Result<Response> {
     let mut typed = Typed::read(&visitor.query);
     let asked = typed.asked();
-    // Without a question the scope itself is checked all the same.
-    let trial = asked.clone().unwrap_or_else(|| json!({"rate": 1, "script": "ok for 1s"}));
+    // The scope has to be one that the visitor sees, also while nothing is asked.
+    let (caller, query) = (Authenticated(visitor.caller.clone()), Query::parse("/v1/policies", "")?);
+    policies_api::get(State(api.clone()), caller, query, InPath(scope.clone())).await?;
     let (mut status, mut problem, mut told) = (StatusCode::OK, None, None);
-    match simulated(&api, &visitor, &scope, &typed, &trial).await {
-        Ok(simulation) => told = asked.is_some().then(|| Told::of(&simulation)),
-        Err(refused) if asked.is_some() => {
-            status = refused.kind.shown().0;
-            problem = Some(refused.detail.to_string());
+    if let Some(asked) = &asked {
+        match simulated(&api, &visitor, &scope, &typed, asked).await {
+            Ok(simulation) => told = Some(Told::of(&simulation)),
+            Err(refused) => {
+                status = refused.kind.shown().0;
+                problem = Some(refused.detail.to_string());
+            }
         }
-        Err(refused) => return Err(refused),
     }
     if asked.is_none() {
         (typed.rate, typed.script) = ("10".to_owned(), SCRIPT.to_owned());

@@ -46,6 +46,6 @@ async fn an_outage_is_drawn_and_told() {
             refused.text
         );
     }
-    browser.get("/policies/nonsense/simulate").await.is(422);
+    browser.get("/policies/nonsense/simulate").await.is(404);
     running.stop().await;
 }
