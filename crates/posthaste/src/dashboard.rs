@@ -20,6 +20,8 @@ mod chart;
 mod cookie;
 mod dead_letter;
 mod dead_letters;
+mod destination;
+mod destinations;
 mod drawing;
 mod due;
 mod edit;
@@ -50,6 +52,7 @@ mod sessions;
 mod settings;
 mod shell;
 mod show;
+mod simulation;
 mod sink;
 mod story;
 mod stream;
@@ -121,6 +124,12 @@ pub static PAGES: &[PageRoute] = &[
     page("/failure-groups", "listFailureGroups"),
     page("/failure-groups/{id}", "getFailureGroup"),
     act("/failure-groups/{id}/note", "putFailureGroupNote"),
+    page("/destinations", "listDestinations"),
+    page("/destinations/{id}", "getDestination"),
+    act("/destinations/{id}", "putDestination"),
+    act("/destinations/{id}/block", "blockDestination"),
+    act("/destinations/{id}/unblock", "unblockDestination"),
+    act("/destinations/{id}/reset", "resetDestination"),
     act("/views", "putView"),
     act("/views/{name}/delete", "deleteView"),
     page("/retry-operations", "listRetryOperations"),
@@ -135,6 +144,7 @@ pub static PAGES: &[PageRoute] = &[
     page("/policies/{scope}", "getPolicy"),
     act("/policies/{scope}", "putPolicy"),
     act("/policies/{scope}/preview", "previewPolicy"),
+    page("/policies/{scope}/simulate", "simulatePolicy"),
     act("/policies/{scope}/delete", "deletePolicy"),
     page("/jobs", "listJobs"),
     page("/jobs/{id}/runs", "listJobRuns"),
@@ -180,6 +190,11 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/failure-groups", get(failure_groups::page))
         .route("/failure-groups/{id}", get(failure_groups::one))
         .route("/failure-groups/{id}/note", post(failure_groups::put_note))
+        .route("/destinations", get(destinations::page))
+        .route("/destinations/{id}", get(destination::page).post(destination::put))
+        .route("/destinations/{id}/block", post(destination::block))
+        .route("/destinations/{id}/unblock", post(destination::unblock))
+        .route("/destinations/{id}/reset", post(destination::reset))
         .route("/views", post(saved_views::save))
         .route("/views/{name}/delete", post(saved_views::delete))
         .route("/retry-operations", get(operations::page).post(new_operation::start))
@@ -191,6 +206,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/policies", get(policies::page))
         .route("/policies/{scope}", get(policy::page).post(policy::put))
         .route("/policies/{scope}/preview", post(policy::preview))
+        .route("/policies/{scope}/simulate", get(simulation::page))
         .route("/policies/{scope}/delete", post(policy::delete))
         .route("/jobs", get(jobs::page))
         .route("/jobs/{id}/runs", get(jobs::runs))

@@ -16,7 +16,7 @@ use crate::http::Shared;
 use crate::http::dead_letters;
 use crate::http::extract::{Authenticated, Id, NoQuery};
 use crate::http::problem::Result;
-use crate::http::views::{DeadLetterDetail, DeadLetterView};
+use crate::http::views::{DeadLetterDetail, DeadLetterView, ParkedView};
 
 #[derive(Template)]
 #[template(path = "dead-letter.html")]
@@ -28,6 +28,8 @@ struct DeadLetterPage {
     /// The state whose shape the badge has.
     state: &'static str,
     story: Vec<Step>,
+    /// Nothing: it has ended.
+    parked: Option<ParkedView>,
     accepted: Option<Timestamp>,
     payload: Markup,
     headers: Vec<(String, String)>,
@@ -57,6 +59,7 @@ pub(super) async fn page(
         words: status_words(one.status),
         state,
         story: steps(&one.attempts, &[], None, None),
+        parked: None,
         accepted: None,
         payload: payload(&kept.body),
         headers: kept.headers.into_iter().collect(),

@@ -19,7 +19,7 @@ use crate::http::extract::{Authenticated, Id, NoQuery};
 use crate::http::notifications;
 use crate::http::problem::Result;
 use crate::http::views::attempt::{AttemptView, OutcomeView};
-use crate::http::views::{NotificationDetail, NotificationView};
+use crate::http::views::{NotificationDetail, NotificationView, ParkedView};
 
 /// The longest payload that is coloured; a longer one is shown as it is.
 const LONGEST_COLOURED: usize = 64 * 1024;
@@ -31,6 +31,8 @@ struct NotificationPage {
     one: NotificationView,
     timeline: Markup,
     story: Vec<Step>,
+    /// What keeps it waiting although it is due.
+    parked: Option<ParkedView>,
     accepted: Option<Timestamp>,
     payload: Markup,
     headers: Vec<(String, String)>,
@@ -91,6 +93,7 @@ pub(super) async fn page(
         may: may(&visitor, &found.notification),
         headers: found.headers.into_iter().collect(),
         html: found.html,
+        parked: found.parked,
         metadata: found.metadata.as_deref().map(payload),
         policy: found
             .policy

@@ -6,11 +6,11 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
-use super::failure_groups;
 use super::shell::{Shell, sink_of};
 use super::show::{self, count, counted, length, percent};
 use super::throughput::{Asked, Throughput, throughput};
 use super::visitor::Visitor;
+use super::{destinations, failure_groups};
 use crate::http::Shared;
 use crate::http::extract::{Authenticated, NoQuery};
 use crate::http::jobs::{self, JobView};
@@ -24,6 +24,8 @@ const LATE: f64 = 10.0;
 /// Of so many groups, the largest ones, those are named that grow most, and how many of them.
 const LOOKED_AT: usize = 50;
 const GROWING: usize = 3;
+/// The most open breakers that are named.
+const BREAKERS: usize = 5;
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -81,10 +83,13 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
         // The health is about the whole, so it comes first.
         needs.splice(1..1, growing(groups));
     }
+    let down = destinations::down(&api, &visitor).await;
+    let place = needs.iter().take_while(|need| need.state == "deadLetter").count();
+    needs.splice(place..place, open_breakers(&down));
     let shell = Shell::of(&api, &visitor, "Overview", "/").await;
     let page = OverviewPage {
         shell,
-        health: health(&stats, &needs),
+        health: health(&stats, &needs, down.len()),
         needs,
         alive: nodes.iter().filter(|node| node.alive).count(),
         nodes,
@@ -159,7 +164,24 @@ fn growing(mut groups: Vec<failure_groups::Row>) -> impl Iterator<Item = Need> {
     })
 }
 
-fn health(stats: &StatsView, needs: &[Need]) -> Health {
+/// Destinations to which nothing but probes is sent, those with the most parked first.
+fn open_breakers(down: &[destinations::Row]) -> Vec<Need> {
+    let mut worst: Vec<&destinations::Row> = down.iter().collect();
+    worst.sort_by_key(|row| std::cmp::Reverse(row.one.parked));
+    let need = |row: &destinations::Row| Need {
+        state: "open",
+        what: format!("{} is down", row.one.name),
+        href: format!("/destinations/{}", row.one.id),
+        then: format!(
+            "{}. {} parked; a probe finds out when it is back.",
+            row.since(),
+            counted(row.one.parked, "notification is", "notifications are")
+        ),
+    };
+    worst.into_iter().take(BREAKERS).map(need).collect()
+}
+
+fn health(stats: &StatsView, needs: &[Need], down: usize) -> Health {
     let total = &stats.total;
     let on_time =
         if late(stats).is_some() { "Due work is late." } else { "Everything that is due is on time." };
@@ -181,7 +203,14 @@ fn health(stats: &StatsView, needs: &[Need]) -> Health {
     let rate = total
         .success_rate_24h
         .map(|rate| format!(" {} of what ended in the last 24 hours was delivered.", percent(&rate)));
-    Health { first, second: format!("{on_time} {moving}{}", rate.unwrap_or_default()) }
+    let down = match down {
+        0 => String::new(),
+        some => format!(
+            "{} down. ",
+            counted(u64::try_from(some).unwrap_or(u64::MAX), "destination is", "destinations are")
+        ),
+    };
+    Health { first, second: format!("{down}{on_time} {moving}{}", rate.unwrap_or_default()) }
 }
 
 #[cfg(test)]
@@ -207,7 +236,7 @@ mod tests {
 
     #[test]
     fn the_sentence_names_the_worst_first() {
-        let said = |stats: &StatsView| health(stats, &needs(stats, &[], &[])).first;
+        let said = |stats: &StatsView| health(stats, &needs(stats, &[], &[]), 0).first;
         assert_eq!(said(&stats(0, 0, None)), "All is well.");
         assert_eq!(said(&stats(0, 2, Some(0.5))), "All is well; 2 notifications are in retry.");
         assert_eq!(said(&stats(0, 2, Some(90.0))), "Due work waits for 1m 30s.");

@@ -60,7 +60,7 @@ pub(super) struct NavLink {
 type Entry = (&'static str, &'static str, &'static str);
 
 /// The navigation. What a role may not see is left out.
-const NAV: [(&str, &[Entry]); 4] = [
+const NAV: [(&str, &[Entry]); 5] = [
     ("", &[("Overview", "/", "stats"), ("Live tail", "/stream", "stream")]),
     (
         "Deliver",
@@ -77,6 +77,7 @@ const NAV: [(&str, &[Entry]); 4] = [
             ("Operations", "/retry-operations", "listRetryOperations"),
         ],
     ),
+    ("Receivers", &[("Destinations", "/destinations", "listDestinations")]),
     (
         "Set up",
         &[

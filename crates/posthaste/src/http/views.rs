@@ -2,7 +2,7 @@
 
 pub(crate) mod attempt;
 pub(crate) mod dead_letter;
-mod destination;
+pub(crate) mod destination;
 pub(crate) mod notification;
 mod operation;
 pub(crate) mod plan;

@@ -17,7 +17,7 @@ const PATH: &str = "/v1/destinations";
 const UNKNOWN: &str = "dst_00000000000000000000000000";
 
 /// The breaker opens after three failures and stays so.
-fn lasting(config: &mut Config) {
+pub(super) fn lasting(config: &mut Config) {
     config.breaker.failure_threshold = 3;
     config.breaker.first_break = Duration::from_secs(3_600);
     config.breaker.break_duration = Duration::from_secs(3_600);
@@ -92,7 +92,7 @@ async fn names(caller: &Caller, query: &str) -> Vec<String> {
 }
 
 /// The destination once it is as wanted.
-async fn until(caller: &Caller, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+pub(super) async fn until(caller: &Caller, id: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     let look = async || {
         let told = caller.ask(Method::GET, &format!("{PATH}/{id}"), &[], "").await;
         (told.status == 200 && wanted(&told.json)).then_some(told.json)

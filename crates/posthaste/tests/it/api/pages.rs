@@ -3,6 +3,7 @@
 mod acts;
 mod charts;
 mod content;
+mod destinations;
 mod incident;
 mod live;
 mod picks;
@@ -10,6 +11,7 @@ mod policy;
 mod roles;
 mod session;
 mod settings;
+mod simulation;
 mod sink;
 
 use std::collections::BTreeMap;

@@ -259,3 +259,27 @@ fn an_output_that_is_closed_ends_it_quietly() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), String::from_utf8(output.stderr).unwrap()), (Some(0), String::new()));
 }
+
+#[tokio::test]
+async fn an_outage_is_simulated_without_a_server() {
+    let call =
+        ["policy", "simulate", "notify", "--rate", "5", "--script", "ok for 5m, 503 for 10m, ok for 15m"];
+    let ended = run(&call).await;
+    assert_eq!(ended.code, Some(0), "{}", ended.err);
+    for part in ["9,000 arrived in 30m: ", "the breaker opened ", "the outage ended at 15m", "PARKED", "####"]
+    {
+        assert!(ended.out.contains(part), "{part}: {}", ended.out);
+    }
+    let json = [&call[..], &["--output", "json", "--seed", "3"]].concat();
+    let (one, two) = (run(&json).await.out, run(&json).await.out);
+    let told: Value = serde_json::from_str(&one).unwrap();
+    assert_eq!((&told["arrived"], one == two), (&json!(9_000), true));
+    for (wrong, said) in [
+        (["--rate", "5", "--script", "503 for ever"], "script: column 9: `ever` is not a duration"),
+        (["--rate", "0", "--script", "503 for 5m"], "rate: must be a number per second"),
+    ] {
+        let ended = run(&[&["policy", "simulate"], &wrong[..]].concat()).await;
+        assert_eq!(ended.code, Some(2), "{}", ended.err);
+        assert!(ended.err.contains(said), "{}", ended.err);
+    }
+}

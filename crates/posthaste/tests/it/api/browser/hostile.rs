@@ -59,13 +59,20 @@ impl Scene {
         evil.ask(Method::PUT, "/v1/policies/tenant:default", &[], json!({"maxAttempts": 4}).to_string())
             .await
             .is(200);
+        let mut also = vec![];
+        for one in evil.all("/v1/destinations?all=true").await {
+            let path = format!("/destinations/{}", text(&one["id"]));
+            evil.post(&format!("/v1{path}/block"), &json!({"reason": EVIL})).await.is(200);
+            also.push(path);
+        }
         self.log_in(&key).await;
-        vec![
+        also.extend([
             format!("/notifications/{}", text(&dead["notificationId"])),
             format!("/notifications/{}", text(&waits["notificationId"])),
             format!("/dead-letters/{}", text(&dead["deadLetterId"])),
             "/dead-letters?status=all".to_owned(),
-        ]
+        ]);
+        also
     }
 }
 
@@ -108,6 +115,8 @@ async fn nothing_that_others_wrote_runs_on_any_page() {
         "/audit",
         "/keys",
         "/jobs",
+        "/destinations",
+        "/destinations/{id}",
     ] {
         assert!(showing.contains(&route), "{route} shows nothing hostile: {showing:?}");
     }

@@ -77,7 +77,13 @@ impl Scene {
         let nothing = json!({"filter": {"q": "nothing"}});
         admin.post("/v1/retry-operations", &nothing).await.is(202);
         let id = |of: &Value, name: &str| of[name].as_str().unwrap().to_owned();
+        let known = admin.all("/v1/destinations?all=true").await;
+        let destination = format!("/destinations/{}", id(&known[0], "id"));
+        let reason = json!({"reason": format!("maintenance until noon {}", "w".repeat(200))});
+        admin.post(&format!("/v1{destination}/block"), &reason).await.is(200);
         vec![
+            destination,
+            "/policies/tenant:acme/simulate?rate=5&script=ok+for+5m%2C+503+for+10m%2C+ok+for+15m".to_owned(),
             format!("/notifications/{}", id(&dead, "notificationId")),
             format!("/notifications/{}", id(&waits, "notificationId")),
             format!("/dead-letters/{}", id(&dead, "deadLetterId")),

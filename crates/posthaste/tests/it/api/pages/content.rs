@@ -30,12 +30,13 @@ async fn what_senders_and_receivers_say_is_escaped_everywhere() {
     sent["policy"] = json!({"strategy": "fixed", "initialDelay": "1h", "maxAttempts": 3, "quick": {"tries": 1, "delay": "1ms"}});
     let waits = running.admin.send_until(&sent, "retryScheduled").await;
     running.admin.post("/v1/keys", &json!({"name": EVIL, "tenant": "a", "role": "reader"})).await.is(201);
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let destination = blocked(&running).await;
     // What a receiver said is kept as it said it.
     let said = EVIL.replace('\'', "''");
     let change =
         format!("update attempt set error = '{said}', response = '{said}', response_type = '{said}'");
     running.change_store(&change).await;
-    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
     let mut pages: Vec<String> = PAGES
         .iter()
         .filter(|page| page.method == Method::GET && !page.path.contains('{'))
@@ -44,6 +45,7 @@ async fn what_senders_and_receivers_say_is_escaped_everywhere() {
     pages.push(format!("/notifications/{}", text(&dead["notificationId"])));
     pages.push(format!("/notifications/{}", text(&waits["notificationId"])));
     pages.push(format!("/dead-letters/{}", text(&dead["deadLetterId"])));
+    pages.push(format!("/destinations/{destination}"));
     let evil: String = url::form_urlencoded::byte_serialize(EVIL.as_bytes()).collect();
     for list in ["notifications", "dead-letters", "retry-queue", "audit", "stream"] {
         pages.push(format!("/{list}?q={evil}"));
@@ -56,6 +58,12 @@ async fn what_senders_and_receivers_say_is_escaped_everywhere() {
     pages.push(format!("/retry-operations/new?q={evil}&{evil}={evil}&action={evil}&rate={evil}"));
     pages.push(format!("/retry-operations/new?ids={evil}"));
     pages.push(format!("/policies/{evil}"));
+    pages.push(format!("/destinations?name={evil}&all={evil}&{evil}={evil}"));
+    pages.push(format!(
+        "/policies/global/simulate?script={evil}&rate={evil}&channel={evil}&most={evil}&atOnce={evil}"
+    ));
+    pages.push(format!("/policies/global/simulate?script={evil}&rate=5"));
+    pages.push(format!("/policies/{evil}/simulate"));
     pages.push(format!("/jobs/{evil}/runs"));
     let mut browser = Browser::with(&running, ADMIN).await;
     let mut escaped = BTreeMap::new();
@@ -68,7 +76,7 @@ async fn what_senders_and_receivers_say_is_escaped_everywhere() {
         is_safe(&Lenient::of(shown, &path, &mut escaped));
     }
     // The test can fail: what is evil was on the pages, escaped.
-    for path in ["/notifications", "/dead-letters", "/retry-queue", "/keys"] {
+    for path in ["/notifications", "/dead-letters", "/retry-queue", "/keys", "/destinations"] {
         assert!(escaped[path] > 0, "{path} shows nothing evil: {escaped:?}");
     }
     assert!(
@@ -79,6 +87,15 @@ async fn what_senders_and_receivers_say_is_escaped_everywhere() {
         "{escaped:?}"
     );
     running.stop().await;
+}
+
+/// The id of a destination that is blocked for a reason that somebody typed.
+async fn blocked(running: &Running) -> String {
+    let listed = running.admin.get("/v1/destinations?all=true").await;
+    let id = listed["data"][0]["id"].as_str().unwrap().to_owned();
+    let reason = json!({"reason": EVIL});
+    running.admin.post(&format!("/v1/destinations/{id}/block"), &reason).await.is(200);
+    id
 }
 
 /// A page whose escaped texts are taken out, so that words such as `onerror=` in them are not taken for attributes.

@@ -19,6 +19,7 @@ struct Scene {
     key: String,
     group: String,
     operation: String,
+    destination: String,
 }
 
 impl Scene {
@@ -32,7 +33,9 @@ impl Scene {
         let operation = a.post("/v1/retry-operations", &nothing).await.is(202);
         let operation = operation["id"].as_str().unwrap().to_owned();
         finished(&a, &operation).await;
+        let destinations = a.get("/v1/destinations?all=true").await;
         Self {
+            destination: destinations["data"][0]["id"].as_str().unwrap().to_owned(),
             running,
             notification: notifications["retryScheduled"].clone(),
             dead_letter: dead_letters["pending"].clone(),
@@ -49,6 +52,7 @@ impl Scene {
             "keys" => self.key.clone(),
             "failure-groups" => self.group.clone(),
             "retry-operations" => self.operation.clone(),
+            "destinations" => self.destination.clone(),
             "views" => "of%20a".to_owned(),
             "jobs" => "retry-expire".to_owned(),
             "policies" => "tenant:a".to_owned(),
@@ -118,6 +122,7 @@ async fn each_role_sees_the_pages_whose_operations_it_may_call(on: StoreKind) {
             let api = match path.as_str() {
                 "/" => "/v1/stats".to_owned(),
                 "/retry-operations/new" => "/v1/retry-operations".to_owned(),
+                "/policies/tenant:a/simulate" => "/v1/policies/simulate".to_owned(),
                 _ => format!("/v1{path}"),
             };
             let caller = scene.running.caller(Some(&key));

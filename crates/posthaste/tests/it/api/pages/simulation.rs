@@ -1,0 +1,51 @@
+//! The page that simulates an outage: a form whose fields are the query, a drawing, sentences and a table.
+
+use super::super::running::{ADMIN, Running, StoreKind};
+use super::{Browser, is_safe};
+
+const PATH: &str = "/policies/channel:webhook/simulate";
+
+#[tokio::test]
+async fn an_outage_is_drawn_and_told() {
+    let running = Running::start(StoreKind::Sqlite).await;
+    let mut browser = Browser::with(&running, ADMIN).await;
+    let policy = browser.get("/policies/channel:webhook").await.page();
+    assert!(policy.contains(&format!("href=\"{PATH}\"")), "{policy}");
+    let empty = browser.get(PATH).await;
+    is_safe(&empty);
+    let page = empty.page();
+    assert!(
+        page.contains("ok for 10m, 503 for 20m, ok for 1h") && !page.contains("What came of it"),
+        "{page}"
+    );
+    let asked =
+        format!("{PATH}?rate=5&script=ok+for+5m%2C+503+for+10m%2C+ok+for+15m&channel=&most=50&atOnce=");
+    let shown = browser.get(&asked).await;
+    is_safe(&shown);
+    let page = shown.page();
+    for words in [
+        "Of 9,000 that arrived in 30m",
+        "The breaker opened",
+        "<svg class=\"sc\"",
+        "<td>5m</td>",
+        "value=\"50\"",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    for (query, words) in [
+        ("rate=5&script=50x", "column 1"),
+        ("rate=fast&script=ok+for+1m", "rate"),
+        ("rate=&script=ok+for+1m", "rate: is missing"),
+        ("rate=5&script=ok+for+1m&channel=fax", "channel"),
+    ] {
+        let refused = browser.get(&format!("{PATH}?{query}")).await;
+        refused.is(422);
+        assert!(
+            refused.text.contains("Not simulated.") && refused.text.contains(words),
+            "{query}: {}",
+            refused.text
+        );
+    }
+    browser.get("/policies/nonsense/simulate").await.is(404);
+    running.stop().await;
+}
