@@ -112,7 +112,9 @@ fn what_is_stored_is_read_back() {
         assert_eq!(Taken::from_text(&one.to_text()).as_ref(), Some(one));
         assert!(one.idle_from() > at(600));
     }
-    for bad in ["", "{}", "[]", "[1,2]", "[1,2,0]", "[1,2,-3]", "[1,0,3]", "[1,2,3,4]", "[9223372036854775807,9,1]"] {
+    for bad in
+        ["", "{}", "[]", "[1,2]", "[1,2,0]", "[1,2,-3]", "[1,0,3]", "[1,2,3,4]", "[9223372036854775807,9,1]"]
+    {
         assert_eq!(Taken::from_text(bad), None, "{bad}");
     }
 }

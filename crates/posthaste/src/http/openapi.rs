@@ -49,7 +49,19 @@ pub fn document() -> &'static Document {
 
 /// Fields of answers that are left out where there is nothing to say.
 const LEFT_OUT: &[(&str, &[&str])] = &[
-    ("Problem", &["pointer", "parameter", "state", "errors", "rejected", "notificationId", "deferredUntil", "requestId"]),
+    (
+        "Problem",
+        &[
+            "pointer",
+            "parameter",
+            "state",
+            "errors",
+            "rejected",
+            "notificationId",
+            "deferredUntil",
+            "requestId",
+        ],
+    ),
     ("Accepted", &["deferredUntil"]),
     ("AcceptedItem", &["deferredUntil"]),
     ("QuickTry", &["statusCode"]),
