@@ -54,7 +54,7 @@ impl Visit {
         let (status, code, title) = problem.kind.shown();
         let page = ProblemPage { theme: self.theme, title, detail: &problem.detail, code, request_id };
         let mut response = shell::html(status, &page);
-        if let Some(allow) = problem.allow.as_deref().and_then(|allow| HeaderValue::from_str(allow).ok()) {
+        if let Some(allow) = problem.allow.as_deref().cloned() {
             response.headers_mut().insert(ALLOW, allow);
         }
         response

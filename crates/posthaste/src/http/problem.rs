@@ -218,7 +218,7 @@ pub struct Problem {
     /// The notifications of a batch, if none was accepted.
     pub rejected: Option<Box<[Rejected]>>,
     /// The methods that the address has.
-    pub allow: Option<Box<str>>,
+    pub allow: Option<Box<HeaderValue>>,
     /// The notification that was accepted all the same.
     pub deferred: Option<Box<Deferred>>,
 }
@@ -354,7 +354,7 @@ impl Problem {
     /// The address has other methods.
     pub fn wrong_method(allowed: &str) -> Self {
         let problem = Self::new(Kind::MethodNotAllowed, format!("the methods of this address are {allowed}"));
-        Self { allow: Some(allowed.into()), ..problem }
+        Self { allow: HeaderValue::from_str(allowed).ok().map(Box::new), ..problem }
     }
 
     /// The same, with the place in the body.
@@ -422,8 +422,8 @@ impl Problem {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
-        if let Some(allow) = self.allow.as_deref().and_then(|allow| HeaderValue::from_str(allow).ok()) {
-            headers.insert(ALLOW, allow);
+        if let Some(allow) = self.allow.as_deref() {
+            headers.insert(ALLOW, allow.clone());
         }
         response
     }

@@ -1,8 +1,11 @@
 //! Inbound limits and the queue limit, as a sender sees them.
 
+use std::time::Duration;
+
 use http::Method;
 use posthaste::config::{Config, RateAnswer};
 use posthaste_core::time::Timestamp;
+use posthaste_engine::store::LIMITED_ANSWERS_LEVEL;
 use serde_json::{Value, json};
 
 use super::running::{Caller, Running, StoreKind, Told};
@@ -109,6 +112,27 @@ async fn the_answer_may_be_a_429_with_the_accepted_id(on: StoreKind) {
     running.stop().await;
 }
 
+/// An older node would repeat it as a 202.
+async fn while_a_node_of_an_older_version_is_alive_a_429_is_a_202(on: StoreKind) {
+    let change = |config: &mut Config| {
+        limited(1, 0)(config);
+        config.rate_limit.answer = RateAnswer::TooMany;
+    };
+    let running = Running::with(on, change).await;
+    send(&running.admin, &running.webhook("/ok")).await.is(202);
+    for (level, wanted) in [(LIMITED_ANSWERS_LEVEL - 1, 202), (LIMITED_ANSWERS_LEVEL, 429)] {
+        running.change_store(&format!("update node set level = {level}")).await;
+        // The next heartbeat tells it.
+        let changed = async {
+            while send(&running.admin, &running.webhook("/ok")).await.status != wanted {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), changed).await.unwrap();
+    }
+    running.stop().await;
+}
+
 async fn a_repeat_gets_the_first_answer_and_takes_no_time(on: StoreKind) {
     let running = Running::with(on, limited(2, 0)).await;
     let batch = json!({"notifications": vec![running.webhook("/ok"); 3]});
@@ -212,10 +236,10 @@ async fn a_full_queue_takes_nothing_until_it_has_room(on: StoreKind) {
     // What this node refuses it has counted a moment ago at most.
     let room = async {
         while send(&running.admin, &later(&running)).await.status != 202 {
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(30), room).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), room).await.unwrap();
     let metrics = running.admin.ask(Method::GET, "/metrics", &[], "").await;
     let metrics = String::from_utf8(metrics.bytes.to_vec()).unwrap();
     assert!(metrics.contains("\nposthaste_refused_total{reason=\"queue_full\"} "), "{metrics}");
@@ -243,6 +267,7 @@ async fn two_nodes_share_a_limit() {
 on_each_store! {
     over_the_limit_it_is_accepted_and_sent_later;
     the_answer_may_be_a_429_with_the_accepted_id;
+    while_a_node_of_an_older_version_is_alive_a_429_is_a_202;
     a_repeat_gets_the_first_answer_and_takes_no_time;
     critical_needs_no_time_and_takes_none;
     a_restart_forgets_no_limit;
