@@ -19,6 +19,7 @@ pub mod flow;
 pub mod group;
 pub mod id;
 pub mod import;
+pub mod inbound;
 pub mod jitter;
 pub mod job;
 pub mod lease;
@@ -40,6 +41,7 @@ pub mod role;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod series;
+pub mod simulate;
 pub mod slots;
 pub mod state;
 pub mod strategy;

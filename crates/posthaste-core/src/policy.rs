@@ -27,7 +27,9 @@ pub use check::{
     MAX_ATTEMPTS, MAX_QUICK_LIMIT, MAX_QUICK_TRIES, MAX_SCHEDULE_ENTRIES, MAX_STATUS_CODES,
     MAX_TEMPLATE_ATTEMPTS, MAX_TIMEOUT,
 };
-pub use decide::{BeforeSend, Decision, MAX_INTERRUPTIONS, Situation, decide, decide_before_send, is_past};
+pub use decide::{
+    BeforeSend, Decision, MAX_INTERRUPTIONS, Situation, decide, decide_before_send, is_past, silence_until,
+};
 pub use layer::{PolicyLayer, QuickLayer};
 pub use preset::Preset;
 pub use preview::{PlannedAttempt, Preview, PreviewedAttempt, preview, preview_after};

@@ -59,6 +59,8 @@ macro_rules! described_as {
     };
 }
 
+mod simulation;
+
 fn text(description: &str) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).description(Some(description))
 }

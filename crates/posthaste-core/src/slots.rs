@@ -8,8 +8,10 @@ mod turns;
 
 use std::collections::{BTreeMap, HashMap};
 
+pub(crate) use self::gates::Entry;
 use self::gates::Gates;
 pub use self::gates::{Bounds, Gated, KeyId};
+pub(crate) use self::turns::lane_turn;
 pub use self::turns::{MOST, MOST_OF_TENANT, Turns};
 use crate::flow::{Bucket, Capacity, FlowId, Quota};
 use crate::notification::Tenant;

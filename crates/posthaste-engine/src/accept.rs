@@ -7,6 +7,7 @@ use std::time::Duration;
 use posthaste_core::fields::BadField;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::NotificationId;
+use posthaste_core::inbound::Allowances;
 use posthaste_core::lease::Lease;
 use posthaste_core::notification::Notification;
 use posthaste_core::series::Happened;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::engine::{Engine, Shared};
 use crate::gather::{More, gather};
+use crate::inbound::deferral;
 use crate::journal;
 use crate::planted::Planted;
 use crate::series::Whose;
@@ -36,6 +38,9 @@ pub enum AcceptError {
     /// A notification's own policy is not in order.
     #[error("the policy of the notification is refused")]
     Policy(#[source] BadField),
+    /// The main lane has as many notifications as it may have. Nothing was stored.
+    #[error("the queue is full")]
+    QueueFull,
     /// The store could not take it, or did not say whether it did.
     #[error("the notification could not be stored")]
     Store(#[source] Arc<StoreError>),
@@ -48,16 +53,30 @@ pub(crate) struct Incoming {
     answer: oneshot::Sender<Result<Accepted, AcceptError>>,
 }
 
+impl Incoming {
+    pub(crate) fn count(&self) -> usize {
+        self.admitted.len()
+    }
+
+    pub(crate) fn refuse(self, why: AcceptError) {
+        let _ = self.answer.send(Err(why));
+    }
+}
+
 /// A notification that may be stored, and when its first attempt is due.
 #[derive(Debug, Clone)]
 pub struct Admitted {
     pub notification: Arc<Notification>,
     pub due: Timestamp,
+    /// Until when an inbound limit defers it.
+    pub deferred_until: Option<Timestamp>,
+    /// What it left of the inbound limits; none if there are none, or if it is exempt.
+    pub allowances: Option<Allowances>,
 }
 
 impl Engine {
-    /// Decides when each notification is due. Nothing is stored yet: the caller renders its answer from what was decided, and an
-    /// idempotency key keeps that answer.
+    /// Decides when each notification is due, and reserves times under the inbound limits. Nothing of the notifications is stored
+    /// yet: the caller renders its answer from what was decided, and an idempotency key keeps that answer.
     pub async fn admit(&self, notifications: Vec<Notification>) -> Result<Vec<Admitted>, AcceptError> {
         if self.shared.is_draining() {
             return Err(AcceptError::Stopping);
@@ -65,8 +84,27 @@ impl Engine {
         for policy in notifications.iter().filter_map(|one| one.content.policy.as_ref()) {
             self.shared.policies.check_message(policy).map_err(AcceptError::Policy)?;
         }
+        // So that what is refused takes no times. The loop that accepts decides.
+        if !self.shared.has_room_for(notifications.len()).await {
+            self.shared.counts.queue_full(notifications.len());
+            return Err(AcceptError::QueueFull);
+        }
+        let limited = self.has_inbound_limits();
+        let reserved = if limited { self.reserve(&notifications).await? } else { vec![] };
         let now = self.shared.node.now();
-        let admit = |one: Notification| Admitted { due: one.first_due(now), notification: Arc::new(one) };
+        let mut reserved = reserved.into_iter();
+        let admit = |one: Notification| {
+            let reserved = reserved.next().flatten();
+            let deferred_until = deferral(&one, reserved);
+            let first_due = one.first_due(now);
+            let due = deferred_until.filter(|_| !self.shared.has(Planted::LostDeferral));
+            Admitted {
+                due: due.map_or(first_due, |until| until.max(first_due)),
+                deferred_until,
+                allowances: reserved.map(|reserved| reserved.allowances),
+                notification: Arc::new(one),
+            }
+        };
         Ok(notifications.into_iter().map(admit).collect())
     }
 
@@ -128,6 +166,10 @@ pub(crate) async fn run(shared: Arc<Shared>, mut arrivals: mpsc::Receiver<Incomi
             }
         })
         .await;
+        let batch = shared.keep_what_fits(batch).await;
+        if batch.is_empty() {
+            continue;
+        }
         let (answered, begun) = (batch.len(), Instant::now());
         take(&shared, batch).await;
         last = Last { answered, waiting: arrivals.len(), took: begun.elapsed() };
@@ -207,6 +249,8 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             let new: Vec<&Arrival> =
                 new.flat_map(|(arrivals, _)| arrivals).map(|(arrival, _)| arrival).collect();
             shared.counts.accepted(new.len());
+            shared.queue_limit.accepted(new.len());
+            shared.counts.deferred(deferred(batch, &accepted));
             shared.rollups.add(now, new.into_iter().map(accepted_one));
             for (arrivals, accepted) in held.iter().zip(&accepted) {
                 journal::answered(shared, arrivals, accepted);
@@ -216,6 +260,7 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
         }
         Err(error) => {
             shared.leases.answered(lease, []);
+            shared.queue_limit.accepted(batch.iter().map(Incoming::count).sum());
             // The write may have happened. A lease must not stay with a node that does not know of it.
             let leased = held.iter().flatten().any(|(_, hold)| hold.is_leased());
             held.iter().flatten().for_each(|(_, hold)| shared.slots.let_go(hold));
@@ -225,6 +270,12 @@ async fn store(shared: &Shared, batch: &[Incoming]) -> Result<Vec<Accepted>, Sto
             Err(error)
         }
     }
+}
+
+/// How many of the new ones an inbound limit defers.
+fn deferred(batch: &[Incoming], accepted: &[Accepted]) -> usize {
+    let new = batch.iter().zip(accepted).filter(|(_, accepted)| **accepted == Accepted::New);
+    new.flat_map(|(incoming, _)| &incoming.admitted).filter(|one| one.deferred_until.is_some()).count()
 }
 
 /// What an arrival is counted as.
@@ -266,7 +317,7 @@ pub(crate) async fn flow_ids(shared: &Shared, keys: Vec<FlowKey>) -> Result<Vec<
 /// Prepares one row: leased to this node if it is due and can be sent at once or soon, else left for a claim.
 fn arrival(
     shared: &Shared,
-    Admitted { notification, due }: Admitted,
+    Admitted { notification, due, .. }: Admitted,
     flow: FlowId,
     lease: Lease,
     now: Timestamp,

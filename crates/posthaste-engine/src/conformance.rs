@@ -14,6 +14,7 @@ use crate::store::{Store, StoreError};
 mod acts;
 mod destinations;
 mod groups;
+mod inbound;
 mod jobs;
 mod key_uses;
 mod nodes;
@@ -87,7 +88,7 @@ const SLICES: &[&[&[Promise]]] = &[
     &[nodes::PROMISES, waking::PROMISES],
     acts::SUBJECTS,
     &[settings::PROMISES, key_uses::PROMISES, records::PROMISES, jobs::PROMISES, series::PROMISES],
-    &[retention::PROMISES, groups::PROMISES, destinations::PROMISES],
+    &[retention::PROMISES, groups::PROMISES, destinations::PROMISES, inbound::PROMISES],
     operations::SUBJECTS,
     reads::SUBJECTS,
 ];

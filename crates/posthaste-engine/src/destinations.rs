@@ -17,10 +17,9 @@ use posthaste_core::breaker::Health;
 use posthaste_core::channel::Channel;
 use posthaste_core::classify::Verdict;
 use posthaste_core::destination::{DestinationKey, StoredDestination};
-use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{FlowId, FlowKey, Gate};
 use posthaste_core::notification::Notification;
-use posthaste_core::policy::Policy;
+use posthaste_core::policy::{Policy, silence_until};
 use posthaste_core::provider::{Pools, Provider, Route, pinned};
 use posthaste_core::rate::Share;
 use posthaste_core::reply::Reply;
@@ -280,7 +279,7 @@ impl Shared {
         health: Health,
     ) {
         let known = &self.destinations;
-        let pause = asked_for_silence(policy, verdict, at);
+        let pause = silence_until(policy, &verdict, at);
         let matters = health == Health::Down || pause.is_some() || known.is_any();
         if !matters || !known.is_on() {
             return;
@@ -333,12 +332,4 @@ impl Shared {
         drop(memory);
         self.give_back(back);
     }
-}
-
-/// Until when a 429 asked for silence.
-fn asked_for_silence(policy: &Policy, verdict: Verdict, now: Timestamp) -> Option<Timestamp> {
-    let Verdict::Failed(failure) = verdict else { return None };
-    let asked = failure.retry_after.filter(|_| failure.failure_type == FailureType::RateLimit)?;
-    let wait = asked.wait(now).min(policy.maximum_retry_after);
-    (policy.honour_retry_after && !wait.is_zero()).then(|| now.later(wait))
 }

@@ -5,6 +5,7 @@
 //! | signal | given when | wakes |
 //! |---|---|---|
 //! | `inbox` | a caller hands in notifications | accept |
+//! | `reservations` | a caller's notifications need times under the inbound limits | inbound |
 //! | `slots.deal_now` | a slot is free, a bucket is due, a quick try asks for a slot, outcomes can be recorded again, a heartbeat was answered | claim |
 //! | `claimed` | accept or claim has a notification with a slot | dispatch |
 //! | `reports` | a notification was sent or goes back unsent, a call was answered as an error | settle |
@@ -36,19 +37,23 @@ use posthaste_core::breaker::BreakerSettings;
 use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::classify::Overrides;
 use posthaste_core::destination::{DestinationName, SendLimits};
+use posthaste_core::fields::BadField;
 use posthaste_core::flow::Bucket;
 use posthaste_core::id::NotificationId;
+use posthaste_core::inbound::InboundLimits;
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
-use posthaste_core::policy::PolicySet;
+use posthaste_core::policy::{Policy, PolicySet};
 use posthaste_core::provider::Pools;
 use posthaste_core::retention::Periods;
+use posthaste_core::simulate::{Asked, Scenario};
 use posthaste_core::time::Timestamp;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use self::loops::Queues;
 use crate::accept::Incoming;
 use crate::alarm::Alarm;
 use crate::channel::Channel;
@@ -56,6 +61,7 @@ use crate::clock::Clock;
 use crate::destinations::Destinations;
 use crate::flow_names::FlowNames;
 use crate::hints::Hints;
+use crate::inbound::Reservation;
 use crate::jobs::{JobSettings, KnownRuns, Started};
 use crate::leases::Leases;
 use crate::live::Live;
@@ -64,6 +70,7 @@ use crate::node::Node;
 use crate::outage::Outage;
 use crate::planted::Planted;
 use crate::policies::Policies;
+use crate::queue_limit::QueueLimit;
 use crate::reclaim::DeadNodes;
 use crate::series::Rollups;
 use crate::settle::{Report, Unsent};
@@ -118,6 +125,10 @@ pub struct Settings {
     pub breaker: BreakerSettings,
     /// What may be sent to single destinations, where nothing is said by the API.
     pub destination_limits: BTreeMap<DestinationName, SendLimits>,
+    /// How many notifications a tenant and a module may send within a minute.
+    pub inbound: InboundLimits,
+    /// How many notifications the main lane may have; 0: as many as there are.
+    pub queue_limit: u32,
     /// A bug, for a test to find.
     #[cfg(feature = "testing")]
     pub planted: Option<Planted>,
@@ -160,6 +171,8 @@ impl Default for Settings {
             retention: Periods::default(),
             breaker: BreakerSettings::default(),
             destination_limits: BTreeMap::new(),
+            inbound: InboundLimits::default(),
+            queue_limit: 0,
             #[cfg(feature = "testing")]
             planted: None,
         }
@@ -197,6 +210,8 @@ pub(crate) struct Shared {
     pub(crate) live: Live,
     pub(crate) outage: Outage,
     pub(crate) inbox: mpsc::Sender<Incoming>,
+    pub(crate) reservations: mpsc::Sender<Reservation>,
+    pub(crate) queue_limit: QueueLimit,
     pub(crate) claimed: mpsc::UnboundedSender<InSlot>,
     pub(crate) reports: mpsc::UnboundedSender<Report>,
     /// Notified when an operation may have something to do.
@@ -226,6 +241,7 @@ impl Engine {
         let node = Node::joined(parts.clock, joined.node, joined.now, asked, settings.hold);
         let policies = Policies::load(parts.policies, &*parts.store).await?;
         let (inbox, arrivals) = mpsc::channel(INBOX);
+        let (reservations, to_reserve) = mpsc::channel(INBOX);
         let (claimed, to_send) = mpsc::unbounded_channel();
         let (reports, to_settle) = mpsc::unbounded_channel();
         let (jobs, to_run) = mpsc::unbounded_channel();
@@ -247,6 +263,8 @@ impl Engine {
             live: Live::default(),
             outage: Outage::default(),
             inbox,
+            reservations,
+            queue_limit: QueueLimit::new(settings.queue_limit.into()),
             claimed,
             reports,
             operations: Notify::new(),
@@ -264,7 +282,7 @@ impl Engine {
         jobs::plan(&shared).await?;
         destinations::start(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
-        loops::start(&shared, &loops, arrivals, to_send, to_settle, to_run);
+        loops::start(&shared, &loops, Queues { arrivals, to_reserve, to_send, to_settle, to_run });
         Ok(Self { shared, loops, changes: Mutex::default() })
     }
 
@@ -282,6 +300,13 @@ impl Engine {
     /// The policies in force.
     pub fn policies(&self) -> &Policies {
         &self.shared.policies
+    }
+
+    /// What is asked to be simulated, as this node would send it: by its breaker, its slots and its rules for single codes.
+    pub fn scenario(&self, asked: Asked, policy: Policy, channel: ChannelName) -> Result<Scenario, BadField> {
+        let overrides = self.shared.overrides.get(&channel).cloned().unwrap_or_default();
+        let settings = &self.shared.settings;
+        asked.scenario(policy, (channel, overrides), settings.breaker, settings.concurrency)
     }
 
     /// The providers of this node.

@@ -21,6 +21,10 @@ use crate::store::{Next, Settled, Settlement};
 pub struct Metrics {
     /// Notifications that were stored as new.
     pub accepted: u64,
+    /// Notifications that an inbound limit deferred.
+    pub deferred: u64,
+    /// Notifications that were refused because the queue was full.
+    pub refused_queue_full: u64,
     /// Attempts that delivered.
     pub attempts_delivered: u64,
     /// Attempts that failed, for each type, whether or not their outcome could be recorded.
@@ -124,6 +128,8 @@ const ENDS: [State; 5] =
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     accepted: Count,
+    deferred: Count,
+    refused_queue_full: Count,
     attempts_delivered: Count,
     attempts_failed: [Count; 9],
     /// By the code of the state; live states are never counted.
@@ -190,6 +196,16 @@ impl Counts {
     /// So many notifications were stored as new.
     pub(crate) fn accepted(&self, count: usize) {
         self.accepted.add(count);
+    }
+
+    /// So many of them have to wait for an inbound limit.
+    pub(crate) fn deferred(&self, count: usize) {
+        self.deferred.add(count);
+    }
+
+    /// So many were refused, for the queue was full.
+    pub(crate) fn queue_full(&self, count: usize) {
+        self.refused_queue_full.add(count);
     }
 
     /// The first try of an attempt begins, so much later than it was due.
@@ -307,6 +323,8 @@ impl Counts {
     fn read(&self) -> Metrics {
         Metrics {
             accepted: self.accepted.read(),
+            deferred: self.deferred.read(),
+            refused_queue_full: self.refused_queue_full.read(),
             attempts_delivered: self.attempts_delivered.read(),
             attempts_failed: FailureType::ALL
                 .map(|failure| (failure, self.attempts_failed[usize::from(failure.code())].read())),

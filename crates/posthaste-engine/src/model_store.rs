@@ -21,6 +21,7 @@ mod acts;
 mod counters;
 mod destinations;
 mod groups;
+mod inbound;
 mod jobs;
 mod key_uses;
 mod nodes;

@@ -35,6 +35,8 @@ pub enum Planted {
     OperationsNeverGoOn,
     /// Each flow has the limits of its provider for itself.
     LimitOfEachFlow,
+    /// What an inbound limit defers is sent at once.
+    LostDeferral,
     /// The loop that accepts panics at the first arrival.
     PanicAtAccept,
 }

@@ -14,10 +14,12 @@ pub use self::acts::{Acts, Audit, AuditRow, Change, Facts, LetterFacts, Replacem
 pub use self::destinations::{Destinations, FlowsTo};
 pub use self::durability::{Durability, DurabilityLevel};
 pub use self::groups::{FailureGroup, GroupCursor, Groups};
+pub use self::inbound::Inbound;
 pub use self::jobs::{Begun, JobPlan, JobRun, JobStart, JobView, Jobs, RunEnd, UnfinishedRun, Why};
 pub use self::key_uses::{KeyUse, KeyUses};
 pub use self::nodes::{
-    Alone, DESTINATIONS_LEVEL, Joined, LEVEL, Listener, NodeView, Nodes, Notice, PROVIDERS_LEVEL, Pulse,
+    Alone, DESTINATIONS_LEVEL, Joined, LEVEL, LIMITED_ANSWERS_LEVEL, Listener, NodeView, Nodes, Notice,
+    PROVIDERS_LEVEL, Pulse,
 };
 pub use self::operations::{Forwarded, Operations, Rest, UnfinishedOperation, Walk};
 pub use self::queue::{
@@ -37,6 +39,7 @@ pub mod acts;
 pub mod destinations;
 mod durability;
 pub mod groups;
+pub mod inbound;
 pub mod jobs;
 pub mod key_uses;
 pub mod nodes;
@@ -107,6 +110,7 @@ pub trait Store:
     + Series
     + Groups
     + Destinations
+    + Inbound
     + Reads
     + 'static
 {

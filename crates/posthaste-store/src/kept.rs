@@ -5,6 +5,7 @@ pub(crate) mod counters;
 pub(crate) mod damage;
 pub(crate) mod destinations;
 pub(crate) mod groups;
+pub(crate) mod inbound;
 pub(crate) mod jobs;
 pub(crate) mod operations;
 pub(crate) mod places;

@@ -38,6 +38,7 @@ mod fault;
 mod flows;
 mod groups;
 mod idempotency;
+mod inbound;
 pub mod inspect;
 mod jobs;
 mod key_uses;

@@ -37,6 +37,7 @@ mod fault;
 mod flows;
 mod groups;
 mod idempotency;
+mod inbound;
 mod jobs;
 mod key_uses;
 mod lists;

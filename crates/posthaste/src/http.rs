@@ -27,7 +27,7 @@ use self::openapi::document;
 use self::problem::{Problem, Result};
 use self::read_slots::{ReadSlots, Reader};
 use self::stream::Streams;
-use crate::config::Setting;
+use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
 
@@ -49,6 +49,7 @@ pub(crate) mod failure_groups;
 mod health;
 pub(crate) mod jobs;
 pub(crate) mod keys;
+mod limits;
 pub(crate) mod metrics;
 mod mistake;
 pub(crate) mod nodes;
@@ -111,6 +112,8 @@ pub struct ApiParts {
     pub body_timeout: Duration,
     /// The most connections at a time: streams get a part of them.
     pub connections: usize,
+    /// What a send over the rate limit is answered.
+    pub rate_answer: RateAnswer,
     /// Whether `/metrics` needs a key for all tenants.
     pub metrics_need_key: bool,
     /// Whether an acknowledged notification survives a power cut.

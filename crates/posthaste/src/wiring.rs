@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::channel::Channel as ChannelName;
+use posthaste_core::inbound::InboundLimits;
 use posthaste_core::job::Job;
 use posthaste_core::lease::NodeId;
 use posthaste_core::provider::ProviderKind;
@@ -137,6 +138,7 @@ impl Server {
             trusted_proxies: config.server.trusted_proxies.clone(),
             body_timeout: config.server.body_timeout,
             connections: config.server.connections as usize,
+            rate_answer: config.rate_limit.answer,
             metrics_need_key: config.metrics.require_key,
             durability,
             settings: config.settings.clone(),
@@ -218,6 +220,11 @@ async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<
         retention: config.retention.periods,
         breaker: config.breaker,
         destination_limits: config.destinations.clone(),
+        inbound: InboundLimits {
+            per_tenant: config.rate_limit.per_tenant_per_minute,
+            per_module: config.rate_limit.per_module_per_minute,
+        },
+        queue_limit: config.queue.limit,
         ..Settings::default()
     };
     if let Some(name) = config.engine.name.clone().or_else(host_name) {

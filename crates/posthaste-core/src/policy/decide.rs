@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Policy;
 use crate::classify::{Failure, Verdict};
+use crate::failure::FailureType;
 use crate::reason::Reason;
 use crate::strategy::Strategy;
 use crate::time::Timestamp;
@@ -101,6 +102,14 @@ pub fn decide_before_send(policy: &Policy, facts: &BeforeSend) -> Option<Decisio
     is_too_old(policy, facts.first_due, facts.now).then(|| give_up(policy, Reason::MaxAgeExceeded))
 }
 
+/// Until when a 429 asked that nothing is sent to its destination, if the policy honours it.
+pub fn silence_until(policy: &Policy, verdict: &Verdict, now: Timestamp) -> Option<Timestamp> {
+    let Verdict::Failed(failure) = verdict else { return None };
+    let asked = failure.retry_after.filter(|_| failure.failure_type == FailureType::RateLimit)?;
+    let wait = asked.wait(now).min(policy.maximum_retry_after);
+    (policy.honour_retry_after && !wait.is_zero()).then(|| now.later(wait))
+}
+
 /// The policy's delay, or `Retry-After` if that is longer and the policy honours it.
 fn retry_delay(policy: &Policy, situation: &Situation, failure: &Failure) -> Option<Duration> {
     let drawn = policy.delay_after(situation.attempt, situation.previous_delay, situation.draw)?;
@@ -128,7 +137,6 @@ fn is_too_old(policy: &Policy, first_due: Timestamp, now: Timestamp) -> bool {
 mod tests {
     use super::Strategy;
     use super::*;
-    use crate::failure::FailureType;
     use crate::jitter::Jitter;
     use crate::policy::{MIN_WAIT, PolicyLayer, Preset, resolve};
     use crate::reply::RetryAfter;

@@ -67,8 +67,9 @@ pub(super) struct Gates {
     reopens_at: HashMap<FlowId, Timestamp>,
 }
 
+/// What one flow or key is held to, and what of it is under way.
 #[derive(Debug, Default)]
-struct Entry {
+pub(crate) struct Entry {
     /// `in_flight` is the count.
     limits: Limits,
     more: Option<Box<More>>,
@@ -82,7 +83,7 @@ struct More {
 }
 
 impl Entry {
-    fn limits_at(&self, now: Timestamp) -> Limits {
+    pub(crate) fn limits_at(&self, now: Timestamp) -> Limits {
         let Some(more) = &self.more else { return self.limits };
         Limits {
             rate_left: more.rate.map(|rate| rate.room_at(now)),
@@ -95,7 +96,8 @@ impl Entry {
         self.more.is_some() || Limits { in_flight: 0, ..self.limits } != Limits::default()
     }
 
-    fn bind(&mut self, bounds: Bounds, now: Timestamp) {
+    /// Holds it to that from now on. What is under way stays counted, and what was allowed before stays spent.
+    pub(crate) fn bind(&mut self, bounds: Bounds, now: Timestamp) {
         let in_flight = self.limits.in_flight;
         self.limits = Limits { in_flight, rate_left: None, retries_left: None, ..bounds.limits };
         let known = self.more.take().map_or_else(More::default, |more| *more);
@@ -113,9 +115,15 @@ impl Entry {
         }
     }
 
-    fn take(&mut self, lane: Lane, now: Timestamp) {
+    /// One is sent.
+    pub(crate) fn take(&mut self, lane: Lane, now: Timestamp) {
         self.limits.in_flight += 1;
         self.spend(lane, now);
+    }
+
+    /// So many are not under way any more.
+    pub(crate) fn give_back(&mut self, count: u32) {
+        self.limits.in_flight = self.limits.in_flight.saturating_sub(count);
     }
 
     fn spend(&mut self, lane: Lane, now: Timestamp) {
@@ -146,7 +154,7 @@ impl Entry {
     }
 
     /// When it may have room by time alone, if it has none.
-    fn reopens_at(&self, lane: Lane, now: Timestamp) -> Option<Timestamp> {
+    pub(crate) fn reopens_at(&self, lane: Lane, now: Timestamp) -> Option<Timestamp> {
         let limits = self.limits_at(now);
         let pause = limits.paused_until.filter(|until| *until > now);
         let soonest = now.later(SHORTEST_WAIT);
@@ -262,7 +270,7 @@ impl Gates {
     pub(super) fn give_back(&mut self, flow: FlowId, key: Option<KeyId>, count: u32) -> BTreeSet<FlowId> {
         for gated in each(flow, key) {
             let Some(entry) = self.entries.get_mut(&gated) else { continue };
-            entry.limits.in_flight = entry.limits.in_flight.saturating_sub(count);
+            entry.give_back(count);
             if entry.limits.in_flight == 0 && !entry.is_bounded() {
                 self.entries.remove(&gated);
             }

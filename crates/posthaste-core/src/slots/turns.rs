@@ -127,7 +127,7 @@ impl Turns {
     /// The bucket whose turn it is in one of the open lanes; it goes to the end of its line.
     pub(crate) fn draw(&mut self, open: [bool; 2]) -> Option<(Tenant, Bucket)> {
         let open = [0, 1].map(|lane: usize| open[lane] && !self.lanes[lane].is_empty());
-        let lane = Lane::ALL[weighted(&mut self.credit, [2, 1], open)?];
+        let lane = lane_turn(&mut self.credit, open)?;
         let rota = &mut self.lanes[lane_index(lane)];
         let has_work: [bool; 4] = std::array::from_fn(|index| !rota.parts[index].is_empty());
         let turn =
@@ -172,6 +172,11 @@ impl Turns {
     fn ring(&mut self, bucket: Bucket) -> &mut Ring {
         &mut self.lanes[lane_index(bucket.lane)].parts[priority_index(bucket.priority)]
     }
+}
+
+/// The lane whose turn it is among those that are open.
+pub(crate) fn lane_turn(credit: &mut [i64; 2], open: [bool; 2]) -> Option<Lane> {
+    Some(Lane::ALL[weighted(credit, [2, 1], open)?])
 }
 
 const fn lane_index(lane: Lane) -> usize {

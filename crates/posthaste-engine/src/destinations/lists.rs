@@ -5,13 +5,14 @@
 use std::collections::BTreeSet;
 
 use posthaste_core::destination::{
-    Destination, DestinationKey, DestinationKind, DestinationName, StoredDestination, pinned_provider,
+    Destination, DestinationId, DestinationKey, DestinationKind, DestinationName, StoredDestination,
+    pinned_provider,
 };
 use posthaste_core::flow::FlowKey;
 use posthaste_core::notification::Notification;
 use posthaste_core::time::Timestamp;
 
-use super::people::{DestinationView, kept, provider_keys, views};
+use super::people::{DestinationView, kept, provider_keys, sees, views};
 use crate::reads::{ReadError, Reads};
 use crate::store::{Page, View};
 
@@ -20,8 +21,11 @@ use crate::store::{Page, View};
 pub struct ParkedBehind {
     /// The destination; of a pool, the provider that may be sent to first.
     pub key: DestinationKey,
+    /// None if the caller does not see the destination: a tenant learns of a provider only that it waits for it.
+    pub id: Option<DestinationId>,
     /// When the next probe may be sent, or a pause ends. None while a person blocks it.
     pub until: Option<Timestamp>,
+    /// None if the caller does not see the destination.
     pub blocked_by: Option<String>,
 }
 
@@ -110,7 +114,14 @@ impl Reads {
         // While one provider of a pool can be sent to, nothing is parked.
         let all_shut = shut.len() == keys.len();
         let first = shut.into_iter().min_by_key(|one| one.until.unwrap_or(Timestamp::MAX));
-        Ok(first.filter(|_| all_shut))
+        Ok(first.filter(|_| all_shut).map(|parked| self.shown(parked)))
+    }
+
+    fn shown(&self, parked: ParkedBehind) -> ParkedBehind {
+        if sees(self.only(), &parked.key) {
+            return parked;
+        }
+        ParkedBehind { id: None, blocked_by: None, ..parked }
     }
 
     /// The destinations that a notification can leave by.
@@ -136,5 +147,6 @@ fn parked_by(row: StoredDestination, now: Timestamp) -> Option<ParkedBehind> {
         Some(_) => None,
         None => value.standing(now).blocked_until.max(value.paused(now)),
     };
-    Some(ParkedBehind { key: row.key, until, blocked_by: value.block.map(|block| block.by) })
+    let id = Some(row.key.id());
+    Some(ParkedBehind { key: row.key, id, until, blocked_by: value.block.map(|block| block.by) })
 }

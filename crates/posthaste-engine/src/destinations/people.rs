@@ -240,7 +240,7 @@ async fn changed(
 }
 
 /// Whether a caller that sees one tenant, or all, sees the destination.
-fn sees(only: Option<&Tenant>, key: &DestinationKey) -> bool {
+pub(super) fn sees(only: Option<&Tenant>, key: &DestinationKey) -> bool {
     only.is_none_or(|tenant| key.tenant.as_ref() == Some(tenant))
 }
 

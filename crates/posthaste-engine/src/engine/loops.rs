@@ -10,23 +10,27 @@ use tokio::task::JoinSet;
 use super::Shared;
 use crate::accept::Incoming;
 use crate::catch_panic::CatchPanic;
+use crate::inbound::Reservation;
 use crate::jobs::Started;
 use crate::settle::Report;
 use crate::slots::InSlot;
 use crate::{
-    accept, age, claim, destinations, dispatch, expire, heartbeat, hints, jobs, leases, operations, reclaim,
-    series, settle, sweep, wake,
+    accept, age, claim, destinations, dispatch, expire, heartbeat, hints, inbound, jobs, leases, operations,
+    reclaim, series, settle, sweep, wake,
 };
 
+/// What the loops are handed.
+pub(super) struct Queues {
+    pub(super) arrivals: mpsc::Receiver<Incoming>,
+    pub(super) to_reserve: mpsc::Receiver<Reservation>,
+    pub(super) to_send: mpsc::UnboundedReceiver<InSlot>,
+    pub(super) to_settle: mpsc::UnboundedReceiver<Report>,
+    pub(super) to_run: mpsc::UnboundedReceiver<Started>,
+}
+
 /// Starts every loop, each under the eyes of `watch`.
-pub(super) fn start(
-    shared: &Arc<Shared>,
-    loops: &Arc<Mutex<JoinSet<()>>>,
-    arrivals: mpsc::Receiver<Incoming>,
-    to_send: mpsc::UnboundedReceiver<InSlot>,
-    to_settle: mpsc::UnboundedReceiver<Report>,
-    to_run: mpsc::UnboundedReceiver<Started>,
-) {
+pub(super) fn start(shared: &Arc<Shared>, loops: &Arc<Mutex<JoinSet<()>>>, queues: Queues) {
+    let Queues { arrivals, to_reserve, to_send, to_settle, to_run } = queues;
     let all = Arc::downgrade(loops);
     // Locked until all are there: a loop that ends at once still ends the last of them.
     let mut loops = loops.lock().expect("no code panics while it starts the loops");
@@ -48,6 +52,7 @@ pub(super) fn start(
     loops.spawn(watch("operations", Box::pin(operations::run(shared.clone()))));
     loops.spawn(watch("tell", Box::pin(hints::tell(shared.clone()))));
     loops.spawn(watch("listen", Box::pin(hints::listen(shared.clone()))));
+    loops.spawn(watch("inbound", Box::pin(inbound::run(shared.clone(), to_reserve))));
     let store = shared.store.clone();
     loops.spawn(watch("store", Box::pin(async move { store.broken().await })));
 }

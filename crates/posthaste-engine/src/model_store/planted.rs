@@ -63,11 +63,13 @@ pub enum Planted {
     ItemLostAtCancel,
     /// A destination is changed although its row is not as expected.
     DestinationSwappedUnseen,
+    /// A reservation under an inbound limit is told and not stored.
+    ReservationForgotten,
 }
 
 impl Planted {
     /// Every bug that can be planted.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ReclaimAlive,
@@ -98,5 +100,6 @@ impl Planted {
         Self::ForwardWithoutFence,
         Self::ItemLostAtCancel,
         Self::DestinationSwappedUnseen,
+        Self::ReservationForgotten,
     ];
 }

@@ -12,6 +12,7 @@ use posthaste_core::attempt::Attempt;
 use posthaste_core::failure::FailureType;
 use posthaste_core::flow::{Bucket, FlowId, FlowKey};
 use posthaste_core::id::{DeadLetterId, KeyId, NotificationId};
+use posthaste_core::inbound::AllTaken;
 use posthaste_core::lease::{Lease, NodeId};
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::reason::Reason;
@@ -67,6 +68,8 @@ pub struct Tables {
     pub(super) records: RecordTable,
     /// What is known of destinations.
     pub destinations: DestinationTable,
+    /// What is taken of inbound limits.
+    pub inbound: AllTaken,
     pub(super) jobs: JobTable,
     pub(super) series: SeriesTable,
     pub(super) destination_hours: DestinationHours,

@@ -54,13 +54,17 @@ pub struct Joined {
 /// - 2: API keys with a role, an expiry or several secrets.
 /// - 3: channels with providers.
 /// - 4: breakers, blocks and limits of destinations.
-pub const LEVEL: u32 = 4;
+/// - 5: answers of status 429 under an idempotency key.
+pub const LEVEL: u32 = 5;
 
 /// The level from which on nodes send over channels that have providers. An older one would bury their notifications.
 pub const PROVIDERS_LEVEL: u32 = 3;
 
 /// The level from which on nodes obey breakers, blocks and limits of destinations. An older one would send all the same.
 pub const DESTINATIONS_LEVEL: u32 = 4;
+
+/// The level from which on nodes know that the answer under an idempotency key may be a 429. An older one would repeat it as a 202.
+pub const LIMITED_ANSWERS_LEVEL: u32 = 5;
 
 /// What a heartbeat says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -170,5 +170,6 @@ sum! {
     Groups in groups,
     Operations in operations,
     Destinations in destinations,
+    Inbound in inbound,
     Reads in reads,
 }

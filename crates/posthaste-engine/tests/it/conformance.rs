@@ -29,7 +29,7 @@ fn every_promise_has_a_name_of_its_own() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 30] = [
+const SEEN_BY: [(Planted, &str); 31] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::ReclaimAlive, "a_living_node_loses_nothing"),
@@ -63,6 +63,7 @@ const SEEN_BY: [(Planted, &str); 30] = [
     (Planted::ForwardWithoutFence, "only_the_runner_does_the_steps_of_an_operation"),
     (Planted::ItemLostAtCancel, "a_stopped_operation_lets_go_of_everything"),
     (Planted::DestinationSwappedUnseen, "a_destination_is_put_only_where_it_is_as_expected"),
+    (Planted::ReservationForgotten, "a_reservation_counts_for_all_that_follow"),
 ];
 
 #[tokio::test]

@@ -11,6 +11,7 @@ mod drain;
 mod ends;
 mod faults;
 mod hints;
+mod inbound;
 mod jobs;
 mod journal;
 mod leases;

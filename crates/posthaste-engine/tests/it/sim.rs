@@ -6,6 +6,7 @@
 mod checks;
 mod clients;
 mod driver;
+mod inbound;
 mod late;
 mod ledger;
 mod life;
@@ -97,12 +98,32 @@ fn no_promise_is_broken_while_destinations_are_down() {
     assert!(opened > runs, "{opened} in {runs} runs");
 }
 
+/// A share of the seeds is enough for what inbound limits add.
+#[test]
+fn no_promise_is_broken_under_inbound_limits() {
+    let (mut accepted, mut deferred, mut runs) = (0, 0, 0);
+    for seed in seeds(SEEDS / 5) {
+        let run = simulate(seed, Plan { inbound: true, ..Plan::default() })
+            .unwrap_or_else(|broken| panic!("POSTHASTE_SEED={seed}: {broken}"));
+        accepted += run.accepted;
+        deferred += run.deferred;
+        runs += 1;
+    }
+    eprintln!("simulation: {runs} seeds, {accepted} accepted, {deferred} deferred");
+    assert!(deferred * 4 > accepted, "{deferred} of {accepted} were deferred");
+}
+
 #[test]
 fn a_seed_replays_its_run_exactly() {
-    for (seed, retention, outages) in
-        (0..20).flat_map(|seed| [(seed, false, false), (seed, true, false), (seed, false, true)])
-    {
-        let run = |seed| simulate(seed, Plan { retention, outages, ..Plan::default() }).unwrap();
+    let plain = Plan::default();
+    let plans = [
+        plain,
+        Plan { retention: true, ..plain },
+        Plan { outages: true, ..plain },
+        Plan { inbound: true, ..plain },
+    ];
+    for (seed, plan) in (0..20).flat_map(|seed| plans.map(|plan| (seed, plan))) {
+        let run = |seed| simulate(seed, plan).unwrap_or_else(|broken| panic!("{seed}, {plan:?}: {broken}"));
         let first = run(seed);
         assert_eq!(first, run(seed), "seed {seed}");
         assert_ne!(first.trace, run(seed + 1).trace);

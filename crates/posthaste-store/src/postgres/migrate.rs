@@ -52,6 +52,7 @@ const MIGRATIONS: &[Migration] = &[
     migration!(13, "0013_shown_again"),
     migration!(14, "0014_destination_hours"),
     migration!(15, "0015_destinations"),
+    migration!(16, "0016_inbound"),
 ];
 
 /// The advisory lock for schema changes: "posthast" in ASCII.

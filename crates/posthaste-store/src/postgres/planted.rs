@@ -19,10 +19,12 @@ pub enum Planted {
     ForwardWithoutFence,
     /// A destination is changed although its row is not as expected.
     DestinationSwappedUnseen,
+    /// A reservation under an inbound limit is told and not stored.
+    ReservationForgotten,
 }
 
 impl Planted {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::SettleWithoutFence,
         Self::ClaimIgnoresLease,
         Self::LostDeadLetter,
@@ -31,6 +33,7 @@ impl Planted {
         Self::GrantsToTheDead,
         Self::ForwardWithoutFence,
         Self::DestinationSwappedUnseen,
+        Self::ReservationForgotten,
     ];
 }
 

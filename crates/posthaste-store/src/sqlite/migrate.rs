@@ -26,6 +26,7 @@ pub(super) const MIGRATIONS: &[(&str, &str)] = &[
     ("0013_shown_again", include_str!("../../migrations/sqlite/0013_shown_again.sql")),
     ("0014_destination_hours", include_str!("../../migrations/sqlite/0014_destination_hours.sql")),
     ("0015_destinations", include_str!("../../migrations/sqlite/0015_destinations.sql")),
+    ("0016_inbound", include_str!("../../migrations/sqlite/0016_inbound.sql")),
 ];
 
 /// The application id in the header of the file: "post".

@@ -32,13 +32,15 @@ pub enum Planted {
     ForwardWithoutFence,
     /// A destination is changed although its row is not as expected.
     DestinationSwappedUnseen,
+    /// A reservation under an inbound limit is told and not stored.
+    ReservationForgotten,
     /// The writer panics at the first arrival. No result reveals it, so it is not in `ALL`.
     WriterPanics,
 }
 
 impl Planted {
     /// The bugs that the conformance suite detects.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::SettleWithoutFence,
         Self::LostDeadLetter,
         Self::ClaimIgnoresDue,
@@ -53,6 +55,7 @@ impl Planted {
         Self::GroupKeepsResolved,
         Self::ForwardWithoutFence,
         Self::DestinationSwappedUnseen,
+        Self::ReservationForgotten,
     ];
 }
 

@@ -55,7 +55,7 @@ async fn sqlite_answers_as_the_model_does_on_random_operations() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 14] = [
+const SEEN_BY: [(Planted, &str); 15] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
     (Planted::ClaimIgnoresDue, "only_what_is_due_is_handed_out"),
@@ -70,6 +70,7 @@ const SEEN_BY: [(Planted, &str); 14] = [
     (Planted::GroupKeepsResolved, "a_group_counts_its_pending_dead_letters"),
     (Planted::ForwardWithoutFence, "only_the_runner_does_the_steps_of_an_operation"),
     (Planted::DestinationSwappedUnseen, "a_destination_is_put_only_where_it_is_as_expected"),
+    (Planted::ReservationForgotten, "a_reservation_counts_for_all_that_follow"),
 ];
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod destinations;
 mod groups;
 mod jobs;
 mod leaving;
+mod limits;
 mod operations;
 mod store;
 
@@ -111,6 +112,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
                 let mut found = store::check(&config.store).await;
                 found.extend(leaving::check(&config).await);
                 found.extend(destinations::configured(&config));
+                found.extend(limits::check(&config));
                 found
             }
             Err(error) if is_wrong_use(&error) => return Err(error),

@@ -1,6 +1,7 @@
 //! `posthaste policy`: retry policies.
 
 mod import;
+mod simulate;
 
 use std::io;
 
@@ -24,6 +25,7 @@ Examples:
   posthaste policy set tenant:acme @policy.json
   posthaste policy preview '{\"preset\": \"story\"}'
   posthaste policy import appsettings.json
+  posthaste policy simulate --rate 50 --script '503 for 20m, ok for 1h'
 
 Scopes, from narrow to wide: template:NAME, tenant:NAME, channel:NAME, global. template:NAME is a template of your
 tenant, to a key for all tenants the template of every tenant; template:TENANT/NAME is the template of one tenant.";
@@ -51,7 +53,7 @@ Examples:
 
 The times count from the first attempt. An attempt that maxAge forbids is not shown.";
 
-/// Show, set, preview and import retry policies
+/// Show, set, preview, simulate and import retry policies
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PolicyArgs {
@@ -103,6 +105,7 @@ enum PolicyCommand {
     },
     /// Convert the configuration of another system
     Import(import::ImportArgs),
+    Simulate(Box<simulate::SimulateArgs>),
 }
 
 const COLUMNS: [Column; 2] = [("SCOPE", |row| field(row, "scope")), ("POLICY", |row| field(row, "policy"))];
@@ -110,6 +113,7 @@ const COLUMNS: [Column; 2] = [("SCOPE", |row| field(row, "scope")), ("POLICY", |
 pub(crate) async fn run(args: PolicyArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     match args.act {
         PolicyCommand::Import(args) => import::run(args, reach).await,
+        PolicyCommand::Simulate(args) => simulate::run(*args, reach).await,
         PolicyCommand::Show { scope: None, .. } => {
             listing::print_whole(&reach.open()?, "/v1/policies", &COLUMNS).await
         }

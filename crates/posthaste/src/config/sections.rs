@@ -337,7 +337,7 @@ fn breaker(reader: &mut ConfigReader<'_>) -> BreakerSettings {
 }
 
 fn rate_limit(reader: &mut ConfigReader<'_>) -> RateLimit {
-    reader.without_effect_from_here(Some("rate limits are not built yet"));
+    reader.without_effect_from_here(None);
     RateLimit {
         per_tenant_per_minute: reader.read("rate_limit.per_tenant_per_minute", values::whole(0..=u32::MAX)),
         per_module_per_minute: reader.read("rate_limit.per_module_per_minute", values::whole(0..=u32::MAX)),
@@ -350,7 +350,7 @@ fn rate_limit(reader: &mut ConfigReader<'_>) -> RateLimit {
 }
 
 fn queue(reader: &mut ConfigReader<'_>) -> Queue {
-    reader.without_effect_from_here(Some("the queue limit is not built yet"));
+    reader.without_effect_from_here(None);
     Queue { limit: reader.read("queue.limit", values::whole(0..=u32::MAX)) }
 }
 

@@ -12,6 +12,7 @@ use posthaste_engine::log_throttle::LogThrottle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::limits;
 use super::metrics::Row;
 use super::open_connections::OpenConnection;
 use super::openapi::document;
@@ -74,10 +75,12 @@ impl Answer for Admission {
         };
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
             log_failure(&problem, &id);
+            let carried = limits::carried(response.headers());
             response = match &page {
                 Some(visit) => visit.refuse(&problem, id.as_str()),
                 None => problem.response(&id),
             };
+            response.headers_mut().extend(carried);
         }
         response.headers_mut().insert(RequestId::HEADER, id.into_header());
         let row = route.map_or(if page.is_some() { Row::Page } else { Row::None }, Row::Route);

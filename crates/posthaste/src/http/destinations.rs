@@ -218,13 +218,13 @@ pub(crate) async fn put(
 pub(crate) struct NewBlock {
     /// For people; up to 500 bytes.
     #[schema(max_length = 500)]
-    reason: Option<String>,
+    pub(crate) reason: Option<String>,
     /// A URL, which stands for its origin, the id of a subscription or the name of a provider. Needed if nothing is known of the
     /// id yet.
     #[schema(min_length = 1, max_length = 1024)]
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     /// Whose it is; only for keys for all tenants.
-    tenant: Option<Tenant>,
+    pub(crate) tenant: Option<Tenant>,
 }
 
 /// Sends nothing to a destination until it is unblocked. What is under way ends; other nodes obey within two seconds.

@@ -226,6 +226,7 @@ impl Page {
     fn engine(&mut self, metrics: &Metrics) {
         let counters = [
             ("posthaste_accepted_total", "Notifications that were stored as new", metrics.accepted),
+            ("posthaste_deferred_total", "Notifications that a rate limit deferred", metrics.deferred),
             (
                 "posthaste_quick_tries_total",
                 "Tries that were repeated within an attempt",
@@ -253,6 +254,9 @@ impl Page {
         for (name, help, value) in counters {
             self.one(name, "counter", help, value);
         }
+        let name = "posthaste_refused_total";
+        self.head(name, "counter", "Notifications that were refused, by reason");
+        self.line(name, "reason=\"queue_full\"", metrics.refused_queue_full);
         let name = "posthaste_attempts_total";
         self.head(name, "counter", "Attempts by outcome");
         self.line(name, "outcome=\"delivered\"", metrics.attempts_delivered);

@@ -49,11 +49,14 @@ pub fn document() -> &'static Document {
 
 /// Fields of answers that are left out where there is nothing to say.
 const LEFT_OUT: &[(&str, &[&str])] = &[
-    ("Problem", &["pointer", "parameter", "state", "errors", "rejected", "requestId"]),
+    ("Problem", &["pointer", "parameter", "state", "errors", "rejected", "notificationId", "deferredUntil", "requestId"]),
+    ("Accepted", &["deferredUntil"]),
+    ("AcceptedItem", &["deferredUntil"]),
     ("QuickTry", &["statusCode"]),
     ("ResponseExcerpt", &["contentType"]),
     ("Readiness", &["reason"]),
     ("DeadLetterActed", &["attempt"]),
+    ("SimulatedEvent", &["until"]),
 ];
 
 fn finish(document: &mut Value) {

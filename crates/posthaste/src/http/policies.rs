@@ -3,6 +3,8 @@
 //! A tenant's key reads `global`, the channels and its own scopes: its tenant's and those of its templates. Without a role it
 //! writes its tenant's, as an admin also those of its templates. No other scope exists for it.
 
+pub(crate) mod simulation;
+
 use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
@@ -29,7 +31,11 @@ use crate::keys::Caller;
 const MOST_TEMPLATES: usize = 1_000;
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
-    OpenApiRouter::new().routes(routes!(list)).routes(routes!(preview)).routes(routes!(get, put, delete))
+    OpenApiRouter::new()
+        .routes(routes!(list))
+        .routes(routes!(preview))
+        .routes(routes!(simulation::simulate))
+        .routes(routes!(get, put, delete))
 }
 
 /// What one scope says.
@@ -140,24 +146,50 @@ pub(crate) async fn preview(
     mut query: Query,
     text: Text<LARGEST_NOTIFICATION>,
 ) -> Result<Json<Preview>> {
-    let channel = query.channel()?;
-    let scope = query.take("scope").map(|text| visible(&api, &caller, &text)).transpose();
-    let scope = scope.map_err(|problem| Problem::parameter("scope", problem.detail))?;
+    let place = AskedPlace::take(&api, &caller, &mut query)?;
     query.finish()?;
-    let layer = layer(&text)?;
-    // An admin for all tenants can put it at a scope that takes longer timeouts.
-    if caller.tenant.is_some() {
-        api.engine.policies().check_message(&layer)?;
-    }
-    let policy = match (scope, channel) {
-        (Some(scope), channel) => api.engine.policies().set().with_layer(&scope, &layer, channel)?,
-        (None, None) => resolve(Preset::built_in(Channel::Webhook), [&layer]),
-        (None, Some(channel)) => {
-            let tenant = caller.sends_for();
-            api.engine.policies().set().resolve(channel, tenant.as_str(), None, Some(&layer))
-        }
-    };
+    let policy = place.policy(&api, &caller, Some(&layer(&text)?))?;
     Ok(Json(preview_of(&policy)))
+}
+
+/// Where a policy is asked to be tried.
+struct AskedPlace {
+    scope: Option<Scope>,
+    channel: Option<Channel>,
+}
+
+impl AskedPlace {
+    fn take(api: &Api, caller: &Caller, query: &mut Query) -> Result<Self> {
+        let channel = query.channel()?;
+        let scope = query.take("scope").map(|text| visible(api, caller, &text)).transpose();
+        Ok(Self { scope: scope.map_err(|problem| Problem::parameter("scope", problem.detail))?, channel })
+    }
+
+    /// What would result there if that was said; what results now, if nothing is.
+    fn policy(&self, api: &Api, caller: &Caller, layer: Option<&PolicyLayer>) -> Result<Policy> {
+        // An admin for all tenants can put it at a scope that takes longer timeouts.
+        if let Some(layer) = layer
+            && caller.tenant.is_some()
+        {
+            api.engine.policies().check_message(layer)?;
+        }
+        let set = api.engine.policies().set();
+        Ok(match (&self.scope, self.channel, layer) {
+            (Some(scope), channel, Some(layer)) => set.with_layer(scope, layer, channel)?,
+            (Some(scope), channel, None) => {
+                let Place { channel, tenant, template } = scope.place(channel);
+                set.resolve(channel, &tenant, template.as_deref(), None)
+            }
+            (None, None, layer) => resolve(Preset::built_in(Channel::Webhook), layer),
+            (None, Some(channel), layer) => set.resolve(channel, caller.sends_for().as_str(), None, layer),
+        })
+    }
+
+    /// The channel of what is tried.
+    fn channel(&self) -> Channel {
+        let own = self.channel.unwrap_or(Channel::Webhook);
+        self.scope.as_ref().map_or(own, |scope| scope.place(self.channel).channel)
+    }
 }
 
 fn layer(text: &[u8]) -> Result<PolicyLayer> {

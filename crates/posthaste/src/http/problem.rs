@@ -9,7 +9,9 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use posthaste_core::id::NotificationId;
 use posthaste_core::state::State;
+use posthaste_core::time::Timestamp;
 use serde::Serialize;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
@@ -70,10 +72,14 @@ pub enum Kind {
     Expired,
     /// The body is of another type than JSON.
     UnsupportedMediaType,
+    /// The notification is accepted, and waits for a rate limit.
+    RateLimited,
     /// The caller reads too much at a time.
     TooManyReads,
     /// The caller has too many streams.
     TooManyStreams,
+    /// The main lane has as many notifications as it may have.
+    QueueFull,
     /// The node is stopping.
     Stopping,
     /// There is no room for the request now.
@@ -86,7 +92,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 33] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -112,8 +118,10 @@ impl Kind {
         Self::DeadLetterResolved,
         Self::Expired,
         Self::UnsupportedMediaType,
+        Self::RateLimited,
         Self::TooManyReads,
         Self::TooManyStreams,
+        Self::QueueFull,
         Self::Stopping,
         Self::Overloaded,
         Self::StoreUnavailable,
@@ -178,10 +186,12 @@ impl Kind {
                 "UNSUPPORTED_MEDIA_TYPE",
                 "The body must be application/json",
             ),
+            Self::RateLimited => (TOO_MANY, "RATE_LIMITED", "The notification is accepted and sent later"),
             Self::TooManyReads => {
                 (TOO_MANY, "TOO_MANY_READS", "Too many lists and figures are asked for at a time")
             }
             Self::TooManyStreams => (TOO_MANY, "TOO_MANY_STREAMS", "Too many streams are open"),
+            Self::QueueFull => (UNAVAILABLE, "QUEUE_FULL", "The queue is full"),
             Self::Stopping => (UNAVAILABLE, "STOPPING", "This node is stopping"),
             Self::Overloaded => (UNAVAILABLE, "OVERLOADED", "There is no room for the request now"),
             Self::StoreUnavailable => (UNAVAILABLE, "STORE_UNAVAILABLE", "The store cannot serve now"),
@@ -209,6 +219,17 @@ pub struct Problem {
     pub rejected: Option<Box<[Rejected]>>,
     /// The methods that the address has.
     pub allow: Option<Box<str>>,
+    /// The notification that was accepted all the same.
+    pub deferred: Option<Box<Deferred>>,
+}
+
+/// A notification that waits for a rate limit.
+#[derive(Debug, Clone, Copy)]
+pub struct Deferred {
+    pub notification_id: NotificationId,
+    pub until: Timestamp,
+    /// From the moment of the answer.
+    pub seconds: u64,
 }
 
 pub type Result<T, E = Problem> = std::result::Result<T, E>;
@@ -241,6 +262,12 @@ pub struct ProblemView<'p> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<RejectedItem>, no_recursion)]
     rejected: Vec<RejectedItem<'p>>,
+    /// The notification that was accepted all the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    notification_id: Option<NotificationId>,
+    /// When the notification is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deferred_until: Option<Timestamp>,
     /// The `x-request-id` of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     request_id: Option<&'p str>,
@@ -305,6 +332,7 @@ impl Problem {
             errors: Box::default(),
             rejected: None,
             allow: None,
+            deferred: None,
         }
     }
 
@@ -371,6 +399,8 @@ impl Problem {
             state: self.state,
             errors: &self.errors,
             rejected: self.rejected.iter().flatten().map(Rejected::view).collect(),
+            notification_id: self.deferred.as_ref().map(|one| one.notification_id),
+            deferred_until: self.deferred.as_ref().map(|one| one.until),
             request_id,
         }
     }
@@ -384,7 +414,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            headers.insert(RETRY_AFTER, self.deferred.as_ref().map_or(1, |one| one.seconds).into());
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -5,17 +5,17 @@ use std::fmt;
 
 use aws_lc_rs::digest;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderName, StatusCode};
+use http::header::HeaderValue;
 use posthaste_core::channel::Channel;
 use posthaste_core::id::NotificationId;
+use posthaste_core::inbound::Allowances;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::state::State as NotificationState;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::accept::{AcceptError, Admitted};
-use posthaste_engine::store::{Accepted, Idempotency, PROVIDERS_LEVEL};
+use posthaste_engine::store::{Accepted, Idempotency, LIMITED_ANSWERS_LEVEL, PROVIDERS_LEVEL};
 use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -28,14 +28,14 @@ use super::extract::{Authenticated, IdempotencyKey, NoQuery};
 use super::problem::{Kind, Problem, Rejected, RejectedItem, Result};
 use super::send::{NewNotification, SendContext};
 use super::views::Status;
-use super::{Api, Shared};
+use super::{Api, Shared, limits};
+use crate::config::RateAnswer;
 use crate::keys::Caller;
 
 /// The most notifications in a batch.
 const LARGEST_COUNT: usize = 500;
 /// How many notifications of a batch are read before other tasks run.
 const READ_AT_ONCE: usize = 16;
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(send)).routes(routes!(send_batch))
@@ -52,6 +52,9 @@ struct AcceptedView {
     state_code: u8,
     channel: Channel,
     created_at: Timestamp,
+    /// When it is sent, if it is over a rate limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deferred_until: Option<Timestamp>,
 }
 
 impl AcceptedView {
@@ -64,6 +67,7 @@ impl AcceptedView {
             state_code: NotificationState::Pending.code(),
             channel: one.channel,
             created_at: one.created_at(),
+            deferred_until: admitted.deferred_until,
         }
     }
 }
@@ -130,6 +134,9 @@ struct AcceptedItem {
     /// Its place in the batch, from 0.
     index: usize,
     notification_id: NotificationId,
+    /// When it is sent, if it is over a rate limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deferred_until: Option<Timestamp>,
 }
 
 /// Accepts one notification; 202 once it is safe on disk.
@@ -137,7 +144,14 @@ struct AcceptedItem {
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, description = "A repeat with the same body within 24 hours gets the same answer")),
     request_body = NewNotification, security(("key" = ["sender"])),
     responses((status = 202, description = "Accepted", body = AcceptedView,
-        headers(("idempotency-replayed", description = "`true` if it is the answer to an earlier request"))), (status = 409, description = "The key was used with another body")))]
+        headers(("idempotency-replayed", description = "`true` if it is the answer to an earlier request"),
+            ("x-ratelimit-limit-tenant" = u32, description = "Notifications that the tenant may send within a minute, if there is a limit"),
+            ("x-ratelimit-remaining-tenant" = u32, description = "How many more would be sent at once"),
+            ("x-ratelimit-limit-module" = u32, description = "The same of the module"),
+            ("x-ratelimit-remaining-module" = u32, description = "How many more would be sent at once"),
+            ("x-ratelimit-reset" = u64, description = "Seconds until more would be"))), (status = 409, description = "The key was used with another body"),
+        (status = 429, description = "It is accepted, over a rate limit, and sent at `deferredUntil`; only where `rate_limit.answer` is `429`"),
+        (status = 503, description = "The queue is full, or the server cannot accept now")))]
 async fn send(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
@@ -152,9 +166,15 @@ async fn send(
         // the rules changed.
         Err(problem) => return send.repeated().await?.ok_or(problem),
     };
-    let admitted = api.engine.admit(vec![notification]).await?;
-    let answer = json(&AcceptedView::of(&admitted[0]));
-    send.accept(admitted, answer).await
+    let (admitted, left) = match send.admit(vec![notification]).await? {
+        Admission::New(admitted, left) => (admitted, left),
+        Admission::Known(first) => return Ok(first),
+    };
+    let answer = match admitted[0].deferred_until {
+        Some(until) if send.refuses_over_the_limit() => limits::limited(admitted[0].notification.id, until),
+        Some(_) | None => json(&AcceptedView::of(&admitted[0])),
+    };
+    Ok(limits::tell(send.accept(admitted, answer).await?, left, api.engine.now()))
 }
 
 /// Accepts up to 500 notifications; each that is wrong is rejected by itself. If all are, the answer is 422.
@@ -162,8 +182,14 @@ async fn send(
     params(("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, description = "A repeat with the same body within 24 hours gets the same answer")),
     request_body = Batch, security(("key" = ["sender"])),
     responses((status = 202, description = "Accepted, as far as nothing is rejected", body = BatchAnswer,
-        headers(("idempotency-replayed", description = "`true` if it is the answer to an earlier request"))), (status = 409, description = "The key was used with another body"),
-        (status = 422, description = "The batch is wrong, or none of it was accepted: `rejected` says why each was not")))]
+        headers(("idempotency-replayed", description = "`true` if it is the answer to an earlier request"),
+            ("x-ratelimit-limit-tenant" = u32, description = "Notifications that the tenant may send within a minute, if there is a limit"),
+            ("x-ratelimit-remaining-tenant" = u32, description = "How many more would be sent at once"),
+            ("x-ratelimit-limit-module" = u32, description = "The same of the module"),
+            ("x-ratelimit-remaining-module" = u32, description = "How many more would be sent at once"),
+            ("x-ratelimit-reset" = u64, description = "Seconds until more would be"))), (status = 409, description = "The key was used with another body"),
+        (status = 422, description = "The batch is wrong, or none of it was accepted: `rejected` says why each was not"),
+        (status = 503, description = "The queue is full, or the server cannot accept now: nothing of it was accepted")))]
 async fn send_batch(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
@@ -201,12 +227,18 @@ async fn send_batch(
         let problem = nothing_accepted(refused);
         return send.repeated().await?.ok_or(problem);
     }
-    let admitted = api.engine.admit(taken).await?;
-    let accepted = places.into_iter().zip(&admitted);
-    let accepted =
-        accepted.map(|(index, one)| AcceptedItem { index, notification_id: one.notification.id }).collect();
+    let (admitted, left) = match send.admit(taken).await? {
+        Admission::New(admitted, left) => (admitted, left),
+        Admission::Known(first) => return Ok(first),
+    };
+    let item = |(index, one): (usize, &Admitted)| AcceptedItem {
+        index,
+        notification_id: one.notification.id,
+        deferred_until: one.deferred_until,
+    };
+    let accepted = places.into_iter().zip(&admitted).map(item).collect();
     let answer = json(&BatchAnswer { accepted, rejected: refused.iter().map(Rejected::view).collect() });
-    send.accept(admitted, answer).await
+    Ok(limits::tell(send.accept(admitted, answer).await?, left, api.engine.now()))
 }
 
 /// Nothing of a batch was accepted, so nothing is kept under its key: the same key serves for the batch
@@ -234,6 +266,14 @@ async fn read_item(
 
 /// The tenants that a request has named so far, and why each is refused.
 type CheckedTenants = BTreeMap<Tenant, Option<Problem>>;
+
+/// What becomes of a request.
+enum Admission {
+    /// It can be accepted, and this is left of the limits.
+    New(Vec<Admitted>, Allowances),
+    /// It was accepted before, and this was the answer.
+    Known(Response),
+}
 
 /// A request to send.
 pub(super) struct Send<'a> {
@@ -290,12 +330,47 @@ impl<'a> Send<'a> {
         }
     }
 
+    /// Decides what is accepted, and when it is sent. A request that is known under its key takes nothing of any limit.
+    async fn admit(&self, notifications: Vec<Notification>) -> Result<Admission> {
+        let engine = &self.api.engine;
+        let limited = engine.has_inbound_limits();
+        if limited && let Some(first) = self.repeated().await? {
+            let left = engine.allowances(&notifications).await?;
+            return Ok(Admission::Known(limits::tell(first, left, engine.now())));
+        }
+        let admitted = match engine.admit(notifications).await {
+            Err(AcceptError::QueueFull) => return self.known_or_full().await.map(Admission::Known),
+            admitted => admitted?,
+        };
+        let left = match admitted.iter().filter_map(|one| one.allowances).reduce(Allowances::tightest) {
+            Some(left) => left,
+            // All of it is exempt.
+            None if limited => engine.allowances(admitted.iter().map(|one| &*one.notification)).await?,
+            None => Allowances::default(),
+        };
+        Ok(Admission::New(admitted, left))
+    }
+
+    /// Whether one notification over the limit is answered with a 429. A node of an older version would repeat it as a 202.
+    fn refuses_over_the_limit(&self) -> bool {
+        self.api.rate_answer == RateAnswer::TooMany
+            && self.api.engine.cluster_level() >= LIMITED_ANSWERS_LEVEL
+    }
+
     /// Stores what was read, and answers once it is durable. A repeat under the same key gets the first
     /// answer.
     async fn accept(self, admitted: Vec<Admitted>, answer: Vec<u8>) -> Result<Response> {
         let result = self.api.engine.accept_admitted(self.idempotency(&answer), admitted).await;
         self.api.accept_health.note(self.api, !matches!(result, Err(AcceptError::Store(_)))).await;
-        self.answered(result?, answer)
+        match result {
+            Err(AcceptError::QueueFull) => self.known_or_full().await,
+            result => self.answered(result?, answer),
+        }
+    }
+
+    /// The answer while the queue is full.
+    async fn known_or_full(&self) -> Result<Response> {
+        self.repeated().await?.ok_or_else(|| AcceptError::QueueFull.into())
     }
 
     /// How a repeat of it is recognised and answered, if it has a key.
@@ -307,22 +382,28 @@ impl<'a> Send<'a> {
     /// What the store said, as an answer.
     pub(super) fn answered(&self, accepted_as: Accepted, answer: Vec<u8>) -> Result<Response> {
         match accepted_as {
-            Accepted::New => Ok(accepted(answer)),
-            Accepted::Twin(first) => Ok(replay(first)),
+            Accepted::New => Ok(limits::shown(answer, self.api.engine.now())),
+            Accepted::Twin(first) => Ok(self.replay(first)),
             Accepted::Conflict => Err(conflict()),
         }
     }
 
     /// The first answer to a request that is known under its key and refused today. The key of another request is a conflict.
-    pub(super) async fn repeated(self) -> Result<Option<Response>> {
+    pub(super) async fn repeated(&self) -> Result<Option<Response>> {
+        let Some(key) = self.key.clone() else { return Ok(None) };
         let hash = self.hash();
-        let Some(key) = self.key else { return Ok(None) };
-        let first = self.api.store.idempotent(self.tenant, key, self.api.engine.now()).await?;
+        let first = self.api.store.idempotent(self.tenant.clone(), key, self.api.engine.now()).await?;
         match first {
-            Some(first) if first.hash == hash => Ok(Some(replay(first.answer))),
+            Some(first) if first.hash == hash => Ok(Some(self.replay(first.answer))),
             Some(_) => Err(conflict()),
             None => Ok(None),
         }
+    }
+
+    fn replay(&self, first: Vec<u8>) -> Response {
+        let mut response = limits::shown(first, self.api.engine.now());
+        response.headers_mut().insert(limits::REPLAYED, HeaderValue::from_static("true"));
+        response
     }
 
     /// One key for the same bytes sent to two addresses is a conflict, so the address is part of what is
@@ -343,18 +424,7 @@ pub(super) fn json(answer: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(answer).expect("an answer is made of texts and numbers")
 }
 
-fn accepted(answer: Vec<u8>) -> Response {
-    let kind = HeaderValue::from_static("application/json");
-    (StatusCode::ACCEPTED, [(CONTENT_TYPE, kind)], answer).into_response()
-}
-
 fn conflict() -> Problem {
     let detail = "this Idempotency-Key was used in the last 24 hours with another body: use a new key for a new request";
     Problem::new(Kind::IdempotencyConflict, detail)
-}
-
-fn replay(first: Vec<u8>) -> Response {
-    let mut response = accepted(first);
-    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    response
 }

@@ -7,6 +7,7 @@ mod client;
 mod destinations;
 mod dev;
 mod failures;
+mod limits;
 mod listing;
 mod migrate;
 mod morning_after;

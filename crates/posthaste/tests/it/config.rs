@@ -315,24 +315,25 @@ fn a_mistake_in_a_variable_of_the_notify_service_is_told_by_its_name() {
 
 #[test]
 fn what_is_set_and_not_built_is_said_once_each_unless_it_changes_nothing() {
-    let file = "[queue]\nlimit = 0\n[breaker]\nforget_after = \"1h\"\n[jobs]\nretry_expire = {cron = \"never\"}\n\
+    let file = "[breaker]\nforget_after = \"1h\"\n[jobs]\nretry_expire = {cron = \"never\"}\n\
                 block_failing_subscriptions = {cron = \"never\"}\n[retention]\noperations = \"9d\"\nfailed = \"9d\"\n\
                 [policies.email]\npreset = \"story\"\nmax_attempts = 4\n[overrides.sms]\n404 = \"permanent\"\n\
                 [alerts]\nslack_url = \"https://hooks.example/xyz\"";
-    let config = load(file, &[("POSTHASTE__QUEUE__LIMIT", "10")], &[]).unwrap();
+    let variables = [("POSTHASTE__QUEUE__LIMIT", "10"), ("POSTHASTE__ALERTS__BEHIND_AFTER", "10m")];
+    let config = load(file, &variables, &[]).unwrap();
     let about = |warning: &String| warning.split(": ").skip(1).collect::<Vec<_>>().join(": ");
     let warnings: Vec<_> = config.warnings.iter().map(about).collect();
     assert_eq!(
         warnings,
         [
-            "queue.limit has no effect: the queue limit is not built yet",
             "jobs.block_failing_subscriptions.cron has no effect: this job is not built yet",
             "alerts.slack_url has no effect: alerts are not built yet",
+            "alerts.behind_after has no effect: alerts are not built yet",
             "policies.email has no effect: no provider is configured for email",
             "overrides.sms has no effect: no provider is configured for sms",
         ]
     );
-    assert!(config.warnings[0].starts_with("variable POSTHASTE__QUEUE__LIMIT: "));
+    assert!(config.warnings[2].starts_with("variable POSTHASTE__ALERTS__BEHIND_AFTER: "));
     assert_eq!(config.queue.limit, 10);
     assert_eq!(config.jobs.retry_expire, None);
 }

@@ -9,11 +9,11 @@ use posthaste_core::series::Span;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 
-use super::generator::{AUDITED, DESTINATIONS, JOBS, TENANTS, destination_keys, tenant};
+use super::generator::{AUDITED, DESTINATIONS, JOBS, TENANTS, destination_keys, inbound_keys, tenant};
 use crate::store::slice::{Answer, Call};
 use crate::store::{
-    DueCursor, Result, Store, acts, destinations, groups, jobs, key_uses, nodes, operations, queue, reads,
-    records, series, settings, waking,
+    DueCursor, Result, Store, acts, destinations, groups, inbound, jobs, key_uses, nodes, operations, queue,
+    reads, records, series, settings, waking,
 };
 
 /// What a store showed, part by part.
@@ -61,6 +61,8 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         records::Call::Since { kind: RecordKind::Contact, version: 0, limit }.into(),
         destinations::Call::Since { version: 0, limit }.into(),
         destinations::Call::Known { tenant: None, name: None, after: None, limit }.into(),
+        inbound::Call::Taken { keys: inbound_keys() }.into(),
+        inbound::Call::MainLane {}.into(),
         nodes::Call::List { now }.into(),
         acts::Call::Facts { ids: ids.clone() }.into(),
     ];

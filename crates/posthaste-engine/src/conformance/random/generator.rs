@@ -3,6 +3,7 @@
 mod arrivals;
 mod destinations;
 mod groups;
+mod inbound;
 mod jobs;
 mod operations;
 mod outcomes;
@@ -12,6 +13,7 @@ mod retention;
 mod series;
 
 pub(super) use self::destinations::destination_keys;
+pub(super) use self::inbound::inbound_keys;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,6 +129,7 @@ impl Generator {
             86 => self.put_records().into(),
             87..89 => self.job_call().into(),
             89..92 => self.retention_call().into(),
+            92 if self.rng.bool() => self.inbound_call().into(),
             92 => self.series_call().into(),
             93..98 => self.operation_call(store).await.into(),
             _ => self.read(),

@@ -9,6 +9,7 @@ use posthaste_engine::acts::Actor;
 use posthaste_engine::engine::Engine;
 use posthaste_engine::store::{Accepted, Idempotency};
 
+use super::inbound::hand_in;
 use super::life::Life;
 use super::world::World;
 
@@ -38,7 +39,7 @@ pub(super) async fn client(
     let answered = tokio::select! {
         biased;
         () = life.ends() => return,
-        answered = engine.accept(idempotency, notifications) => answered,
+        answered = hand_in(&world, &engine, idempotency, notifications) => answered,
     };
     told(&world, key, ids, answered);
 }

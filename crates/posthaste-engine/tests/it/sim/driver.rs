@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 
 use super::checks::at_rest;
 use super::clients::{act, client};
+use super::inbound;
 use super::late::PATIENCE;
 use super::life::Life;
 use super::operations::{all_ended, operate, resume_all};
@@ -38,6 +39,8 @@ pub(super) struct Plan {
     pub(super) retention: bool,
     /// Destinations are down for a while, and people block and limit them.
     pub(super) outages: bool,
+    /// There are inbound limits, and most has to wait for them.
+    pub(super) inbound: bool,
     /// A bug in the store to be found.
     pub(super) planted: Option<Planted>,
     /// A bug in the engine to be found.
@@ -59,6 +62,8 @@ pub(super) struct Run {
     pub(super) removed: u64,
     /// How often a breaker opened.
     pub(super) opened: u64,
+    /// Notifications that clients were told are deferred.
+    pub(super) deferred: u64,
 }
 
 /// How many things a driver does before it heals the world.
@@ -81,9 +86,11 @@ pub(super) fn simulate(seed: u64, plan: Plan) -> Result<Run, String> {
         driver.level_off().await?;
         driver.check()?;
         let opened = driver.world.ledger.lock().unwrap().told.opened;
+        let deferred = driver.world.ledger.lock().unwrap().slots.deferred.len() as u64;
         Ok(Run {
             removed,
             opened,
+            deferred,
             steps: driver.world.steps(),
             trace: driver.world.trace(),
             accepted: tally.accepted,
@@ -184,7 +191,8 @@ impl Driver {
         if let Some((_, engine)) = self.some_process() {
             resume_all(&self.world, &engine).await;
         }
-        let until = self.world.now().later(BOUND);
+        let deferral = if self.plan.inbound { inbound::LONGEST } else { Duration::ZERO };
+        let until = self.world.now().later(BOUND + deferral);
         while self.world.now() < until {
             if self.plan.outages
                 && let Some((_, engine)) = self.some_process()
@@ -264,6 +272,7 @@ impl Driver {
         let settings =
             if self.plan.retention { retention::settings(self.world.seed, settings) } else { settings };
         let settings = if self.plan.outages { outages::settings(settings) } else { settings };
+        let settings = if self.plan.inbound { inbound::settings(settings) } else { settings };
         let started = tokio::select! {
             biased;
             () = life.ends() => None,
@@ -354,12 +363,13 @@ impl Driver {
     }
 
     fn notification(&self) -> Notification {
-        let (now, outages) = (self.world.now(), self.plan.outages);
+        let (now, outages, inbound) = (self.world.now(), self.plan.outages, self.plan.inbound);
         self.world.draw(|chance| {
             let sink = chance.usize(0..SINKS);
             let policy = POLICIES[chance.usize(0..POLICIES.len())];
             let mut content = Content::of(Body::Text("hello".to_owned()));
             content.policy = Some(serde_json::from_str(policy).unwrap());
+            content.module = inbound.then(|| inbound::module(chance)).flatten();
             let within = |chance: &mut fastrand::Rng, secs: u64| {
                 now.later(Duration::from_millis(chance.u64(1..secs * 1_000)))
             };

@@ -8,6 +8,7 @@ use posthaste_core::id::NotificationId;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::store::{Act, Change};
 
+use super::inbound::Slots;
 use super::life::Life;
 use super::outages::Told;
 use super::retention::Removed;
@@ -60,6 +61,8 @@ pub(super) struct Ledger {
     pub(super) late: u64,
     /// What processes were told of destinations.
     pub(super) told: Told,
+    /// What is known of reservations under inbound limits.
+    pub(super) slots: Slots,
     /// What retention removed.
     pub(super) removed: Removed,
 }

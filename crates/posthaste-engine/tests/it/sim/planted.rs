@@ -54,6 +54,9 @@ const WITHIN_OUTAGES: [(InEngine, u64); 8] = [
     (InEngine::OperationsNeverGoOn, 60),
 ];
 
+/// The same for bugs that show under inbound limits.
+const WITHIN_INBOUND: u64 = 20;
+
 fn seen(plan: Plan, within: u64) -> Option<(u64, String)> {
     (0..within).find_map(|seed| simulate(seed, plan).err().map(|broken| (seed, broken)))
 }
@@ -96,4 +99,17 @@ fn every_bug_planted_in_breakers_and_limits_is_seen_within_its_seeds() {
     let (seed, broken) = seen(Plan { planted: Some(bug), outages: true, ..Plan::default() }, 60)
         .unwrap_or_else(|| panic!("{bug:?} was not seen"));
     eprintln!("{bug:?}: seed {seed}: {broken:.200}");
+}
+
+#[test]
+fn every_bug_planted_in_inbound_limits_is_seen_within_its_seeds() {
+    let limited = Plan { inbound: true, ..Plan::default() };
+    let plans = [
+        Plan { in_engine: Some(InEngine::LostDeferral), ..limited },
+        Plan { planted: Some(Planted::ReservationForgotten), ..limited },
+    ];
+    for plan in plans {
+        let (seed, broken) = seen(plan, WITHIN_INBOUND).unwrap_or_else(|| panic!("{plan:?} was not seen"));
+        eprintln!("{plan:?}: seed {seed}: {broken:.200}");
+    }
 }

@@ -146,6 +146,7 @@ impl SimChannel {
             world.break_promise(format!("I6: {id} is sent at {}, due {}", world.now(), row.due));
         }
         let ledger = world.ledger.lock().unwrap();
+        world.expect(ledger.slots.begins(id, number, world.now()));
         if let Err(broken) = alone_and_wanted(&ledger, &self.life, id, number) {
             world.break_promise(broken);
         }

@@ -8,8 +8,8 @@ use posthaste_core::time::Timestamp;
 use posthaste_engine::model_store::Tables;
 use posthaste_engine::store::slice::{Answer, Call, Forward, Kind};
 use posthaste_engine::store::{
-    Acts, Destinations, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts, destinations,
-    nodes, operations, queue, retention,
+    Acts, Destinations, Inbound, Listener, Notice, Queue, Result, Retention, Store, StoreError, acts,
+    destinations, inbound, nodes, operations, queue, retention,
 };
 
 use super::checks::{acts_follow_arrows, rows, stale_outcomes_change_nothing, standings};
@@ -159,6 +159,12 @@ async fn checked(world: &World, call: Call) -> Result<Answer> {
                 world.ledger.lock().unwrap().acted(&asked, &made);
             }
             Ok(Answer::Operations(answer))
+        }
+        Call::Inbound(inbound::Call::Reserve { wanted, limits, now }) => {
+            let reserved = world.model.reserve(wanted.clone(), limits, now).await?;
+            let check = world.ledger.lock().unwrap().slots.reserved(&wanted, &reserved);
+            world.expect(check);
+            Ok(Answer::Inbound(inbound::Answer::Reserve(reserved)))
         }
         Call::Destinations(destinations::Call::Put { changes, audit, now }) => {
             let (asked, before) = (changes.clone(), swaps(world, &changes, world.now()).await);

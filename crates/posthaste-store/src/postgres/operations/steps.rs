@@ -379,24 +379,28 @@ impl LetGo {
             self.reasons => TEXT_ARRAY,
             self.canary => BOOL_ARRAY,
         ];
-        let batches = "
+        // By itself: what was done before is not done by this.
+        let ends = "
             update operation_batch b
-            set held = b.held - u.count,
-                stage = case when b.stage = 2 and b.held = u.count then 3 else b.stage end
+            set stage = 3
             from unnest($2::integer[], $3::integer[]) as u (number, count)
             where b.operation = $1
             and b.number = u.number
-            returning b.stage = 3";
+            and b.stage = 2
+            and b.held = u.count
+            returning b.number";
+        let held = "
+            update operation_batch b
+            set held = b.held - u.count
+            from unnest($2::integer[], $3::integer[]) as u (number, count)
+            where b.operation = $1
+            and b.number = u.number";
         let numbers: Vec<i32> = self.batches.keys().copied().map(number).collect();
         let counts: Vec<i32> = self.batches.values().copied().map(number).collect();
         let bound = bind![operation_uuid(id) => UUID, numbers => INT4_ARRAY, counts => INT4_ARRAY];
-        let steps = [statement!(items, items_bound), statement!(batches, bound)];
-        let rows = tx.send(None, &steps, Then::Continue).await?.pop().unwrap_or_default();
-        let mut done = 0;
-        for row in &rows {
-            done += u32::from(Columns::of(row).take::<bool>()?);
-        }
-        Ok(done)
+        let steps = [statement!(items, items_bound), statement!(ends, bound), statement!(held, bound)];
+        let answers = tx.send(None, &steps, Then::Continue).await?;
+        Ok(answers.get(1).map_or(0, |ended| u32::try_from(ended.len()).unwrap_or(u32::MAX)))
     }
 }
 

@@ -279,18 +279,25 @@ impl LetGo {
 
     /// Returns how many batches are done by that.
     fn write(&self, conn: &Connection, id: OperationId) -> Result<u32> {
-        let mut update = conn.prepare_cached(
+        // By itself: what was done before is not done by this.
+        let mut end = conn.prepare_cached(
             "update operation_batch
-             set held = held - ?3,
-                 stage = case when stage = 2 and held = ?3 then 3 else stage end
+             set stage = 3
              where operation = ?1
              and number = ?2
-             returning stage = 3",
+             and stage = 2
+             and held = ?3",
+        )?;
+        let mut let_go = conn.prepare_cached(
+            "update operation_batch
+             set held = held - ?3
+             where operation = ?1
+             and number = ?2",
         )?;
         let mut done = 0;
         for (number, count) in &self.batches {
-            let over = update.query_row(params![id.to_bytes(), number, count], |row| row.get::<_, bool>(0));
-            done += u32::from(over.optional()? == Some(true));
+            done += u32::from(end.execute(params![id.to_bytes(), number, count])? > 0);
+            let_go.execute(params![id.to_bytes(), number, count])?;
         }
         Ok(done)
     }

@@ -69,7 +69,7 @@ async fn postgres_answers_as_sqlite_does_on_random_operations() {
 }
 
 /// Each bug with a promise that is about it.
-const SEEN_BY: [(Planted, &str); 8] = [
+const SEEN_BY: [(Planted, &str); 9] = [
     (Planted::SettleWithoutFence, "a_lost_lease_cannot_settle"),
     (Planted::ClaimIgnoresLease, "a_leased_arrival_is_held_from_the_start"),
     (Planted::LostDeadLetter, "a_dead_letter_has_its_own_payload_and_attempts"),
@@ -78,6 +78,7 @@ const SEEN_BY: [(Planted, &str); 8] = [
     (Planted::GrantsToTheDead, "whoever_is_gone_is_given_nothing"),
     (Planted::ForwardWithoutFence, "only_the_runner_does_the_steps_of_an_operation"),
     (Planted::DestinationSwappedUnseen, "a_destination_is_put_only_where_it_is_as_expected"),
+    (Planted::ReservationForgotten, "a_reservation_counts_for_all_that_follow"),
 ];
 
 #[tokio::test]

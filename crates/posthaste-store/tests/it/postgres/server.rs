@@ -126,6 +126,7 @@ fn schema() -> String {
         ("0013_shown_again", include_str!("../../../migrations/postgres/0013_shown_again.sql")),
         ("0014_destination_hours", include_str!("../../../migrations/postgres/0014_destination_hours.sql")),
         ("0015_destinations", include_str!("../../../migrations/postgres/0015_destinations.sql")),
+        ("0016_inbound", include_str!("../../../migrations/postgres/0016_inbound.sql")),
     ];
     for (index, (name, step)) in steps.into_iter().enumerate() {
         let (version, quoted) = (index + 1, step.replace('\'', "''"));

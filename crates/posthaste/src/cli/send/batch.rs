@@ -61,13 +61,15 @@ fn rejections(problem: &ApiProblem) -> Option<Value> {
 struct Report {
     output: Output,
     accepted: u64,
+    /// Of those that were accepted.
+    deferred: u64,
     rejected: u64,
     has_terminal: bool,
 }
 
 impl Report {
     fn new(output: Output) -> Self {
-        Self { output, accepted: 0, rejected: 0, has_terminal: io::stderr().is_terminal() }
+        Self { output, accepted: 0, deferred: 0, rejected: 0, has_terminal: io::stderr().is_terminal() }
     }
 
     fn answered(&mut self, lines: &[Line], answer: &Value) -> anyhow::Result<()> {
@@ -77,8 +79,12 @@ impl Report {
         };
         for row in answer["accepted"].as_array().into_iter().flatten() {
             self.accepted += 1;
+            self.deferred += u64::from(row["deferredUntil"].is_string());
             if self.output == Output::Json {
-                let told = json!({"line": line_of(row), "notificationId": row["notificationId"]});
+                let mut told = json!({"line": line_of(row), "notificationId": row["notificationId"]});
+                if row["deferredUntil"].is_string() {
+                    told["deferredUntil"] = row["deferredUntil"].clone();
+                }
                 print_json(told.to_string().as_bytes())?;
             }
         }
@@ -121,7 +127,11 @@ impl Report {
 
     fn summary(&self) -> String {
         let of = self.accepted + self.rejected;
-        format!("accepted {} of {of} notifications, rejected {}", self.accepted, self.rejected)
+        let deferred = match self.deferred {
+            0 => String::new(),
+            count => format!(", {count} of them over the rate limit and sent later"),
+        };
+        format!("accepted {} of {of} notifications{deferred}, rejected {}", self.accepted, self.rejected)
     }
 
     fn end(self) -> anyhow::Result<Exit> {

@@ -31,6 +31,9 @@ pub(super) fn of(name: &str) -> Option<Value> {
             ],
             "window": "99s",
         }),
+        "SimulationRequest" => {
+            json!({"policy": {"preset": "notify"}, "rate": 10, "script": "ok for 5m, 503 for 20m, ok for 35m"})
+        }
         "NewKey" => json!({"name": "checkout", "tenant": "acme"}),
         "Problem" => problem(
             "NOTIFICATION_NOT_FAILED",

@@ -77,6 +77,10 @@ impl From<AcceptError> for Problem {
                 "this node stopped before the store answered; the notification may or may not have been stored: ask \
                  again, with the same Idempotency-Key",
             ),
+            AcceptError::QueueFull => Self::new(
+                Kind::QueueFull,
+                "the queue has as many notifications as it may have, and nothing of the request was accepted; ask again",
+            ),
             AcceptError::Policy(bad) => bad.under("policy").into(),
             AcceptError::Store(error) => Self::of_store(&error),
         }

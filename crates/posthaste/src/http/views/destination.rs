@@ -122,20 +122,21 @@ impl DestinationDetail {
 #[schema(as = Parked)]
 pub(crate) struct ParkedView {
     /// The destination that it waits for; of several providers the one that may be sent to first.
-    pub(crate) destination_id: DestinationId,
+    /// Null to a tenant's key if it is a provider.
+    pub(crate) destination_id: Option<DestinationId>,
     #[schema(value_type = DestinationKind)]
     pub(crate) kind: &'static str,
     pub(crate) name: String,
     /// When the next probe may be sent, or a pause ends; null while a person blocks the destination.
     pub(crate) until: Option<Timestamp>,
-    /// Who blocked the destination.
+    /// Who blocked the destination; null to a tenant's key if it is a provider.
     pub(crate) blocked_by: Option<String>,
 }
 
 impl ParkedView {
     pub(crate) fn of(parked: ParkedBehind) -> Self {
         Self {
-            destination_id: parked.key.id(),
+            destination_id: parked.id,
             kind: parked.key.kind.name(),
             name: parked.key.name.to_string(),
             until: parked.until,

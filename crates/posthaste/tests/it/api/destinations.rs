@@ -31,6 +31,12 @@ fn short(config: &mut Config) {
     config.breaker.break_duration = Duration::from_millis(300);
 }
 
+/// A channel with two ways out.
+fn two_providers(config: &mut Config) {
+    let email = |name: &str, priority| (name.to_owned(), log_provider(Channel::Email, priority, None));
+    config.providers = [email("mail", 1), email("spare", 2)].into();
+}
+
 /// The id of the receiver for webhooks of a tenant.
 pub(super) fn receiver(running: &Running, tenant: &str) -> String {
     let name = DestinationName::parse(&running.sink.url("")).unwrap();
@@ -311,10 +317,7 @@ async fn limits_are_set_and_kept_and_bad_ones_change_nothing(on: StoreKind) {
 }
 
 async fn every_known_destination_is_listed_in_pages_to_whom_it_belongs(on: StoreKind) {
-    let running = Running::with(on, |config| {
-        config.providers = [("mail".to_owned(), log_provider(Channel::Email, 1, None))].into();
-    })
-    .await;
+    let running = Running::with(on, two_providers).await;
     let (admin, acme, other) = (&running.admin, running.tenant("acme").await, running.tenant("other").await);
     for caller in [&acme, &other] {
         caller.send_until(&running.webhook("/ok"), "succeeded").await;
@@ -327,7 +330,11 @@ async fn every_known_destination_is_listed_in_pages_to_whom_it_belongs(on: Store
     for limit in ["1", "2", "50"] {
         let all = format!("?all=true&limit={limit}");
         assert_eq!(names(&acme, &all).await, [own.as_str(), limited], "{limit}");
-        assert_eq!(names(admin, &all).await, ["mail", own.as_str(), limited, own.as_str()], "{limit}");
+        assert_eq!(
+            names(admin, &all).await,
+            ["mail", "spare", own.as_str(), limited, own.as_str()],
+            "{limit}"
+        );
         assert_eq!(names(admin, &format!("{all}&tenant=other")).await, [own.as_str()], "{limit}");
     }
     let cursor = admin.get(&format!("{PATH}?all=true&limit=1")).await["nextCursor"].clone();
@@ -345,16 +352,37 @@ async fn every_known_destination_is_listed_in_pages_to_whom_it_belongs(on: Store
     assert_eq!(names(&acme, "?name=mail").await, [""; 0]);
     acme.ask(Method::GET, &format!("{PATH}/{mail}"), &[], "").await.problem(404, "not-found");
     post(&acme, &mail, "block", "").await.problem(404, "not-found");
-    assert_eq!(post(admin, &mail, "block", "").await.is(200)["kind"], "provider");
+    running.stop().await;
+}
+
+async fn a_pool_waits_only_while_none_of_its_providers_can_be_sent_to(on: StoreKind) {
+    let running = Running::with(on, two_providers).await;
+    let (admin, acme) = (&running.admin, running.tenant("acme").await);
+    let [mail, spare] = ["mail", "spare"].map(|name| DestinationKey::provider(name).id().to_string());
     let text = json!({"channel": "email", "to": "a@example.com", "subject": "s", "body": "b"});
-    let sent = acme.send(&text).await;
-    until(admin, &mail, |shown| shown["parked"] == 1).await;
+    assert_eq!(post(admin, &mail, "block", "").await.is(200)["kind"], "provider");
     let shown = metrics(&running).await;
     assert!(shown.contains("posthaste_provider_blocked{provider=\"mail\"} 1"), "{shown}");
+    let sent = acme.send_until(&text, "succeeded").await;
+    assert_eq!(sent["attempts"][0]["provider"], "spare");
+    post(admin, &spare, "block", "").await.is(200);
+    let sent = acme.send(&text).await;
+    for id in [&mail, &spare] {
+        until(admin, id, |shown| shown["parked"] == 1).await;
+    }
     let waiting = acme.get(&format!("/v1/notifications/{sent}")).await;
-    assert_eq!((&waiting["parked"]["kind"], &waiting["attempts"]), (&json!("provider"), &json!([])));
-    post(admin, &mail, "unblock", "").await.is(200);
-    acme.wait(&sent, "succeeded").await;
+    let parked =
+        json!({"destinationId": null, "kind": "provider", "name": "mail", "until": null, "blockedBy": null});
+    assert_eq!((&waiting["parked"], &waiting["attempts"]), (&parked, &json!([])));
+    let all = admin.get(&format!("/v1/notifications/{sent}")).await;
+    assert_eq!(
+        (&all["parked"]["destinationId"], &all["parked"]["blockedBy"]),
+        (&json!(mail), &json!("admin"))
+    );
+    post(admin, &spare, "unblock", "").await.is(200);
+    let sent = acme.wait(&sent, "succeeded").await;
+    assert_eq!((&sent["attempts"][0]["provider"], &sent["parked"]), (&json!("spare"), &Value::Null));
+    assert_eq!(admin.get(&format!("{PATH}/{mail}")).await["parked"], 0);
     running.stop().await;
 }
 
@@ -400,6 +428,7 @@ on_each_store! {
     a_blocked_destination_gets_nothing_until_it_is_unblocked;
     limits_are_set_and_kept_and_bad_ones_change_nothing;
     every_known_destination_is_listed_in_pages_to_whom_it_belongs;
+    a_pool_waits_only_while_none_of_its_providers_can_be_sent_to;
     a_429_with_retry_after_pauses_the_destination;
     nothing_is_changed_while_an_older_node_would_not_obey;
 }

@@ -185,6 +185,15 @@ fn good(running: &Running) -> Vec<(Method, String, Value)> {
             json!({"notifications": [whole, running.webhook("/ok")]}),
         ),
         (Method::POST, "/v1/policies/preview".to_owned(), policy()),
+        (
+            Method::POST,
+            "/v1/policies/simulate".to_owned(),
+            json!({
+                "policy": policy(), "rate": 2, "script": "503 for 2m, 10% timeouts and 5% refused for 1m", "duration": "5m",
+                "breaker": {"failureThreshold": 3, "firstBreak": "1s", "breakDuration": "10s", "forgetAfter": "1m"},
+                "limits": {"rate": 5, "concurrency": 2}, "responseTime": "20ms", "expiresAfter": "3m", "seed": 7,
+            }),
+        ),
         (Method::PUT, "/v1/policies/template:x".to_owned(), policy()),
         (Method::POST, "/v1/keys".to_owned(), json!({"name": "x", "tenant": "a"})),
     ]

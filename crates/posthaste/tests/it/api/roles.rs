@@ -74,7 +74,7 @@ fn may(role: Option<Role>, route: &str) -> bool {
 /// Routes that a reader may call.
 const READS: &str = "\
     listNotifications listFailed listRetryQueue listDeadLetters getDeadLetter stats statsSeries \
-    retryLoad stream listAudit listPolicies getPolicy previewPolicy listNodes listSettings listTenants \
+    retryLoad stream listAudit listPolicies getPolicy previewPolicy simulatePolicy listNodes listSettings listTenants \
     listJobs listJobRuns listViews getView listFailureGroups getFailureGroup listRetryOperations getRetryOperation \
     listDestinations getDestination";
 

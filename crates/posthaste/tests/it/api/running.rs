@@ -87,6 +87,13 @@ impl Running {
         Self { server, admin, ..self }
     }
 
+    /// Starts a second node on the same database, and somebody with the admin key who asks that one.
+    pub(super) async fn another_node(&self) -> (Server, Caller) {
+        let server = Server::start(&self.config, Some(ADMIN)).await.unwrap();
+        let admin = Caller::new(server.address, Some(ADMIN));
+        (server, admin)
+    }
+
     /// Gives the receiver a page, as `posthaste dev` does.
     pub(super) fn show_sink(&self) {
         self.server.show_sink(self.sink.inbox());

@@ -370,6 +370,18 @@ async fn trespass(two: &Two, route: &Route) {
             let told = ask(format!("{path}?channel=webhook"), "{}").await.is(200);
             assert_eq!(told["attempts"].as_array().unwrap().len(), 7);
         }
+        "simulatePolicy" => {
+            // By the policies of the caller: where nothing is ever taken, `a` makes 7 attempts of each, not the 8 of `b`.
+            let body = json!({"rate": 0.001, "script": "404", "duration": "60d"});
+            let told = ask(format!("{path}?channel=webhook"), &body.to_string()).await.is(200);
+            let each = told["attempts"].as_f64().unwrap() / told["arrived"].as_f64().unwrap();
+            assert!((6.8..=7.0).contains(&each), "{told}");
+            for other in ["tenant:b", "template:b/x"] {
+                ask(format!("{path}?scope={other}"), &body.to_string())
+                    .await
+                    .problem(422, "VALIDATION_FAILED");
+            }
+        }
         "health" | "ready" | "metrics" | "openapi" | "docs" => {
             trespass_open(two, path).await;
         }

@@ -231,6 +231,7 @@ async fn what_acts_has_no_parameters(on: StoreKind) {
         (Method::DELETE, "/v1/policies/global", ""),
         (Method::POST, "/v1/keys", "{\"name\":\"x\"}"),
         (Method::POST, "/v1/policies/preview", "{}"),
+        (Method::POST, "/v1/policies/simulate", "{}"),
     ] {
         trial
             .refused(method, &format!("{path}?dryRun=true"), &[], body.to_owned(), (422, INVALID, "?dryRun"))

@@ -35,6 +35,12 @@ async fn a_destination_is_limited_blocked_and_let_go_by_its_url() {
     for column in ["ID", "NAME", "STATE", "PARKED", "blocked by admin", "12.5/s, 3 at a time", id] {
         assert!(table.contains(column), "{column}: {table}");
     }
+    let doctor = scene.run(&["doctor"]).await;
+    assert_eq!(doctor.code, Some(0), "{doctor:?}");
+    for words in ["has been blocked by admin (they asked us to) for ", &format!("destinations unblock {id}")]
+    {
+        assert!(doctor.out.contains(words), "{words}: {}", doctor.out);
+    }
     let shown = scene.run(&["destinations", "show", &url]).await.out;
     for line in ["blockReason", "they asked us to", "History", "limited", "blocked"] {
         assert!(shown.contains(line), "{line}: {shown}");
