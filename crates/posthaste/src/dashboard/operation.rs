@@ -99,7 +99,7 @@ impl Part {
         let one = self.view();
         match (one.state, one.paused_by.as_deref(), one.stopped_by.as_deref()) {
             (OperationState::Paused, Some("breaker"), _) => {
-                "What is left goes to receivers whose breaker is open. It goes on by itself.".to_owned()
+                "What is left goes to receivers that are blocked or whose breaker is open. It goes on by itself.".to_owned()
             }
             (OperationState::Paused, by, _) => {
                 format!("{} paused it; it waits until somebody resumes it.", by.unwrap_or("Somebody"))

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::super::super::program::eventually;
 use super::super::retry_operations::finished;
 use super::super::running::{ADMIN, Running, StoreKind, slow};
 use super::incident::{die, form_of, send};
@@ -11,6 +12,7 @@ on_each_store! {
     ticked_dead_letters_and_all_that_match_are_counted_then_started;
     what_waits_is_cancelled_by_ticks_and_by_filter;
     an_incident_is_drained_in_a_few_clicks;
+    an_operation_whose_receivers_are_blocked_says_what_it_waits_for;
 }
 
 /// The conditions that stand in the form below a list.
@@ -140,5 +142,29 @@ async fn an_incident_is_drained_in_a_few_clicks(on: StoreKind) {
     for one in &dead {
         running.admin.wait(one["notificationId"].as_str().unwrap(), "succeeded").await;
     }
+    running.stop().await;
+}
+
+async fn an_operation_whose_receivers_are_blocked_says_what_it_waits_for(on: StoreKind) {
+    let running = Running::start(on).await;
+    let admin = &running.admin;
+    die(&running, admin, &[400, 400]).await;
+    let known = admin.get("/v1/destinations?all=true").await;
+    let destination = format!("/v1/destinations/{}", known["data"][0]["id"].as_str().unwrap());
+    admin.act(&format!("{destination}/block")).await.is(200);
+    let started = admin.post("/v1/retry-operations", &json!({"all": true})).await.is(202);
+    let id = started["id"].as_str().unwrap();
+    let path = format!("/v1/retry-operations/{id}");
+    let waits =
+        eventually(async || Some(admin.get(&path).await).filter(|shown| shown["state"] == "paused")).await;
+    assert_eq!(waits.unwrap()["pausedBy"], "breaker");
+    let mut browser = Browser::with(&running, ADMIN).await;
+    let page = browser.get(&format!("/retry-operations/{id}")).await.page();
+    assert!(page.contains("breaker is open. It goes on by itself."), "{page}");
+    let list = browser.get("/retry-operations").await.page();
+    assert!(list.contains("paused by breaker"), "{list}");
+    admin.act(&format!("{destination}/unblock")).await.is(200);
+    let ended = finished(admin, id).await;
+    assert_eq!((&ended["state"], &ended["forwarded"]), (&json!("completed"), &json!(2)));
     running.stop().await;
 }
