@@ -208,7 +208,7 @@ pub struct Problem {
     /// What exactly, in words.
     pub detail: String,
     /// Where in the body, as a JSON pointer.
-    pub pointer: Option<String>,
+    pub pointer: Option<Box<str>>,
     /// Which query parameter, header or part of the path.
     pub parameter: Option<Box<str>>,
     /// The state that is in the way.
@@ -360,7 +360,7 @@ impl Problem {
     /// The same, with the place in the body.
     #[must_use]
     pub fn pointing(self, pointer: impl Into<String>) -> Self {
-        Self { pointer: Some(pointer.into()), ..self }
+        Self { pointer: Some(pointer.into().into()), ..self }
     }
 
     /// The same, seen from the document that holds this one at `parent`.
@@ -370,7 +370,7 @@ impl Problem {
             mistake.pointer.insert_str(0, parent);
         }
         let pointer = format!("{parent}{}", self.pointer.as_deref().unwrap_or(""));
-        Self { pointer: Some(pointer), ..self }
+        Self { pointer: Some(pointer.into()), ..self }
     }
 
     /// Several mistakes of a body as one problem: that of the first, with all of them listed.
@@ -382,7 +382,10 @@ impl Problem {
     }
 
     fn mistake(&self) -> Mistake {
-        Mistake { pointer: self.pointer.clone().unwrap_or_default(), detail: self.detail.clone() }
+        Mistake {
+            pointer: self.pointer.as_deref().unwrap_or_default().to_owned(),
+            detail: self.detail.clone(),
+        }
     }
 
     /// The problem as it is shown.

@@ -56,7 +56,10 @@ pub(crate) async fn simulate(
 /// A mistake of the policy, seen from the whole body.
 fn below_policy(problem: Problem) -> Problem {
     match problem.pointer.as_deref() {
-        Some(pointer) => Problem { pointer: Some(format!("/policy{pointer}")), ..problem },
+        Some(pointer) => {
+            let pointer = format!("/policy{pointer}");
+            problem.pointing(pointer)
+        }
         None => problem,
     }
 }

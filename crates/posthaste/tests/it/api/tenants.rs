@@ -303,6 +303,25 @@ async fn trespass_policy(two: &Two, Route { method, path, .. }: &Route) {
     }
 }
 
+/// What is computed goes by the policies of the caller.
+async fn trespass_preview(two: &Two, Route { name, path, .. }: &Route) {
+    let ask = async |path: String, body: &str| two.a.ask(Method::POST, &path, &[], body.to_owned()).await;
+    if name == "previewPolicy" {
+        // `a` sees its 7 attempts, not the 8 of `b`.
+        let told = ask(format!("{path}?channel=webhook"), "{}").await.is(200);
+        assert_eq!(told["attempts"].as_array().unwrap().len(), 7);
+        return;
+    }
+    // Where nothing is ever taken, `a` makes 7 attempts of each, not the 8 of `b`.
+    let body = json!({"rate": 0.001, "script": "404", "duration": "60d"}).to_string();
+    let told = ask(format!("{path}?channel=webhook"), &body).await.is(200);
+    let each = told["attempts"].as_f64().unwrap() / told["arrived"].as_f64().unwrap();
+    assert!((6.8..=7.0).contains(&each), "{told}");
+    for other in ["tenant:b", "template:b/x"] {
+        ask(format!("{path}?scope={other}"), &body).await.problem(422, "VALIDATION_FAILED");
+    }
+}
+
 /// What a key of `a` is answered on a route with the ids of `b`. A new route needs its case.
 async fn trespass(two: &Two, route: &Route) {
     let Route { method, path, .. } = route;
@@ -365,23 +384,7 @@ async fn trespass(two: &Two, route: &Route) {
             let id = told["accepted"][0]["notificationId"].as_str().unwrap().to_owned();
             assert_eq!(two.a.wait(&id, "succeeded").await["tenant"], "a");
         }
-        "previewPolicy" => {
-            // The preview is made over the policies of the caller: `a` sees its 7 attempts, not the 8 of `b`.
-            let told = ask(format!("{path}?channel=webhook"), "{}").await.is(200);
-            assert_eq!(told["attempts"].as_array().unwrap().len(), 7);
-        }
-        "simulatePolicy" => {
-            // By the policies of the caller: where nothing is ever taken, `a` makes 7 attempts of each, not the 8 of `b`.
-            let body = json!({"rate": 0.001, "script": "404", "duration": "60d"});
-            let told = ask(format!("{path}?channel=webhook"), &body.to_string()).await.is(200);
-            let each = told["attempts"].as_f64().unwrap() / told["arrived"].as_f64().unwrap();
-            assert!((6.8..=7.0).contains(&each), "{told}");
-            for other in ["tenant:b", "template:b/x"] {
-                ask(format!("{path}?scope={other}"), &body.to_string())
-                    .await
-                    .problem(422, "VALIDATION_FAILED");
-            }
-        }
+        "previewPolicy" | "simulatePolicy" => trespass_preview(two, route).await,
         "health" | "ready" | "metrics" | "openapi" | "docs" => {
             trespass_open(two, path).await;
         }
