@@ -47,7 +47,7 @@ const WITHIN_OUTAGES: [(InEngine, u64); 8] = [
     (InEngine::ParkingSpends, 20),
     (InEngine::ProbesUnasked, 20),
     (InEngine::NoRamp, 60),
-    (InEngine::NeverProbes, 200),
+    (InEngine::NeverProbes, 20),
     (InEngine::SendsWhileOpen, 20),
     (InEngine::LimitOfEachFlow, 60),
     (InEngine::OperationsIgnoreBreakers, 60),
