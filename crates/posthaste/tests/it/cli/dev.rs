@@ -133,7 +133,7 @@ fn dev_heeds_flags_over_variables_over_the_file_and_says_what_has_no_effect() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(
         directory.path().join("posthaste.toml"),
-        "[store]\nurl = \"sqlite://file.db\"\n[queue]\nlimit = 7\n[security]\nallow_subnets = [\"10.0.0.0/8\"]\n",
+        "[store]\nurl = \"sqlite://file.db\"\n[providers.mail]\nchannel = \"email\"\nkind = \"smtp\"\nurl = \"smtp://127.0.0.1:2525\"\n[security]\nallow_subnets = [\"10.0.0.0/8\"]\n",
     )
     .unwrap();
     let store_of = |variable: Option<&str>, more: &[&str]| {
@@ -146,7 +146,7 @@ fn dev_heeds_flags_over_variables_over_the_file_and_says_what_has_no_effect() {
         talk.signal("INT");
         let (code, said) = talk.end();
         assert_eq!(code, Some(0), "{said}");
-        assert!(said.contains("queue.limit has no effect"), "{said}");
+        assert!(said.contains("providers.mail has no effect"), "{said}");
         let line = greeting.text.lines().find_map(|line| line.strip_prefix("  store  ")).unwrap();
         line.to_owned()
     };
