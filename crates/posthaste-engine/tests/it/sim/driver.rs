@@ -271,7 +271,7 @@ impl Driver {
             Settings { concurrency: SLOTS, batch: 7, planted: self.plan.in_engine, ..Settings::default() };
         let settings =
             if self.plan.retention { retention::settings(self.world.seed, settings) } else { settings };
-        let settings = if self.plan.outages { outages::settings(settings) } else { settings };
+        let settings = if self.plan.outages { outages::settings(self.world.seed, settings) } else { settings };
         let settings = if self.plan.inbound { inbound::settings(settings) } else { settings };
         let started = tokio::select! {
             biased;

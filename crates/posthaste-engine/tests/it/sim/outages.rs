@@ -38,12 +38,13 @@ const AT_SINK: u32 = 2;
 const SLACK: Duration = Duration::from_millis(500);
 
 /// The settings of a process whose destinations are down now and then.
-pub(super) fn settings(settings: Settings) -> Settings {
+pub(super) fn settings(seed: u64, settings: Settings) -> Settings {
     let breaker = BreakerSettings {
         failure_threshold: 4,
         first_break: Duration::from_secs(2),
         break_duration: Duration::from_secs(10),
-        forget_after: Duration::from_secs(30),
+        // Where nothing is forgotten in time, only a probe can close it.
+        forget_after: Duration::from_secs(if seed % 2 == 0 { 30 } else { 3_600 }),
     };
     let at_most = |most| SendLimits { rate: None, concurrency: Some(most) };
     let name = |kind, name: &str| DestinationName { kind, name: name.into() };
