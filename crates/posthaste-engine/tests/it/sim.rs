@@ -110,7 +110,7 @@ fn no_promise_is_broken_under_inbound_limits() {
         runs += 1;
     }
     eprintln!("simulation: {runs} seeds, {accepted} accepted, {deferred} deferred");
-    assert!(deferred * 4 > accepted, "{deferred} of {accepted} were deferred");
+    assert!(deferred * 10 > accepted, "{deferred} of {accepted} were deferred");
 }
 
 #[test]
