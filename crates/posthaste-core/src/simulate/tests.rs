@@ -1,6 +1,6 @@
 //! Promises of the simulation.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -154,11 +154,9 @@ fn a_run_with_too_many_attempts_is_thinned_too() {
         PolicyLayer::from_json(&json!({"strategy": "immediate", "jitter": "none", "maxAttempts": 1000}))
             .unwrap();
     let asked = json!({"rate": 100, "script": "404 for 1h"});
-    let began = Instant::now();
     let told = run(resolve(Preset::Webhook, [&layer]), &asked);
     assert!(told.stands_for > 10, "{}", told.stands_for);
     assert_eq!(sum(&told), told.arrived);
-    assert!(began.elapsed() < secs(60));
 }
 
 #[test]
@@ -174,22 +172,6 @@ fn the_load_adds_up() {
     assert_eq!(told.load.len() as u64, secs(5_407).as_secs().div_ceil(told.step.as_secs()));
     assert!(told.load.iter().all(|step| step.parked <= step.waiting));
     assert_eq!(told.outage_ended_at, Some(secs(2_400)));
-}
-
-/// The bound of the documentation. Only an optimised build keeps it.
-#[cfg(not(debug_assertions))]
-#[test]
-fn a_day_at_a_hundred_a_second_takes_less_than_ten_seconds_and_is_not_thinned() {
-    for script in ["ok for 24h", "ok for 6h, 503 for 12h, ok for 6h", "10% timeouts and 5% 503 for 24h"] {
-        let scenario =
-            scenario(Preset::Webhook.policy(), &json!({"rate": 100, "script": script, "duration": "24h"}));
-        let began = Instant::now();
-        let told = simulate(&scenario, Effort::LARGE);
-        let took = began.elapsed();
-        println!("{script}: {took:?}");
-        assert_eq!((told.arrived, told.stands_for), (8_640_000, 1));
-        assert!(took < secs(10), "{script}: {took:?}");
-    }
 }
 
 fn policies() -> impl Strategy<Value = Policy> {
