@@ -223,8 +223,11 @@ fn said(told: &Simulation) -> Vec<String> {
 
 fn drawn(told: &Simulation) -> Markup {
     let values = |of: fn(&LoadStep) -> u64| told.load.iter().map(of).collect::<Vec<u64>>();
-    let (taken, failed, parked) =
-        (values(|step| step.sends - step.failures), values(|step| step.failures), values(|step| step.parked));
+    let (taken, failed, parked) = (
+        values(|step| step.sends.saturating_sub(step.failures)),
+        values(|step| step.failures),
+        values(|step| step.parked),
+    );
     let times: Vec<Timestamp> = told.load.iter().map(|step| Timestamp::EPOCH.later(step.at)).collect();
     let axis = Axis { times: &times, every: told.step };
     let label = format!(

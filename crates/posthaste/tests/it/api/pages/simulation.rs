@@ -1,5 +1,8 @@
 //! The page that simulates an outage: a form whose fields are the query, a drawing, sentences and a table.
 
+use posthaste::config::Config;
+use posthaste_core::breaker::BreakerSettings;
+
 use super::super::running::{ADMIN, Running, StoreKind};
 use super::{Browser, is_safe};
 
@@ -7,7 +10,9 @@ const PATH: &str = "/policies/channel:webhook/simulate";
 
 #[tokio::test]
 async fn an_outage_is_drawn_and_told() {
-    let running = Running::start(StoreKind::Sqlite).await;
+    // The breaker of servers in tests stays shut otherwise.
+    let breaker = |config: &mut Config| config.breaker = BreakerSettings::default();
+    let running = Running::with(StoreKind::Sqlite, breaker).await;
     let mut browser = Browser::with(&running, ADMIN).await;
     let policy = browser.get("/policies/channel:webhook").await.page();
     assert!(policy.contains(&format!("href=\"{PATH}\"")), "{policy}");
