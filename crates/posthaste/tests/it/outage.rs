@@ -67,7 +67,8 @@ async fn what_waited_for_a_receiver_comes_by_a_ramp_and_never_faster_than_it_tak
             "{at_once} at once, {:?} after it was back",
             at.since(first)
         );
-        assert!(in_second <= RATE + RATE / 10, "{in_second} in a second");
+        // What was under way while this process had no processor arrives late, together with what followed.
+        assert!(in_second <= RATE + RATE / 10 + CONCURRENCY, "{in_second} in a second");
     }
     program.stop().await;
     sink.stop().await;

@@ -44,7 +44,7 @@ pub(super) fn settings(seed: u64, settings: Settings) -> Settings {
         first_break: Duration::from_secs(2),
         break_duration: Duration::from_secs(10),
         // Where nothing is forgotten in time, only a probe can close it.
-        forget_after: Duration::from_secs(if seed % 2 == 0 { 30 } else { 3_600 }),
+        forget_after: Duration::from_secs(if seed.is_multiple_of(2) { 30 } else { 3_600 }),
     };
     let at_most = |most| SendLimits { rate: None, concurrency: Some(most) };
     let name = |kind, name: &str| DestinationName { kind, name: name.into() };
