@@ -128,7 +128,7 @@ pub(super) async fn page(
     let asked = typed.asked();
     // The scope has to be one that the visitor sees, also while nothing is asked.
     let (caller, query) = (Authenticated(visitor.caller.clone()), Query::parse("/v1/policies", "")?);
-    let _seen = policies_api::get(State(api.clone()), caller, query, InPath(scope.clone())).await?;
+    let _ = policies_api::get(State(api.clone()), caller, query, InPath(scope.clone())).await?;
     let (mut status, mut problem, mut told) = (StatusCode::OK, None, None);
     if let Some(asked) = &asked {
         match simulated(&api, &visitor, &scope, &typed, asked).await {

@@ -32,7 +32,7 @@ async fn an_outage_is_drawn_and_told() {
         "Of 9,000 that arrived in 30m",
         "The breaker opened",
         "<svg class=\"sc\"",
-        "<td>5m</td>",
+        "<td>4m</td>",
         "value=\"50\"",
     ] {
         assert!(page.contains(words), "{words}: {page}");
