@@ -31,8 +31,6 @@ pub enum Planted {
     SendsWhileOpen,
     /// Operations forward to destinations that are open or blocked.
     OperationsIgnoreBreakers,
-    /// An operation that waits for destinations does not see that they are back.
-    OperationsNeverGoOn,
     /// Each flow has the limits of its provider for itself.
     LimitOfEachFlow,
     /// What an inbound limit defers is sent at once.

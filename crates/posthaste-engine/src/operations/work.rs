@@ -160,7 +160,7 @@ impl Work {
         let flows = self.next_flows(shared, operation).await?;
         let Quotas { quotas, shut } = self.quotas(shared, operation, &flows).await?;
         let waits = operation.standing.waits_for_breaker;
-        if waits && shut < flows.len() && !shared.has(Planted::OperationsNeverGoOn) {
+        if waits && shut < flows.len() {
             let change = OperationChange::GoOn { node: shared.node.id() };
             return changed(shared, operation, change).await;
         }

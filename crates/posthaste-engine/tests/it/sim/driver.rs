@@ -188,16 +188,15 @@ impl Driver {
         while self.processes.iter().any(Option::is_none) {
             self.start_one().await;
         }
-        if let Some((_, engine)) = self.some_process() {
-            resume_all(&self.world, &engine).await;
-        }
         let deferral = if self.plan.inbound { inbound::LONGEST } else { Duration::ZERO };
         let until = self.world.now().later(BOUND + deferral);
         while self.world.now() < until {
-            if self.plan.outages
-                && let Some((_, engine)) = self.some_process()
-            {
-                lift_all(&self.world, &engine).await;
+            // What somebody asked for before the healing may still happen, so people look again.
+            if let Some((_, engine)) = self.some_process() {
+                resume_all(&self.world, &engine).await;
+                if self.plan.outages {
+                    lift_all(&self.world, &engine).await;
+                }
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.check()?;
@@ -271,7 +270,8 @@ impl Driver {
             Settings { concurrency: SLOTS, batch: 7, planted: self.plan.in_engine, ..Settings::default() };
         let settings =
             if self.plan.retention { retention::settings(self.world.seed, settings) } else { settings };
-        let settings = if self.plan.outages { outages::settings(self.world.seed, settings) } else { settings };
+        let settings =
+            if self.plan.outages { outages::settings(self.world.seed, settings) } else { settings };
         let settings = if self.plan.inbound { inbound::settings(settings) } else { settings };
         let started = tokio::select! {
             biased;

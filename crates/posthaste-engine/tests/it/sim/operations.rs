@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use posthaste_core::id::NotificationId;
-use posthaste_core::operation::{Action, Canary, Operation, Selection, Skip};
+use posthaste_core::operation::{Action, Canary, Operation, OperationState, Selection, Skip};
 use posthaste_engine::acts::Actor;
 use posthaste_engine::engine::Engine;
 use posthaste_engine::model_store::{ItemPlace, Tables};
@@ -39,7 +39,8 @@ pub(super) async fn operate(world: &World, engine: &Engine) {
 pub(super) async fn resume_all(world: &World, engine: &Engine) {
     let all: Vec<_> = world.model.inspect(|tables| {
         let all = tables.operations.operations.values();
-        all.filter(|one| !one.standing.waits_for_breaker).map(|one| one.id).collect()
+        let paused = all.filter(|one| one.standing.state == OperationState::Paused);
+        paused.filter(|one| !one.standing.waits_for_breaker).map(|one| one.id).collect()
     });
     for id in all {
         let _ = engine.resume_operation(id, &Actor::local("simulation", None)).await;

@@ -315,7 +315,7 @@ fn webhook(tenant: u8, sink: usize) -> DestinationKey {
     DestinationKey { tenant: Some(tenant), kind: DestinationKind::Webhook, name }
 }
 
-/// People lift every block and every limit. What somebody asked for before may still happen later, so they look again.
+/// People lift every block and every limit.
 pub(super) async fn lift_all(world: &World, engine: &Engine) {
     let actor = Actor::local("simulation", None);
     let page = world.model.destination_page(None, None, 1_000).await.unwrap();

@@ -43,7 +43,7 @@ const WITHIN_ENGINE: [(InEngine, u64); 5] = [
 ];
 
 /// The same for bugs that show while destinations are down.
-const WITHIN_OUTAGES: [(InEngine, u64); 8] = [
+const WITHIN_OUTAGES: [(InEngine, u64); 7] = [
     (InEngine::ParkingSpends, 20),
     (InEngine::ProbesUnasked, 20),
     (InEngine::NoRamp, 60),
@@ -51,7 +51,6 @@ const WITHIN_OUTAGES: [(InEngine, u64); 8] = [
     (InEngine::SendsWhileOpen, 20),
     (InEngine::LimitOfEachFlow, 60),
     (InEngine::OperationsIgnoreBreakers, 60),
-    (InEngine::OperationsNeverGoOn, 60),
 ];
 
 /// The same for bugs that show under inbound limits.
