@@ -19,7 +19,6 @@ use super::staging::{one_by_one, stage_next, stage_or_wait};
 use super::walk::walk;
 use crate::acts::{Actor, after};
 use crate::engine::Shared;
-use crate::planted::Planted;
 use crate::store::{Act, Audit, Facts, Forwarded, Rest, Result, StoreError};
 use crate::{journal, series};
 
