@@ -66,10 +66,10 @@ pub enum DestinationError {
     BadConcurrency,
     #[error("{0} is blocked already")]
     BlockedAlready(DestinationId),
-    #[error("{0} is not blocked")]
+    #[error("nobody blocks {0}; if its breaker is open, reset closes it")]
     NotBlocked(DestinationId),
     /// Some node would not obey.
-    #[error("not before every node of the cluster runs a version that knows of destinations")]
+    #[error("a node of an older version is alive that would not obey: upgrade all nodes first")]
     OldNodes,
     #[error("{0} keeps changing; ask again")]
     Busy(DestinationId),

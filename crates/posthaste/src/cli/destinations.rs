@@ -170,6 +170,11 @@ impl Which {
         let rows = page["data"].as_array().map(Vec::as_slice).unwrap_or_default();
         match rows {
             [one] => Ok(Found { id: field(one, "id"), named: one.clone() }),
+            [] if !given.contains("://") => Err(anyhow!(
+                "there is no destination `{}`: this key sees no provider or subscription of that name. A provider is named \
+                 without --tenant, and a URL begins with https:// or http://",
+                harmless(given)
+            )),
             [] if self.tenant.is_some() => Err(anyhow!("there is no destination `{}`", harmless(given))),
             [] => Err(anyhow!(
                 "there is no destination `{}`: if nothing was sent to it yet, name the tenant with --tenant",

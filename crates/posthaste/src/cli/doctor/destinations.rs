@@ -48,7 +48,7 @@ fn finding(page: &Value, now: Timestamp) -> Finding {
         }),
     );
     match found.as_slice() {
-        [] => Finding::ok(CHECK, "all of them take notifications"),
+        [] => Finding::ok(CHECK, "no breaker is open and nobody blocks one"),
         found => Finding::warn(CHECK, found.join("\n")),
     }
 }
