@@ -59,6 +59,9 @@ impl BreakerSettings {
     }
 }
 
+/// How long an open breaker is kept at least after its probe is due.
+const PROBE_GRACE: Duration = Duration::from_secs(60);
+
 /// What an attempt says about its destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Health {
@@ -353,7 +356,10 @@ impl Breaker {
         match self {
             Self::Closed { failures: None } => Timestamp::MIN,
             Self::Closed { failures: Some(failures) } => failures.last_at.later(settings.forget_after()),
-            Self::Open { since, until } => since.failures.last_at.later(settings.forget_after()).max(*until),
+            // The probe that is due then has its time.
+            Self::Open { since, until } => {
+                since.failures.last_at.later(settings.forget_after()).max(until.later(PROBE_GRACE))
+            }
             Self::HalfOpen { until, .. } => until.later(settings.forget_after()),
             Self::Ramping { closed_at, .. } => closed_at.later(RAMP),
         }

@@ -8,7 +8,7 @@ use posthaste_core::breaker::Health;
 use posthaste_core::classify::{Overrides, Verdict, classify};
 use posthaste_core::policy::{Decision, Policy, quick};
 use posthaste_core::provider::{NoProvider, Route};
-use posthaste_core::reply::{Fault, Reply};
+use posthaste_core::reply::{Answer, Fault, Reply};
 use posthaste_core::slots::Gated;
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -160,20 +160,40 @@ async fn attempt(
         }
         let ready = may_start(shared, claimed, policy, &way).await?;
         shared.meet_flow_of(claimed.flow, &claimed.notification);
-        if !place.is_none_or(|place| shared.may_try_again(place)) {
+        if !place.is_none_or(|place| shared.may_try_again(place)) || counts_elsewhere(place, held) {
             break;
         }
         quick_tries.extend(quick_try(&last));
         waited = waited.saturating_add(wait);
         last = make_try(shared, claimed, policy, ready, shared.node.now()).await;
     }
-    let mut health = Health::of(last.verdict, &last.reply);
+    let mut health = health_of(shared, claimed, policy, place, &last);
     if let Some(mut probe) = probe {
         // It is told by itself.
         (probe.health, health) = (health, Health::Unknown);
     }
     note(shared, claimed, policy, (&way, place), began_at, &last, health);
     Ok(Step::Send(last.verdict, record(claimed, way.as_ref().ok(), began_at, &last, quick_tries)))
+}
+
+/// What a try says about its destination. A provider serves all tenants, so it is not to blame for a timeout that a tenant or a
+/// message made shorter than that of the channel.
+fn health_of(
+    shared: &Shared,
+    claimed: &Claimed,
+    policy: &Policy,
+    place: Option<Gated>,
+    last: &Try,
+) -> Health {
+    let is_timeout = matches!(last.reply.answer, Answer::Fault(Fault::Timeout));
+    let is_shared = matches!(place, Some(Gated::Key(_)));
+    if is_timeout
+        && is_shared
+        && policy.timeout < shared.policies.of_channel(claimed.notification.channel).timeout
+    {
+        return Health::Unknown;
+    }
+    Health::of(last.verdict, &last.reply)
 }
 
 /// Whether the attempt may begin. The safety net behind the slots: what they did not know of is asked here.
@@ -185,6 +205,15 @@ fn may_send(shared: &Shared, claimed: &Claimed, place: Gated, held: &Held) -> Ma
         Gated::Key(key) => Some(key),
     };
     shared.may_send(place, slot.is_bounded && slot.key == key)
+}
+
+/// Whether the slot of a quick try was taken for another provider than the one that all tries of the attempt go to.
+fn counts_elsewhere(place: Option<Gated>, held: &Held) -> bool {
+    let (Held::Slot(slot) | Held::Paused(slot)) = held;
+    match place {
+        Some(Gated::Key(key)) => slot.key.is_some_and(|taken| taken != key),
+        Some(Gated::Flow(_)) | None => false,
+    }
 }
 
 /// Asks for the probe, and that the lease outlasts it. None if another node has it, or too little time is left for it.

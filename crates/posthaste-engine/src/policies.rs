@@ -147,6 +147,11 @@ impl Policies {
         Arc::new(snapshot.set.resolve(channel, tenant.as_str(), None, None))
     }
 
+    /// The policy of a channel, as it is now, before what tenants, templates and messages say.
+    pub(crate) fn of_channel(&self, channel: Channel) -> Policy {
+        self.snapshot().set.resolve(channel, "", None, None)
+    }
+
     /// Every setting of the store that these policies were read from.
     pub(crate) fn kept(&self) -> Arc<Settings> {
         self.snapshot().kept.clone()

@@ -254,3 +254,16 @@ proptest! {
         }
     }
 }
+
+/// What was forgotten the moment its probe was due would be sent to at full speed.
+#[test]
+fn an_open_breaker_is_kept_until_its_probe_had_time() {
+    let same = Duration::from_secs(300);
+    let flat =
+        BreakerSettings { failure_threshold: 1, first_break: same, break_duration: same, forget_after: same };
+    let at = Timestamp::from_millis(1_000_000);
+    let failures = Failures { count: 1, first_at: at, last_at: at };
+    let (open, _) = Breaker::opened(at, failures, same, at);
+    let Breaker::Open { until, .. } = open else { panic!("{open:?}") };
+    assert!(open.forgotten_at(&flat) >= until.later(Duration::from_secs(60)));
+}

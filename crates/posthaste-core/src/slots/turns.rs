@@ -20,6 +20,9 @@ pub const MOST_OF_TENANT: usize = 10_000;
 pub const MOST: usize = 100_000;
 /// The number of buckets of a tenant that are remembered before those of tenants with more.
 const FEW: usize = 16;
+/// The most buckets that are remembered while their flows have no room. They are not counted above: a destination may be down for
+/// hours, and its tenant's other destinations need their places.
+const MOST_PARKED: usize = 200_000;
 /// The most tenants that are looked at to see whether a sweep would help.
 const LOOKS: usize = 64;
 
@@ -29,6 +32,7 @@ pub struct Turns {
     lanes: [Rota<Ring, 4>; 2],
     credit: [i64; 2],
     parked: BTreeMap<FlowId, Vec<(Tenant, Bucket)>>,
+    parked_count: usize,
     /// Tenants that sit out the rest of a deal.
     held_back: Vec<(Tenant, Bucket)>,
     count: usize,
@@ -65,10 +69,14 @@ impl Turns {
     /// The same for a bucket of which rows wait in memory, and which are bounded there.
     pub fn push(&mut self, tenant: &Tenant, bucket: Bucket) {
         if !self.has_backlog(bucket) {
-            self.count += 1;
-            *self.of_tenant.entry(tenant.clone()).or_default() += 1;
-            self.ring(bucket).push(tenant, bucket.flow);
+            self.line_up(tenant, bucket);
         }
+    }
+
+    fn line_up(&mut self, tenant: &Tenant, bucket: Bucket) {
+        self.count += 1;
+        *self.of_tenant.entry(tenant.clone()).or_default() += 1;
+        self.ring(bucket).push(tenant, bucket.flow);
     }
 
     /// Whether the bucket is known to hold rows that wait for their turn or for room.
@@ -81,7 +89,8 @@ impl Turns {
     /// Lets a flow that had no room take part again.
     pub fn unpark(&mut self, flow: FlowId) {
         for (tenant, bucket) in self.parked.remove(&flow).unwrap_or_default() {
-            self.ring(bucket).push(&tenant, bucket.flow);
+            self.parked_count -= 1;
+            self.line_up(&tenant, bucket);
         }
     }
 
@@ -97,7 +106,7 @@ impl Turns {
 
     /// The number of buckets that are remembered.
     pub fn count(&self) -> usize {
-        self.count
+        self.count + self.parked_count
     }
 
     /// Whether the tenant may have due buckets that are not remembered.
@@ -147,9 +156,14 @@ impl Turns {
         }
     }
 
-    /// The bucket's flow has no room: it waits for `unpark`.
+    /// The bucket's flow has no room: it waits for `unpark`. If too many wait so, a later sweep finds it.
     pub(crate) fn park(&mut self, tenant: Tenant, bucket: Bucket) {
-        self.ring(bucket).remove(bucket.flow);
+        self.remove(bucket);
+        if self.parked_count >= MOST_PARKED {
+            self.left_out.now.insert(tenant);
+            return;
+        }
+        self.parked_count += 1;
         self.parked.entry(bucket.flow).or_default().push((tenant, bucket));
     }
 

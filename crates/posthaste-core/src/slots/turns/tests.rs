@@ -114,3 +114,20 @@ proptest! {
         prop_assert!(drawn.len() == flows.len() && drawn.values().all(|count| *count == rounds));
     }
 }
+
+#[test]
+fn what_is_parked_takes_no_place_of_other_destinations() {
+    let mut turns = Turns::default();
+    let bucket = |flow| Bucket { flow: FlowId(flow), lane: Lane::Main, priority: Priority::Normal };
+    let all = MOST_OF_TENANT as i64 + 2_000;
+    for flow in 0..all {
+        assert!(turns.ready(&tenant(1), bucket(flow)), "bucket {flow}");
+        let (owner, drawn) = turns.draw(BOTH).unwrap();
+        turns.park(owner, drawn);
+    }
+    assert!(turns.ready(&tenant(1), bucket(all)), "a healthy destination has its turn");
+    assert_eq!(turns.draw(BOTH), Some((tenant(1), bucket(all))));
+    assert!(!turns.is_left_out(&tenant(1)));
+    (0..all).for_each(|flow| turns.unpark(FlowId(flow)));
+    assert_eq!(turns.count(), all as usize + 1);
+}

@@ -170,3 +170,24 @@ async fn a_provider_that_is_blocked_parks_its_pool_until_it_is_unblocked() {
     pass(secs(1)).await;
     assert_eq!(arrived(&rig).len(), 5);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_timeout_that_a_message_made_short_does_not_blame_a_provider() {
+    for (policy, blames) in [(r#"{"timeout": "100ms"}"#, false), ("{}", true)] {
+        let mut rig = Rig::new();
+        rig.ways = vec![Channel::Email];
+        rig.always("a", Script::Hang);
+        let node = rig.start().await;
+        pass(secs(2)).await;
+        let make = |engine: &Engine| {
+            let mut one = notification(engine, "a", policy);
+            (one.channel, one.destination) = (Channel::Email, "pool:email".into());
+            one
+        };
+        accept(&node, 15, make).await;
+        pass(secs(12)).await;
+        let id = DestinationKey::provider("email-relay").id();
+        let view = node.reads(None).destination(id).await.unwrap().unwrap();
+        assert_eq!(view.value.breaker.failures().is_some(), blames, "{policy}: {:?}", view.value.breaker);
+    }
+}

@@ -79,7 +79,8 @@ impl From<AcceptError> for Problem {
             ),
             AcceptError::QueueFull => Self::new(
                 Kind::QueueFull,
-                "the queue has as many notifications as it may have, and nothing of the request was accepted; ask again",
+                "the queue has as many notifications as it may have, and nothing of the request was accepted; ask again, \
+                 a large batch in parts",
             ),
             AcceptError::Policy(bad) => bad.under("policy").into(),
             AcceptError::Store(error) => Self::of_store(&error),

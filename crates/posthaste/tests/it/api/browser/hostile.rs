@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::running::{quick, slow};
 use super::Scene;
 use super::server::{RawServer, answer};
+use crate::program::eventually;
 
 /// Ends every kind of text that HTML has. What it tries: elements, requests by htmx, which no policy forbids, and scripts.
 const EVIL: &str = "\"'--></textarea></title></script><b data-planted hx-get=/planted hx-trigger=load>x</b>\
@@ -55,7 +56,12 @@ impl Scene {
             let note = format!("/v1/failure-groups/{}/note", text(&group["id"]));
             evil.ask(Method::PUT, &note, &[], json!({"text": EVIL}).to_string()).await.is(200);
         }
-        evil.post("/v1/retry-operations", &json!({"filter": {"q": EVIL}})).await.is(202);
+        let started = evil.post("/v1/retry-operations", &json!({"filter": {"q": EVIL}})).await.is(202);
+        let path = format!("/v1/retry-operations/{}", text(&started["id"]));
+        let ended = async || Some(evil.get(&path).await).filter(|one| one["finishedAt"].is_string());
+        eventually(ended).await.expect("the operation ends");
+        // What it sent again dies again, before its receiver is blocked.
+        evil.wait(&text(&dead["notificationId"]), "deadLetter").await;
         evil.ask(Method::PUT, "/v1/policies/tenant:default", &[], json!({"maxAttempts": 4}).to_string())
             .await
             .is(200);
