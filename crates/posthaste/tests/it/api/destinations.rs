@@ -418,7 +418,7 @@ async fn nothing_is_changed_while_an_older_node_would_not_obey(on: StoreKind) {
         (told.status == 409).then_some(told)
     };
     let told = eventually(refused).await.expect("it is refused");
-    assert!(told.problem(409, "DESTINATION_CONFLICT")["detail"].as_str().unwrap().contains("every node"));
+    assert!(told.problem(409, "DESTINATION_CONFLICT")["detail"].as_str().unwrap().contains("older version"));
     running.change_store(&format!("update node set level = {now}")).await;
     running.stop().await;
 }
