@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::canary::{Canary, CanaryState, FirstAttempt, Verdict, first_attempt, judge};
 pub use self::decide::{Deed, Looked, decide, forwardable};
-pub use self::pace::{Window, shares};
+pub use self::pace::{Window, rest, shares};
 pub use self::selection::{Contradiction, Selection, narrow, selected};
 pub use self::standing::{OperationEvent, Standing};
 pub use self::words::{Action, OperationState, Skip, Stage, Staging};

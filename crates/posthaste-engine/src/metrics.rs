@@ -315,6 +315,11 @@ impl Counts {
         self.accepted.read() + self.attempts_delivered.read() + failed
     }
 
+    /// Notifications that were accepted since the start.
+    pub(crate) fn accepted_so_far(&self) -> u64 {
+        self.accepted.read()
+    }
+
     /// Retention removed rows.
     pub(crate) fn removed(&self, kind: Kind, rows: u64) {
         self.removed[kind as usize].add(usize::try_from(rows).unwrap_or(usize::MAX));

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use posthaste_core::filter::BadFilter;
 use posthaste_core::id::OperationId;
-use posthaste_core::operation::{Action, Canary, Operation, OperationChange, Refused, Selection, selected};
+use posthaste_core::operation::{
+    Action, Canary, Operation, OperationChange, Refused, Selection, rest, selected,
+};
 use tokio::time::Instant;
 
 pub use self::preview::{GroupCount, Preview, Sampled};
@@ -43,6 +45,7 @@ const LOOKED_AT: usize = MOST_UNFINISHED + MOST_OF_TENANT;
 pub(crate) async fn run(shared: Arc<Shared>) {
     let (mut works, mut told) = (HashMap::<OperationId, Work>::new(), Told::default());
     loop {
+        let (began, accepted) = (Instant::now(), shared.counts.accepted_so_far());
         let wait = match turn(&shared, &mut works, &mut told).await {
             Ok(wait) => wait,
             Err(error) => {
@@ -51,8 +54,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             }
         };
         if wait.is_zero() {
-            // Between two steps everything else runs.
-            tokio::task::yield_now().await;
+            // Between two turns everything else runs.
+            match rest(began.elapsed(), shared.counts.accepted_so_far() - accepted) {
+                Duration::ZERO => tokio::task::yield_now().await,
+                rest => tokio::time::sleep(rest).await,
+            }
             continue;
         }
         tokio::select! {

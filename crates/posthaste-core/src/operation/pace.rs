@@ -1,5 +1,7 @@
 //! How fast an operation forwards: at the pace of each destination.
 
+use std::time::Duration;
+
 use crate::flow::Gate;
 
 /// How many rows of one flow may wait due while an operation adds to them. It grows while they are sent faster than they are
@@ -36,6 +38,15 @@ impl Window {
     }
 }
 
+/// As many new notifications in a turn make the rest after it as long as the turn.
+const BUSY_TURN: u32 = 100;
+
+/// The rest after a turn of the operations of a node, in which so many new notifications were accepted. The more arrive, the more of
+/// the store's time is left to them, at most half.
+pub fn rest(took: Duration, accepted: u64) -> Duration {
+    took.saturating_mul(u32::try_from(accepted).unwrap_or(u32::MAX).min(BUSY_TURN)) / BUSY_TURN
+}
+
 /// Deals out a chunk to flows that have so much room: each gets its share, and what some do not need goes to the others.
 pub fn shares(rooms: &[u32], chunk: u32) -> Vec<u32> {
     let takers = u32::try_from(rooms.iter().filter(|room| **room > 0).count()).unwrap_or(u32::MAX);
@@ -56,5 +67,19 @@ pub fn shares(rooms: &[u32], chunk: u32) -> Vec<u32> {
 impl Default for Window {
     fn default() -> Self {
         Self(Self::LEAST * 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_after_a_turn_grows_with_what_arrives_up_to_the_length_of_the_turn() {
+        let turn = Duration::from_millis(10);
+        for (accepted, rest_ms) in [(0, 0), (1, 0), (50, 5), (100, 10), (10_000, 10), (u64::MAX, 10)] {
+            assert_eq!(rest(turn, accepted).as_millis(), rest_ms, "{accepted}");
+        }
+        assert!(rest(Duration::MAX, u64::MAX) <= Duration::MAX);
     }
 }
