@@ -64,13 +64,14 @@ pub(super) fn read(
                 }
             }
         }
+        let only_certificate = limits == SendLimits::default() && (certificate.is_some() || key.is_some());
         if let Some(source) = client_certificates::read(&name, &at, certificate, key, reader) {
             all.certificates.insert(name.name.to_string(), source);
         }
         if !names.insert(name.clone()) {
             reader.report_value(any, &at, "is given twice: another section is for the same destination");
         }
-        if limits != SendLimits::default() {
+        if !only_certificate {
             all.limits.insert(name, limits);
         }
     }

@@ -60,5 +60,6 @@ mod tenants;
 mod timeouts;
 mod wrong_addresses;
 mod wrong_input;
+mod wrong_keys;
 mod wrong_policies;
 mod wrong_requests;
