@@ -24,6 +24,7 @@ macro_rules! on_each_store {
 
 mod acts;
 mod audit;
+mod audited;
 mod batches;
 mod browser;
 mod crowd;
