@@ -114,3 +114,31 @@ pub(super) fn read(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_certificate_is_told_from_two_weeks_before_it() {
+        let key = KeyPair::generate().unwrap();
+        let mut certificate = CertificateParams::new(vec!["posthaste.test".to_owned()]).unwrap();
+        certificate.not_after = date_time_ymd(2030, 1, 15);
+        let pem = certificate.self_signed(&key).unwrap().pem() + &key.serialize_pem();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), pem).unwrap();
+        let source = CertificateSource::load(file.path().display().to_string(), None).unwrap();
+        for (now, said) in [
+            ("2029-12-31T23:59:59Z", None),
+            ("2030-01-01T00:00:00Z", Some("expires at 2030-01-15T00:00:00.000Z")),
+            ("2030-01-14T23:59:59Z", Some("expires at ")),
+            ("2030-01-15T00:00:00Z", Some("expired at 2030-01-15T00:00:00.000Z")),
+        ] {
+            let text = source.end_is_near(now.parse().unwrap());
+            assert_eq!(text.is_some(), said.is_some(), "{now}: {text:?}");
+            assert!(text.unwrap_or_default().starts_with(said.unwrap_or_default()), "{now}");
+        }
+    }
+}

@@ -79,6 +79,11 @@ pub(super) async fn make(engine: &Engine, file: &Path) -> Result<Option<FirstKey
     if let Err(error) = fs::remove_file(file) {
         tracing::warn!(file = %file.display(), %error, "another node made the first admin key; this file holds none and can be removed");
     }
+    if !has_admin_key(engine) {
+        tracing::error!(
+            "the first admin key in the store cannot be read: set POSTHASTE_ADMIN_KEY and make another"
+        );
+    }
     Ok(None)
 }
 

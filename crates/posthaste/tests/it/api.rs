@@ -27,6 +27,7 @@ mod audit;
 mod audited;
 mod batches;
 mod browser;
+mod client_certificates;
 mod crowd;
 mod destinations;
 mod docs;
