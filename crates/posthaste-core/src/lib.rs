@@ -47,3 +47,4 @@ pub mod state;
 pub mod strategy;
 pub mod time;
 pub mod view;
+pub mod wrong_keys;

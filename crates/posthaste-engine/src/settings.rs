@@ -36,12 +36,12 @@ impl Engine {
         Ok(self.to_its_end(change).await?)
     }
 
-    /// Replaces the value of a setting, with its audit row, if it is still `from`. Otherwise nothing changes, and it answers
-    /// false.
+    /// Replaces the value of a setting, with its audit row, if it is still `from` (`None`: if there is none). Otherwise nothing
+    /// changes, and it answers false.
     pub async fn swap_setting(
         &self,
         name: &str,
-        (from, to): (String, String),
+        (from, to): (Option<String>, String),
         action: &str,
         target: &str,
         actor: &Actor,

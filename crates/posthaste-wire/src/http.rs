@@ -4,6 +4,7 @@
 //! checked, or to the configured proxy. One deadline covers the exchange, from the DNS lookup to the head of
 //! the response.
 
+mod client_certificate;
 mod connection;
 mod dial;
 mod fair_slots;
@@ -12,7 +13,9 @@ mod pool;
 mod protocol;
 mod proxy;
 mod resolve;
+mod tls;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +31,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tokio::time::Instant;
 
+pub use self::client_certificate::{BadCertificate, ClientCertificate};
 pub use self::connection::Unread;
 use self::connection::{HttpConnection, Unanswered, keep_alive};
 use self::dial::Dialer;
@@ -38,6 +42,7 @@ pub use self::pool::PoolLimits;
 pub use self::protocol::Protocol;
 pub use self::proxy::{BadProxy, Proxy};
 pub use self::resolve::{Resolve, SystemResolver};
+use self::tls::{ClientAuth, Tls, refused_handshake};
 use crate::guard::{Guard, RefusedUrl, Scheme, Target};
 
 /// The certificate of an authority.
@@ -50,6 +55,8 @@ pub struct HttpOptions {
     pub resolver: Arc<dyn Resolve>,
     /// Certificate authorities to trust, in addition to Mozilla's.
     pub roots: Vec<Root>,
+    /// What is shown to single origins, `https://host:port`, and to no other.
+    pub certificates: BTreeMap<String, ClientCertificate>,
     pub proxy: Option<Proxy>,
     pub protocol: Protocol,
     pub pool: PoolLimits,
@@ -63,6 +70,7 @@ impl Default for HttpOptions {
             guard: Some(Guard::default()),
             resolver: Arc::new(SystemResolver),
             roots: Vec::new(),
+            certificates: BTreeMap::new(),
             proxy: None,
             protocol: Protocol::default(),
             pool: PoolLimits::default(),
@@ -93,7 +101,7 @@ pub struct HttpClient {
 
 impl HttpClient {
     pub fn new(options: HttpOptions) -> Result<Self, BadRoot> {
-        let tls = dial::tls(options.roots, options.protocol)?;
+        let tls = Tls::new(options.roots, options.certificates, options.protocol)?;
         let lookups = Lookups::new(options.resolver);
         let guard = match options.proxy {
             Some(_) => options.guard.map(Guard::behind_proxy),
@@ -101,6 +109,11 @@ impl HttpClient {
         };
         let dialer = Dialer { guard, lookups, tls, proxy: options.proxy, protocol: options.protocol };
         Ok(Self { dialer, pool: Pool::new(options.pool) })
+    }
+
+    /// New connections to the origin show this certificate. Those that are kept are used for five minutes more at most.
+    pub fn show_certificate(&self, origin: String, certificate: &ClientCertificate) -> Result<(), BadRoot> {
+        Ok(self.dialer.tls.show(origin, certificate)?)
     }
 
     /// Parses a URL, and checks its host as far as that is possible without a lookup.
@@ -166,16 +179,16 @@ impl HttpClient {
             match connection.send(request).await {
                 Ok(response) => return Ok((connection, response)),
                 Err(Unanswered::Broken(error)) => {
-                    return Err(ExchangeError { reused: true, ..broken(&error) });
+                    return Err(ExchangeError { reused: true, ..broken(&error, ClientAuth::NotAsked) });
                 }
                 Err(Unanswered::Unsent(unsent)) => request = *unsent,
             }
         }
         // Boxed: the state of a handshake is large, and most exchanges need none.
-        let mut connection = Box::pin(self.connect(tenant, target, stage)).await?;
+        let (mut connection, client_auth) = Box::pin(self.connect(tenant, target, stage)).await?;
         match connection.send(request).await {
             Ok(response) => Ok((connection, response)),
-            Err(Unanswered::Broken(error)) => Err(broken(&error)),
+            Err(Unanswered::Broken(error)) => Err(broken(&error, client_auth)),
             Err(Unanswered::Unsent(_)) => {
                 Err(ExchangeError::new(Fault::Reset, "the connection was closed before the request went out"))
             }
@@ -188,10 +201,11 @@ impl HttpClient {
         tenant: &Tenant,
         target: &Target,
         stage: &mut Stage,
-    ) -> Result<HttpConnection, ExchangeError> {
-        let stream = self.dialer.dial(tenant, target, stage).await?;
+    ) -> Result<(HttpConnection, ClientAuth), ExchangeError> {
+        let (stream, client_auth) = self.dialer.dial(tenant, target, stage).await?;
         *stage = Stage::Answer;
-        HttpConnection::open(stream, self.dialer.protocol).await.map_err(|error| broken(&error))
+        let connection = HttpConnection::open(stream, self.dialer.protocol).await;
+        Ok((connection.map_err(|error| broken(&error, client_auth))?, client_auth))
     }
 
     /// Sets the URI: the path, or for HTTP/2, and for a proxy of a plain target, the whole URL.
@@ -284,9 +298,14 @@ impl Exchange {
     }
 }
 
-/// The connection broke after something may have been sent. hyper's own text says little, so the cause is
-/// added.
-fn broken(error: &hyper::Error) -> ExchangeError {
+/// The connection broke after something may have been sent, or the server refused the handshake after our side of it had ended
+/// (TLS 1.3): then it has read no request. hyper's own text says little, so the cause is added.
+fn broken(error: &hyper::Error, client_auth: ClientAuth) -> ExchangeError {
+    if let Some(alert) = refused_handshake(error) {
+        let text = format!("the server refused the TLS handshake ({alert:?}){}", client_auth.hint());
+        return ExchangeError::new(Fault::Tls, text);
+    }
     let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    ExchangeError::new(Fault::Reset, format!("the connection broke: {error}{cause}"))
+    let text = format!("the connection broke: {error}{cause}{}", client_auth.hint());
+    ExchangeError::new(Fault::Reset, text)
 }

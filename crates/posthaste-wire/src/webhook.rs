@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 pub use self::headers::{BadHeader, check_headers};
 use crate::guard::{RefusedUrl, Target};
-use crate::http::{BadRoot, Exchange, ExchangeError, HttpClient, HttpOptions};
+use crate::http::{BadRoot, ClientCertificate, Exchange, ExchangeError, HttpClient, HttpOptions};
 use crate::printable::printable;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
@@ -48,6 +48,11 @@ pub struct WebhookChannel {
 impl WebhookChannel {
     pub fn new(options: HttpOptions) -> Result<Self, BadRoot> {
         Ok(Self { client: HttpClient::new(options)? })
+    }
+
+    /// New connections to the origin show this certificate.
+    pub fn show_certificate(&self, origin: String, certificate: &ClientCertificate) -> Result<(), BadRoot> {
+        self.client.show_certificate(origin, certificate)
     }
 
     /// Sends the request and waits for the head of the response.

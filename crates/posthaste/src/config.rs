@@ -4,6 +4,7 @@
 //! into the checked [`Config`] (`read`) and reports unknown keys. The defaults are the embedded
 //! `config.default.toml`, which is reference and sample as well.
 
+mod client_certificates;
 mod destinations;
 mod layers;
 mod named;
@@ -13,6 +14,7 @@ mod policies;
 mod problem;
 mod providers;
 mod read;
+mod secret_text;
 mod sections;
 mod settings;
 mod values;
@@ -28,8 +30,10 @@ use posthaste_core::destination::{DestinationName, SendLimits};
 use posthaste_core::policy::PolicySet;
 use posthaste_core::provider::{self, Pools};
 
+pub use client_certificates::{CertificateSource, ClientCertificates};
 pub use named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 pub use problem::{ConfigError, ConfigProblem};
+pub use secret_text::secret_text;
 pub use sections::{
     Alerts, EngineSettings, Jobs, Log, Metrics, Provider, Queue, RateLimit, Retention, Security,
     ServerSettings, StoreSettings, Webhooks,
@@ -67,6 +71,10 @@ pub struct Config {
     pub providers: BTreeMap<String, Provider>,
     /// What may be sent to single destinations.
     pub destinations: BTreeMap<DestinationName, SendLimits>,
+    /// What webhooks show to single origins.
+    pub client_certificates: ClientCertificates,
+    /// The files that hold secrets.
+    pub secret_files: Vec<PathBuf>,
     /// One text for each setting that has no effect.
     pub warnings: Vec<String>,
     /// What a start says about the settings without being asked.

@@ -5,7 +5,6 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -15,6 +14,7 @@ use posthaste_engine::engine::Engine;
 use posthaste_engine::reads::Reads;
 use posthaste_engine::store::{Durability, Store};
 use posthaste_wire::guard::{Guard, Subnet};
+use tokio::sync::watch;
 use url::Url;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -27,6 +27,7 @@ use self::openapi::document;
 use self::problem::{Problem, Result};
 use self::read_slots::{ReadSlots, Reader};
 use self::stream::Streams;
+use self::wrong_keys::WrongKeyAnswers;
 use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
@@ -77,17 +78,19 @@ pub(crate) mod stream;
 pub(crate) mod tenants;
 mod unique;
 pub(crate) mod views;
+mod wrong_keys;
 
 /// The API: what it was given, and what it keeps itself.
 pub struct Api {
     parts: ApiParts,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
     requests: Requests,
     bodies: Arc<Budget>,
     accept_health: AcceptHealth,
     read_slots: ReadSlots,
     figures: Arc<Figures>,
     streams: Arc<Streams>,
+    wrong_keys: WrongKeyAnswers,
     pub(crate) dashboard: Dashboard,
 }
 
@@ -138,8 +141,9 @@ impl Api {
     pub fn new(parts: ApiParts) -> Self {
         Self {
             streams: Arc::new(Streams::new(parts.connections)),
+            wrong_keys: WrongKeyAnswers::new(parts.connections),
             parts,
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
             requests: Requests::new(document().routes.all().len()),
             bodies: Arc::default(),
             accept_health: AcceptHealth::default(),
@@ -151,11 +155,17 @@ impl Api {
 
     /// From here on the node says that it is not ready.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
+        self.stopping.send_replace(true);
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        *self.stopping.borrow()
+    }
+
+    /// Waits until the node stops.
+    async fn stopped(&self) {
+        // An error would mean that the sender, which is here, is gone.
+        let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
     }
 
     /// By the secret of now: nodes that start at the same moment on an empty store each make one, and the last one stays.

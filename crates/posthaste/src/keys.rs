@@ -240,6 +240,27 @@ pub async fn create(engine: &Engine, order: KeyOrder, actor: &Actor) -> Result<N
     Ok(NewKey { id, secret })
 }
 
+/// The id of the key that a first start makes. It is the same for all nodes, so that they make one.
+fn first_id() -> KeyId {
+    KeyId::new(Timestamp::from_micros(0), 0)
+}
+
+/// Creates an admin key for all tenants, unless another node has made it at the same time.
+pub(crate) async fn create_first(engine: &Engine, secret: &str, actor: &Actor) -> Result<bool, ActError> {
+    let key = KeptKey {
+        name: "first admin key".to_owned(),
+        tenant: None,
+        role: Some(Role::Admin),
+        expires_at: None,
+        secrets: vec![current(secret)],
+        created_at: engine.now(),
+        created_by: actor.name.clone(),
+    };
+    let value = serde_json::to_string(&key).expect("a kept key is made of texts");
+    let (id, change) = (first_id(), (None, value));
+    engine.swap_setting(&kept::setting(id), change, "create-key", &id.to_string(), actor).await
+}
+
 /// What became of a rotation.
 #[derive(Debug)]
 pub enum Rotated {
@@ -271,7 +292,7 @@ pub async fn rotate(
         }
         key.rotate(current(&secret), now, now.later(overlap));
         let to = serde_json::to_string(&key).expect("a kept key is made of texts");
-        let change = (from.clone(), to);
+        let change = (Some(from.clone()), to);
         if engine.swap_setting(&setting, change, "rotate-key", &id.to_string(), actor).await? {
             return Ok(Rotated::Done(key, NewKey { id, secret }));
         }

@@ -1,8 +1,12 @@
 //! Connects the parts. The only place that names concrete types.
 
+mod certificates;
+mod first_key;
 #[cfg(feature = "planted")]
 mod planted;
 pub mod store;
+
+pub use self::first_key::{BadKeyFile, FirstKey, KEY_FILE};
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +19,6 @@ use posthaste_core::inbound::InboundLimits;
 use posthaste_core::job::Job;
 use posthaste_core::lease::NodeId;
 use posthaste_core::provider::ProviderKind;
-use posthaste_core::role::Role;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
@@ -40,7 +43,7 @@ use crate::config::{Config, Jobs, Webhooks};
 use crate::http::admission::Admission;
 use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
-use crate::keys::{self, BadAdminKey, KeyOrder, Keys, last_used};
+use crate::keys::{self, BadAdminKey, Keys, last_used};
 use crate::listen::ListenAddr;
 
 /// Time to answer a request, in addition to the time for its body.
@@ -82,6 +85,8 @@ pub enum StartError {
     First(#[from] ActError),
     #[error(transparent)]
     AdminKey(#[from] BadAdminKey),
+    #[error(transparent)]
+    FirstKey(#[from] BadKeyFile),
     #[error("webhooks.root_certificates holds a certificate that cannot be used")]
     Roots(#[from] BadRoot),
     #[error("cannot start the thread that prints for providers of the kind `log`")]
@@ -105,7 +110,7 @@ pub struct Server {
     /// The id of this node in the store.
     pub node: NodeId,
     /// The admin key that was created because there was none. It is shown once.
-    pub new_key: Option<String>,
+    pub new_key: Option<FirstKey>,
     api: Arc<Api>,
     stop: watch::Sender<bool>,
     tasks: JoinSet<()>,
@@ -124,10 +129,14 @@ impl Server {
         let address = listener.local_addr().map_err(taken)?;
         let guard = guard(config);
         let (store, durability) = store::open(&config.store).await?;
-        let engine = engine(config, store.clone(), guard.clone()).await?;
+        let webhooks = webhooks(config, guard.clone())?;
+        let engine = engine(config, store.clone(), webhooks.clone()).await?;
         engine.learn_level().await?;
         let node = engine.node_id();
-        let new_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
+        let new_key = match admin {
+            None => first_key::make(&engine, &first_key::place(&config.store.url)).await?,
+            Some(_) => None,
+        };
         let cursor_secret = cursor_secret(&engine).await?;
         let api = Arc::new(Api::new(ApiParts {
             engine,
@@ -153,6 +162,8 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
         tasks.spawn(last_used::keep(api.clone(), stopped.clone()));
+        let certificates = config.client_certificates.clone();
+        tasks.spawn(certificates::keep_current(certificates, webhooks, stopped.clone()));
         tasks.spawn(server::serve(listener, Admission::new(api.clone()), limits, stopped, CLOSE_TIMEOUT));
         Ok(Self { address, node, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
@@ -199,12 +210,21 @@ impl Server {
     }
 }
 
-async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {
+fn webhooks(config: &Config, guard: Guard) -> Result<Arc<WebhookChannel>, StartError> {
     let Webhooks { roots, proxy } = config.webhooks.clone();
-    let webhook = HttpOptions { guard: Some(guard), roots, proxy, ..HttpOptions::default() };
-    let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(webhook)?);
+    let certificates = config.client_certificates.iter();
+    let certificates = certificates.map(|(origin, source)| (origin.clone(), source.read.clone())).collect();
+    let options = HttpOptions { guard: Some(guard), roots, proxy, certificates, ..HttpOptions::default() };
+    Ok(Arc::new(WebhookChannel::new(options)?))
+}
+
+async fn engine(
+    config: &Config,
+    store: Arc<dyn Store>,
+    webhooks: Arc<WebhookChannel>,
+) -> Result<Engine, StartError> {
     let mut channels = providers(config)?;
-    channels.insert(ChannelName::Webhook, webhook);
+    channels.insert(ChannelName::Webhook, webhooks);
     let parts = Parts {
         store,
         channels,
@@ -288,21 +308,6 @@ fn host_name() -> Option<String> {
 /// The actor of automatic acts.
 fn own_actor() -> Actor {
     Actor::local("posthaste", None)
-}
-
-async fn first_admin_key(engine: &Engine) -> Result<Option<String>, StartError> {
-    let has_one = keys::all(&engine.settings()).iter().any(|(_, key)| key.is_admin_for_all(engine.now()));
-    if has_one {
-        return Ok(None);
-    }
-    let order = KeyOrder {
-        name: "first admin key".to_owned(),
-        tenant: None,
-        role: Some(Role::Admin),
-        expires_at: None,
-    };
-    let made = keys::create(engine, order, &own_actor()).await?;
-    Ok(Some(made.secret))
 }
 
 /// The secret of the cursors, created at the first start. It is stored, so that a cursor stays valid after a

@@ -36,7 +36,11 @@ async fn the_version_of_the_settings_grows_with_each_change(scene: Scene) -> Kep
 
 async fn a_setting_is_swapped_only_if_it_is_as_expected(scene: Scene) -> Kept {
     let swap = async |name: &str, from: &str, to: &str| {
-        scene.store.swap_setting(name.to_owned(), from.to_owned(), to.to_owned(), audit("swap")).await
+        let from = Some(from.to_owned());
+        scene.store.swap_setting(name.to_owned(), from, to.to_owned(), audit("swap")).await
+    };
+    let make = async |name: &str, to: &str| {
+        scene.store.swap_setting(name.to_owned(), None, to.to_owned(), audit("make")).await
     };
     same("a setting that is not there", swap("a", "", "1").await?, false)?;
     scene.store.put_setting("a".to_owned(), Some("1".to_owned()), audit("set")).await?;
@@ -45,9 +49,13 @@ async fn a_setting_is_swapped_only_if_it_is_as_expected(scene: Scene) -> Kept {
     same("the value", swap("a", "1", "2").await?, true)?;
     same("what it is now", scene.store.settings(Some(1)).await?, settings(2, &[("a", "2")]))?;
     same("the same again", swap("a", "1", "2").await?, false)?;
+    same("made where there is one", make("a", "3").await?, false)?;
+    same("made where there is none", make("b", "").await?, true)?;
+    same("made again", make("b", "1").await?, false)?;
+    same("what there is", scene.store.settings(Some(2)).await?, settings(3, &[("a", "2"), ("b", "")]))?;
     let rows = scene.store.audit(AuditFilter::default(), None, 9).await?.rows;
     let actions: Vec<&str> = rows.iter().map(|row| row.audit.action.as_str()).collect();
-    same("the audit", actions, ["swap", "set"])
+    same("the audit", actions, ["make", "swap", "set"])
 }
 
 async fn each_change_of_a_setting_is_audited(scene: Scene) -> Kept {

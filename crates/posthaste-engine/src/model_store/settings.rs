@@ -27,13 +27,19 @@ impl StoredSettings for ModelStore {
         Ok(version)
     }
 
-    async fn swap_setting(&self, name: String, from: String, to: String, audit: Audit) -> Result<bool> {
+    async fn swap_setting(
+        &self,
+        name: String,
+        from: Option<String>,
+        to: String,
+        audit: Audit,
+    ) -> Result<bool> {
         {
             let mut tables = self.lock();
-            match tables.settings.values.get_mut(&name) {
-                Some(value) if *value == from => *value = to,
-                _ => return Ok(false),
+            if tables.settings.values.get(&name) != from.as_ref() {
+                return Ok(false);
             }
+            tables.settings.values.insert(name, to);
             tables.settings.version += 1;
             tables.write_audit(audit, 1, 1);
         }

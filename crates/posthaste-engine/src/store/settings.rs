@@ -15,9 +15,9 @@ slice! {
         /// Sets (or, without a value, removes) a setting, with its audit row. Returns the new version.
         write Put: fn put_setting(name: String, value: Option<String>, audit: Audit) -> i64;
 
-        /// Replaces the value of a setting, with its audit row, if it is still `from`. Otherwise changes nothing and returns
-        /// false.
-        write Swap: fn swap_setting(name: String, from: String, to: String, audit: Audit) -> bool;
+        /// Replaces the value of a setting, with its audit row, if it is still `from` (`None`: if there is no such setting).
+        /// Otherwise changes nothing and returns false.
+        write Swap: fn swap_setting(name: String, from: Option<String>, to: String, audit: Audit) -> bool;
     }
 }
 

@@ -23,11 +23,11 @@ impl StoredSettings for PostgresStore {
     async fn swap_setting(
         &self,
         name: String,
-        from: String,
+        from: Option<String>,
         to: String,
         audit: Audit,
     ) -> store::Result<bool> {
-        Ok(transact!(self, tx => swap(&tx, &self.notify.channel, &name, (&from, &to), &audit))?)
+        Ok(transact!(self, tx => swap(&tx, &self.notify.channel, &name, (from.as_deref(), &to), &audit))?)
     }
 }
 
@@ -58,7 +58,13 @@ async fn put(tx: &Tx, channel: &str, name: &str, value: Option<&str>, audit: &Au
 }
 
 /// Returns whether the setting was as expected.
-async fn swap(tx: &Tx, channel: &str, name: &str, (from, to): (&str, &str), audit: &Audit) -> Result<bool> {
+async fn swap(
+    tx: &Tx,
+    channel: &str,
+    name: &str,
+    (from, to): (Option<&str>, &str),
+    audit: &Audit,
+) -> Result<bool> {
     let lock = statement!("select version from setting_version for update", &[]);
     // A separate statement, so that it sees what was committed while the one before it waited.
     let named = bind![name => TEXT];
@@ -66,7 +72,7 @@ async fn swap(tx: &Tx, channel: &str, name: &str, (from, to): (&str, &str), audi
     let mut answers = tx.send(Some(Mode::Write), &[lock, look], Then::Continue).await?;
     let rows = answers.pop().unwrap_or_default();
     let found: Option<String> = rows.first().map(|row| Columns::of(row).take()).transpose()?;
-    if found.as_deref() != Some(from) {
+    if found.as_deref() != from {
         tx.send(None, &[], Then::Commit).await?;
         return Ok(false);
     }

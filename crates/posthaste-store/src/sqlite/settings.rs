@@ -22,11 +22,11 @@ impl StoredSettings for SqliteStore {
     async fn swap_setting(
         &self,
         name: String,
-        from: String,
+        from: Option<String>,
         to: String,
         audit: Audit,
     ) -> store::Result<bool> {
-        self.write(1, move |tx| swap(tx, &name, &from, &to, &audit)).await
+        self.write(1, move |tx| swap(tx, &name, from.as_deref(), &to, &audit)).await
     }
 }
 
@@ -62,11 +62,11 @@ fn put(tx: &mut Tx<'_>, name: &str, value: Option<&str>, audit: &Audit) -> Resul
 }
 
 /// Returns whether the setting was as expected.
-fn swap(tx: &mut Tx<'_>, name: &str, from: &str, to: &str, audit: &Audit) -> Result<bool> {
+fn swap(tx: &mut Tx<'_>, name: &str, from: Option<&str>, to: &str, audit: &Audit) -> Result<bool> {
     let mut select = tx.conn.prepare_cached("select value from setting where name = ?1")?;
     let found: Option<String> = select.query_row([name], |row| row.get(0)).optional()?;
     drop(select);
-    if found.as_deref() != Some(from) {
+    if found.as_deref() != from {
         return Ok(false);
     }
     put(tx, name, Some(to), audit)?;

@@ -8,16 +8,15 @@ use std::time::Duration;
 use http::StatusCode;
 use posthaste_core::notification::Tenant;
 use posthaste_core::reply::{Fault, Reply};
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsConnector;
 
 use super::lookups::{Lookup, Lookups, NoSlot, SLOT_TIMEOUT};
 use super::protocol::Protocol;
 use super::proxy::Proxy;
+use super::tls::{ClientAuth, Tls};
 use crate::guard::{Guard, Host, Scheme, Target};
 
 /// Delay before the next address is tried in parallel (RFC 8305).
@@ -82,7 +81,7 @@ impl From<ExchangeError> for Reply {
 pub(super) struct Dialer {
     pub(super) guard: Option<Guard>,
     pub(super) lookups: Arc<Lookups>,
-    pub(super) tls: TlsConnector,
+    pub(super) tls: Tls,
     pub(super) proxy: Option<Proxy>,
     pub(super) protocol: Protocol,
 }
@@ -102,13 +101,13 @@ impl Dialer {
         proxy.refusal(status)
     }
 
-    /// Opens a connection. `stage` holds the progress if the future is dropped.
+    /// Opens a connection, and returns what the server asked of this side. `stage` holds the progress if the future is dropped.
     pub(super) async fn dial(
         &self,
         tenant: &Tenant,
         target: &Target,
         stage: &mut Stage,
-    ) -> Result<Stream, ExchangeError> {
+    ) -> Result<(Stream, ClientAuth), ExchangeError> {
         let mut stream = match &self.proxy {
             None => self.connect(tenant, target, self.guard.as_ref(), stage).await?,
             // The proxy was named by an operator, so the guard does not check it.
@@ -122,17 +121,21 @@ impl Dialer {
             proxy.tunnel(&mut stream, target).await?;
         }
         match target.scheme {
-            Scheme::Http => Ok(Box::new(stream)),
+            Scheme::Http => Ok((Box::new(stream), ClientAuth::NotAsked)),
             Scheme::Https => {
                 *stage = Stage::Handshake;
                 let failed = |error| ExchangeError::new(Fault::Tls, format!("TLS handshake failed: {error}"));
                 let name = server_name(&target.host).map_err(failed)?;
-                let stream = self.tls.connect(name, stream).await.map_err(failed)?;
+                let (client_auth, stream) = self.tls.connect(&target.destination, name, stream).await;
+                let stream = stream.map_err(|error| {
+                    let text = format!("TLS handshake failed: {error}{}", client_auth.hint());
+                    ExchangeError::new(Fault::Tls, text)
+                })?;
                 let agreed = stream.get_ref().1.alpn_protocol();
                 if self.protocol == Protocol::Http2 && agreed != Some(self.protocol.alpn()) {
                     return Err(failed(io::Error::other("the server does not speak HTTP/2")));
                 }
-                Ok(Box::new(stream))
+                Ok((Box::new(stream), client_auth))
             }
         }
     }
@@ -193,24 +196,6 @@ impl Dialer {
             unresolved(name, &wait)
         })
     }
-}
-
-/// TLS that trusts Mozilla's certificate authorities, which are compiled in, and `roots`.
-pub(super) fn tls(
-    roots: Vec<CertificateDer<'static>>,
-    protocol: Protocol,
-) -> Result<TlsConnector, rustls::Error> {
-    let mut trusted = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-    for root in roots {
-        trusted.add(root)?;
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(trusted)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![protocol.alpn().to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn unresolved(name: &str, why: &str) -> ExchangeError {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
+mod client_certificates;
 mod exchange;
 mod faults;
 mod guard;

@@ -17,10 +17,10 @@ use crate::rig::{LONG, Peer, channel, delivery, fault, notification, options, se
 use crate::tls::{Identity, identity, server};
 
 /// Heads of requests, in the order in which they came.
-type Heads = Arc<Mutex<Vec<String>>>;
+pub(crate) type Heads = Arc<Mutex<Vec<String>>>;
 
 /// A proxy that sends everything to one address, whatever name it is asked for, and keeps the heads of requests.
-async fn proxy(to: std::net::SocketAddr) -> (Peer, Heads) {
+pub(crate) async fn proxy(to: std::net::SocketAddr) -> (Peer, Heads) {
     let heads = Heads::default();
     let kept = heads.clone();
     let peer = Peer::start(move |mut stream| {
@@ -56,7 +56,7 @@ async fn read_head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8(head).unwrap())
 }
 
-fn through(proxy: &str) -> HttpOptions {
+pub(crate) fn through(proxy: &str) -> HttpOptions {
     HttpOptions { proxy: Some(Proxy::parse(proxy).unwrap()), ..options() }
 }
 

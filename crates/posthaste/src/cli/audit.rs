@@ -40,9 +40,10 @@ pub(crate) struct AuditArgs {
     paging: Paging,
 }
 
-const COLUMNS: [Column; 6] = [
+const COLUMNS: [Column; 7] = [
     ("AT", |row| field(row, "at")),
     ("ACTOR", |row| field(row, "actor")),
+    ("FROM", |row| field(row, "address")),
     ("ACTION", |row| field(row, "action")),
     ("TARGET", |row| short(row, "target")),
     ("COUNT", |row| field(row, "count")),

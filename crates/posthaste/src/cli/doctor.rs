@@ -6,6 +6,7 @@ mod jobs;
 mod leaving;
 mod limits;
 mod operations;
+mod secrets;
 mod store;
 
 use std::time::Duration;
@@ -39,8 +40,8 @@ Examples:
   posthaste doctor --config /etc/posthaste/posthaste.toml
   posthaste doctor --probe readyz
 
-It checks the store of the settings that `serve` would use (an SQLite file only if it exists), the proxy of webhooks and the
-providers.
+It checks the store of the settings that `serve` would use (an SQLite file only if it exists), the proxy and
+the client certificates of webhooks, the providers, and who can read files with secrets.
 Exit codes: 0 no check failed, 1 a check failed, 2 wrong use";
 
 /// Check the server, the connection to it, and the store
@@ -112,6 +113,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
                 let mut found = store::check(&config.store).await;
                 found.extend(leaving::check(&config).await);
                 found.extend(destinations::configured(&config));
+                found.extend(secrets::check(&config));
                 found.extend(limits::check(&config));
                 found
             }

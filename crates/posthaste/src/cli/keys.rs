@@ -104,7 +104,7 @@ struct KeyOwner {
     admin: bool,
 }
 
-const COLUMNS: [Column; 9] = [
+const COLUMNS: [Column; 10] = [
     ("ID", |row| field(row, "id")),
     ("NAME", |row| short(row, "name")),
     ("TENANT", |row| if row["tenant"].is_null() { "(all)".to_owned() } else { field(row, "tenant") }),
@@ -112,6 +112,7 @@ const COLUMNS: [Column; 9] = [
     ("START", |row| field(row, "start")),
     ("EXPIRES", |row| field(row, "expiresAt")),
     ("LAST USED", |row| field(row, "lastUsedAt")),
+    ("OLD UNTIL", |row| field(&row["previous"], "expiresAt")),
     ("CREATED", |row| field(row, "createdAt")),
     ("BY", |row| short(row, "createdBy")),
 ];

@@ -14,6 +14,7 @@ use super::WrongUse;
 use super::failure::without_passwords;
 use super::output::{self, Output, harmless};
 use crate::client::{ApiProblem, Client, ClientError, ClientResponse, EventStream, Opened};
+use crate::config::secret_text;
 
 /// The default address of a server.
 const DEFAULT_URL: &str = "http://127.0.0.1:7780";
@@ -26,7 +27,7 @@ pub(crate) struct ServerArgs {
     /// The server
     #[arg(long, global = true, env = "POSTHASTE_URL", hide_env_values = true, default_value = DEFAULT_URL, value_name = "URL", help_heading = HEADING)]
     url: String,
-    /// The API key
+    /// The API key; `file:PATH` and `env:NAME` say where it stands
     #[arg(long, global = true, env = "POSTHASTE_KEY", hide_env_values = true, value_name = "KEY", help_heading = HEADING)]
     key: Option<String>,
     /// What is printed: `table` for people, `json` for programs, errors included
@@ -37,9 +38,10 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     /// Does not connect yet.
     pub(crate) fn open(&self) -> anyhow::Result<Session> {
-        let key = self.key.as_deref().filter(|key| !key.is_empty());
-        let client =
-            Client::new(&self.url, key).map_err(|error| WrongUse(without_passwords(&error.to_string())))?;
+        let key = self.key.as_deref().filter(|key| !key.is_empty()).map(secret_text).transpose();
+        let key = key.map_err(|reason| anyhow::anyhow!("--key or POSTHASTE_KEY {reason}"))?;
+        let client = Client::new(&self.url, key.as_deref())
+            .map_err(|error| WrongUse(without_passwords(&error.to_string())))?;
         Ok(Session { client, output: self.output, has_key: key.is_some() })
     }
 }
@@ -154,7 +156,7 @@ impl Session {
         let text = text.split('\n').map(harmless).collect::<Vec<_>>().join("\n");
         let hint = match problem.status {
             401 if self.has_key => Some("check the key in --key or POSTHASTE_KEY".to_owned()),
-            401 => Some("pass a key with --key or POSTHASTE_KEY; `posthaste dev` prints one".to_owned()),
+            401 => Some("pass a key with --key or POSTHASTE_KEY; `posthaste dev` prints one, the first start of `serve` writes one to posthaste-admin.key".to_owned()),
             // The problem names the role or the tenant that is needed.
             403 => None,
             503 => Some("the server asks to try again later".to_owned()),

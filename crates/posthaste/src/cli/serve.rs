@@ -1,5 +1,6 @@
 //! `posthaste serve`: the server.
 
+use std::io::{IsTerminal as _, Write as _, stdout};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -7,14 +8,13 @@ use clap::Args;
 use tokio::runtime::Runtime;
 
 use super::failure::without_passwords;
-use super::output::{line, note};
 use super::settings::store_url;
 use super::{Exit, WrongUse};
-use crate::config::{Config, Sources};
+use crate::config::{Config, Sources, secret_text};
 use crate::keys::MIN_ADMIN_KEY;
 use crate::listen::ListenAddr;
 use crate::shutdown::Signals;
-use crate::wiring::{Server, StopError};
+use crate::wiring::{FirstKey, Server, StopError};
 use crate::{open_files, telemetry};
 
 /// The variable with the admin key.
@@ -29,8 +29,9 @@ Examples:
   posthaste serve --set engine.concurrency=512 --set breaker.break_duration=1m
 
 Settings: flags, then POSTHASTE__SECTION__KEY, then posthaste.toml, then the defaults.
-The first key: POSTHASTE_ADMIN_KEY (32 ASCII characters or more) is an admin key as long as the server runs with it.
-Without it, and with no admin key in the store, one is created and printed once on stdout.
+The first key: POSTHASTE_ADMIN_KEY (32 ASCII characters or more, or file:PATH) is an admin key as long as the server runs with it.
+Without it, and with no admin key in the store, one is made and written to posthaste-admin.key beside the SQLite file, else in
+the working directory. It is printed to a terminal only.
 Exit codes: 0 stopped by a signal, 1 failed, 2 wrong use";
 
 /// Run the server
@@ -62,10 +63,10 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Exit> {
     block_on(async {
         let mut signals = Signals::listen()?;
         let server = Server::start(&config, admin.as_deref()).await?;
-        if let Some(key) = &server.new_key {
-            show(key);
-        }
         log_start(&server, &config);
+        if let Some(key) = &server.new_key {
+            show(key)?;
+        }
         tracing::info!(address = %server.address, "ready");
         serve(server, &mut signals).await
     })
@@ -145,21 +146,28 @@ pub(crate) fn start_logging(config: &Config) {
     }
 }
 
-/// The admin key of the environment. Empty means none.
+/// The admin key of the environment, in place or where that says. Empty means none.
 pub(crate) fn admin_key() -> anyhow::Result<Option<String>> {
     let Some(given) = std::env::var_os(ADMIN_KEY).filter(|key| !key.is_empty()) else { return Ok(None) };
     let key = given.to_str().with_context(|| {
         format!("{ADMIN_KEY} is not text: give {MIN_ADMIN_KEY} or more ASCII characters, as `openssl rand -hex 32` makes")
     })?;
-    Ok(Some(key.to_owned()))
+    secret_text(key).map(Some).map_err(|reason| anyhow::anyhow!("{ADMIN_KEY} {reason}"))
 }
 
-/// The new key is output, not a log line: a log collector must not get it.
-fn show(key: &str) {
-    let text = format!("admin key, shown this once: {key}");
-    if line(&text).is_err() {
-        note(&text);
+/// Says where the new key stands. The key itself is shown to a person alone: what goes into a file or a pipe is kept by others.
+fn show(key: &FirstKey) -> anyhow::Result<()> {
+    let file = key.file.display();
+    tracing::info!(%file, "there was no admin key: one was made and written to a file");
+    let mut out = stdout().lock();
+    if out.is_terminal() {
+        writeln!(out, "admin key, shown this once: {}", key.secret)?;
     }
+    writeln!(
+        out,
+        "The first admin key is in {file}. Commands use it after: export POSTHASTE_KEY=file:{file}"
+    )?;
+    Ok(out.flush()?)
 }
 
 /// The sources of a command's settings: its flags, the environment, and the file.

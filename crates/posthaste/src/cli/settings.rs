@@ -40,7 +40,9 @@ pub(crate) fn store_url(given: &str) -> String {
     let given = given.trim();
     let is_path = given.starts_with(['/', '.']);
     let is_url = given.contains("://")
-        || ["sqlite:", "postgres:", "postgresql:"].iter().any(|scheme| given.starts_with(scheme))
+        || ["sqlite:", "postgres:", "postgresql:", "env:", "file:"]
+            .iter()
+            .any(|scheme| given.starts_with(scheme))
         || given.contains("password=")
         || given.split_once('@').is_some_and(|(before, _)| before.contains(':'));
     if given.is_empty() || (is_url && !is_path) { given.to_owned() } else { format!("sqlite://{given}") }
@@ -55,7 +57,14 @@ mod tests {
         for path in ["posthaste.db", "/var/lib/p.db", "./a:b@c.db", "../x=y.db", "postgres", "a b.db"] {
             assert_eq!(store_url(path), format!("sqlite://{path}"));
         }
-        for url in ["sqlite://p.db", "sqlite:///p.db", "postgres://u:secret@h/d", "postgresql://h/d"] {
+        for url in [
+            "sqlite://p.db",
+            "sqlite:///p.db",
+            "postgres://u:secret@h/d",
+            "postgresql://h/d",
+            "env:URL",
+            "file:url",
+        ] {
             assert_eq!(store_url(url), url);
         }
     }

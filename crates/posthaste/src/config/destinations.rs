@@ -1,12 +1,13 @@
-//! `[destinations.*]`: the limits of destinations, under their URLs or the names of providers.
+//! `[destinations.*]`: limits and client certificates, under the URLs of destinations or the names of providers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use posthaste_core::destination::{DestinationKind, DestinationName, MAX_CONCURRENCY, SendLimits};
 use posthaste_core::rate::Rate;
 use posthaste_wire::guard::Target;
 use serde_json::Value;
 
+use super::client_certificates::{self, CERTIFICATE, ClientCertificates, KEY};
 use super::layers::{ConfigValue, Layers, dotted, is_empty_table};
 use super::nearest::nearest;
 use super::policies::named;
@@ -16,15 +17,22 @@ use super::settings::without_user;
 use super::values::{self, Read};
 use crate::destination_name;
 
-const FIELDS: &[&str] = &["rate", "concurrency"];
+const FIELDS: &[&str] = &["rate", "concurrency", CERTIFICATE, KEY];
 
-/// Reads all limits. A limit of a URL holds for each tenant by itself.
+/// What the configuration says of destinations.
+#[derive(Default)]
+pub(super) struct Destinations {
+    pub(super) limits: BTreeMap<DestinationName, SendLimits>,
+    pub(super) certificates: ClientCertificates,
+}
+
+/// Reads all of them. A limit of a URL holds for each tenant by itself, a certificate is shown for every tenant.
 pub(super) fn read(
     layers: &Layers,
     providers: &BTreeMap<String, Provider>,
     reader: &mut ConfigReader<'_>,
-) -> BTreeMap<DestinationName, SendLimits> {
-    let mut all = BTreeMap::new();
+) -> Destinations {
+    let (mut all, mut names) = (Destinations::default(), BTreeSet::new());
     for (given_name, fields) in named(layers, "destinations") {
         let Some((_, any)) = fields.first() else { continue };
         let at = dotted(&["destinations".to_owned(), without_user(given_name.to_owned())]);
@@ -36,6 +44,7 @@ pub(super) fn read(
             }
         };
         let mut limits = SendLimits::default();
+        let (mut certificate, mut key) = (None, None);
         for (path, given) in &fields {
             match path {
                 [] if is_empty_table(&given.value) => {}
@@ -44,6 +53,8 @@ pub(super) fn read(
                 [field] if field == "concurrency" => {
                     limits.concurrency = take(given, &at, field, values::whole(1..=MAX_CONCURRENCY), reader);
                 }
+                [field] if field == CERTIFICATE => certificate = Some(*given),
+                [field] if field == KEY => key = Some(*given),
                 [field, ..] => {
                     let reason = match FIELDS.contains(&field.as_str()) {
                         true => "must be a value, not a section".to_owned(),
@@ -53,8 +64,15 @@ pub(super) fn read(
                 }
             }
         }
-        if all.insert(name, limits).is_some() {
+        let only_certificate = limits == SendLimits::default() && (certificate.is_some() || key.is_some());
+        if let Some(source) = client_certificates::read(&name, &at, certificate, key, reader) {
+            all.certificates.insert(name.name.to_string(), source);
+        }
+        if !names.insert(name.clone()) {
             reader.report_value(any, &at, "is given twice: another section is for the same destination");
+        }
+        if !only_certificate {
+            all.limits.insert(name, limits);
         }
     }
     all

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::client_certificates::CertificateSource;
 use super::layers::{ConfigValue, Key, Layers, NAMED_SECTIONS, dotted, is_empty_table};
 use super::named::Secret;
 use super::nearest::nearest;
@@ -15,10 +16,14 @@ pub(super) fn config(layers: &Layers, problems: &mut Vec<ConfigProblem>) -> Conf
     let mut config = sections::read(&mut reader);
     reader.refuse_unknown();
     config.providers = providers::read(layers, &mut reader);
-    config.destinations = destinations::read(layers, &config.providers, &mut reader);
+    let destinations = destinations::read(layers, &config.providers, &mut reader);
+    (config.destinations, config.client_certificates) = (destinations.limits, destinations.certificates);
     policies::read(layers, &mut config, &mut reader);
     config.overrides = policies::overrides(layers, &config.pools(), &mut reader);
     config.settings = settings::of(layers, &reader.secrets);
+    config.secret_files = settings::secret_files(layers, &reader.secrets);
+    let keys = config.client_certificates.values().filter_map(CertificateSource::key_file);
+    config.secret_files.extend(keys);
     config.warnings = reader.warnings;
     problems.append(&mut reader.problems);
     config

@@ -18,6 +18,7 @@ use super::Config;
 use super::layers::ConfigValue;
 use super::named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 use super::read::ConfigReader;
+use super::secret_text::secret_text;
 use super::values::{self, Read};
 use crate::listen::ListenAddr;
 
@@ -214,6 +215,8 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
         overrides: BTreeMap::new(),
         providers: BTreeMap::new(),
         destinations: BTreeMap::new(),
+        client_certificates: BTreeMap::new(),
+        secret_files: Vec::new(),
         warnings: Vec::new(),
         notices: Vec::new(),
         settings: Vec::new(),
@@ -242,9 +245,10 @@ fn server(reader: &mut ConfigReader<'_>) -> ServerSettings {
 fn store(reader: &mut ConfigReader<'_>) -> StoreSettings {
     // The value may hold a password, so it is not shown.
     let url = reader.read("store.url", |given| {
-        let url = given.value.as_str().and_then(|text| StoreUrl::parse(text.trim()));
+        let text = given.value.as_str().map(|text| secret_text(text.trim())).transpose()?;
+        let url = text.and_then(|text| StoreUrl::parse(text.trim()));
         let what = "must be sqlite:// and a path, such as sqlite://posthaste.db, or a PostgreSQL database, such as \
-                    postgres://user:password@host:5432/database";
+                    postgres://user:password@host:5432/database, or say where the URL stands: env:NAME or file:PATH";
         url.ok_or_else(|| what.to_owned())
     });
     let is_sqlite = matches!(url, StoreUrl::Sqlite(_));

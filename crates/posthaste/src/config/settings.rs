@@ -1,6 +1,7 @@
 //! Every setting with its value and where it came from, for people. Secrets are masked.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use posthaste_store::postgres::without_password;
 use serde::Serialize;
@@ -8,6 +9,7 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::layers::{ConfigValue, Key, Layers, Origin, dotted, is_empty_table};
+use super::secret_text::secret_file;
 use super::values;
 
 /// What stands for a secret.
@@ -54,6 +56,13 @@ impl SettingSource {
 pub(super) fn of(layers: &Layers, secrets: &BTreeSet<Key>) -> Vec<Setting> {
     let given = layers.given.iter().filter(|(_, given)| !is_empty_table(&given.value));
     given.map(|(key, given)| one(layers, key, given, secrets.contains(key))).collect()
+}
+
+/// The files that secrets stand in.
+pub(super) fn secret_files(layers: &Layers, secrets: &BTreeSet<Key>) -> Vec<PathBuf> {
+    let store = ["store", "url"].map(str::to_owned);
+    let given = layers.given.iter().filter(|(key, _)| secrets.contains(*key) || key[..] == store);
+    given.filter_map(|(_, given)| secret_file(given.value.as_str()?)).collect()
 }
 
 fn one(layers: &Layers, key: &Key, given: &ConfigValue, is_secret: bool) -> Setting {

@@ -1,7 +1,6 @@
 //! Parsers of single values. Values of a file have types; values of variables and flags are text.
 
 use std::borrow::Cow;
-use std::io::Read as _;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use url::Url;
 
 use super::layers::ConfigValue;
 use super::named::Secret;
+use super::secret_text::secret_text;
 
 /// A value, or an error text that follows the key.
 pub(super) type Read<T> = Result<T, String>;
@@ -68,24 +68,8 @@ pub(super) fn web_address(given: &ConfigValue) -> Read<Option<Url>> {
 /// A text that is never shown, not even in errors. `env:NAME` and `file:PATH` say where it stands.
 pub(super) fn secret(given: &ConfigValue) -> Read<Option<Secret>> {
     let text = given.value.as_str().ok_or_else(|| "must be a text in quotes".to_owned())?;
-    let text = match text.split_once(':') {
-        Some(("env", name)) => std::env::var(name)
-            .map_err(|_| format!("names the variable {name}, which is not set, or not text"))?,
-        Some(("file", path)) => secret_file(path)?,
-        _ => text.to_owned(),
-    };
+    let text = secret_text(text)?;
     Ok(Some(text).filter(|text| !text.is_empty()).map(Secret::new))
-}
-
-/// In bytes.
-const MAX_SECRET: u64 = 64 * 1024;
-
-/// The text of a file, without the line break at its end.
-fn secret_file(path: &str) -> Read<String> {
-    let mut text = String::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(MAX_SECRET).read_to_string(&mut text));
-    read.map_err(|error| format!("names the file {path}, which cannot be read: {error}"))?;
-    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 pub(super) fn flag(given: &ConfigValue) -> Read<bool> {

@@ -1,9 +1,7 @@
 //! `/login`: an API key is exchanged for a session. Also the end of sessions, and the theme.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use askama::Template;
 use axum::body::Body;
@@ -14,7 +12,6 @@ use http::{HeaderMap, HeaderValue, Request, StatusCode};
 use posthaste_core::role::Role;
 use posthaste_engine::acts::Actor;
 use posthaste_wire::sink::Inbox;
-use tokio::time::Instant;
 use url::form_urlencoded;
 
 use super::cookie;
@@ -24,15 +21,11 @@ use super::shell;
 use super::visitor::{Fields, Form, check_origin, is_secure, theme};
 use crate::http::admission::RequestContext;
 use crate::http::client_address::client_address;
+use crate::http::open_connections::OpenConnection;
 use crate::http::problem::{Problem, Result};
 use crate::http::{Api, Shared, hex};
 use crate::keys::{self, Hash};
 
-/// How many wrong keys an address may try in `WINDOW`.
-const MOST_FAILURES: u32 = 20;
-const WINDOW: Duration = Duration::from_secs(300);
-/// The most addresses that are remembered; beyond them all others count as one.
-const MOST_ADDRESSES: usize = 1_024;
 /// How long the form to log in is good for.
 const FORM_SECONDS: u64 = 3_600;
 /// How long a theme is remembered: a year.
@@ -45,17 +38,10 @@ const LONGEST_PATH: usize = 2_000;
 pub(crate) struct Dashboard {
     /// The hash of a token that logs in once, and the key that it stands for.
     once: Mutex<Option<(Hash, Hash)>>,
-    failures: Mutex<HashMap<IpAddr, Failures>>,
     /// The test receiver of `posthaste dev`.
     sink: OnceLock<Inbox>,
     /// The operations that every page shows in its navigation.
     pub(super) running: Running,
-}
-
-/// Wrong keys from one address.
-struct Failures {
-    since: Instant,
-    count: u32,
 }
 
 impl Dashboard {
@@ -85,37 +71,6 @@ impl Dashboard {
         let mut once = self.once();
         let (_, key) = once.take_if(|(wanted, _)| *wanted == keys::hash(token))?;
         Some(key)
-    }
-
-    /// Whether an address may try another key.
-    fn may_try(&self, address: IpAddr, now: Instant) -> bool {
-        let failures = self.failures.lock().expect("no code panics while it counts");
-        failures
-            .get(&network(address))
-            .is_none_or(|known| now.duration_since(known.since) >= WINDOW || known.count < MOST_FAILURES)
-    }
-
-    fn failed(&self, address: IpAddr, now: Instant) {
-        let mut failures = self.failures.lock().expect("no code panics while it counts");
-        failures.retain(|_, known| now.duration_since(known.since) < WINDOW);
-        let address = network(address);
-        // The oldest is forgotten: whoever has many addresses must not keep others out.
-        if failures.len() >= MOST_ADDRESSES && !failures.contains_key(&address) {
-            let oldest = failures.iter().min_by_key(|(_, known)| known.since).map(|(address, _)| *address);
-            failures.remove(&oldest.expect("it is full"));
-        }
-        failures.entry(address).or_insert(Failures { since: now, count: 0 }).count += 1;
-    }
-}
-
-/// An IPv6 network is one caller, because whoever has one address of it has all.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => {
-            let bits = u128::from(address) >> 64 << 64;
-            IpAddr::V6(Ipv6Addr::from(bits))
-        }
     }
 }
 
@@ -166,14 +121,16 @@ struct Head {
     headers: HeaderMap,
     peer: IpAddr,
     address: IpAddr,
+    open: Option<Arc<OpenConnection>>,
 }
 
 impl Head {
     fn of(api: &Api, request: &Request<Body>) -> Self {
         let unknown = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
-        let peer = request.extensions().get::<RequestContext>().map_or(unknown, |asked| asked.peer);
+        let asked = request.extensions().get::<RequestContext>();
+        let (peer, open) = asked.map_or((unknown, None), |asked| (asked.peer, Some(asked.open.clone())));
         let address = client_address(peer, request.headers(), &api.trusted_proxies);
-        Self { headers: request.headers().clone(), peer, address }
+        Self { headers: request.headers().clone(), peer, address, open }
     }
 }
 
@@ -220,15 +177,17 @@ pub(super) async fn log_in(State(api): State<Shared>, request: Request<Body>) ->
             "The form was too old, or the browser keeps no cookies. Try again.",
         );
     }
-    if !api.dashboard.may_try(head.address, Instant::now()) {
-        let words = "Too many wrong keys came from your address. Try again in a few minutes.";
-        return refuse(StatusCode::TOO_MANY_REQUESTS, words);
-    }
     let Some(key) = fields.get("key") else {
         return refuse(StatusCode::UNPROCESSABLE_ENTITY, "Give an API key.");
     };
     if api.keys.find(&api.engine, key).is_none() {
-        api.dashboard.failed(head.address, Instant::now());
+        if let Some(open) = &head.open
+            && api.hold_back(head.address, open).await.is_err()
+        {
+            let words =
+                "Too many wrong keys came from your address. Check the key, and try again in a few minutes.";
+            return refuse(StatusCode::TOO_MANY_REQUESTS, words);
+        }
         return refuse(StatusCode::FORBIDDEN, "This key is not known, was revoked or has expired.");
     }
     begin(&api, &head, keys::hash(key), &to).await
@@ -337,33 +296,5 @@ mod tests {
         assert_eq!(dashboard.take("wrong"), None);
         assert_eq!(dashboard.take(token), Some(keys::hash("the key")));
         assert_eq!(dashboard.take(token), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn wrong_keys_are_bounded_for_each_address_and_for_a_time() {
-        let dashboard = Dashboard::default();
-        let address = |last: u8| IpAddr::from([192, 0, 2, last]);
-        for _ in 0..MOST_FAILURES {
-            assert!(dashboard.may_try(address(1), Instant::now()));
-            dashboard.failed(address(1), Instant::now());
-        }
-        assert!(!dashboard.may_try(address(1), Instant::now()));
-        assert!(dashboard.may_try(address(2), Instant::now()));
-        tokio::time::advance(WINDOW).await;
-        assert!(dashboard.may_try(address(1), Instant::now()));
-        let one: IpAddr = "2001:db8::1".parse().unwrap();
-        let sibling: IpAddr = "2001:db8::ffff".parse().unwrap();
-        assert_eq!(network(one), network(sibling));
-    }
-
-    #[test]
-    fn the_addresses_that_are_remembered_are_bounded() {
-        let (dashboard, now) = (Dashboard::default(), Instant::now());
-        for number in 0..5_000_u32 {
-            dashboard.failed(IpAddr::V4(number.into()), now);
-        }
-        assert_eq!(dashboard.failures.lock().unwrap().len(), MOST_ADDRESSES);
-        // Whoever has many addresses keeps nobody else out.
-        assert!(dashboard.may_try(IpAddr::V4(9_999.into()), now));
     }
 }

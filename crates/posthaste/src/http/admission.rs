@@ -12,6 +12,7 @@ use posthaste_engine::log_throttle::LogThrottle;
 use tokio::time::Instant;
 use tracing::Instrument as _;
 
+use super::client_address::client_address;
 use super::limits;
 use super::metrics::Row;
 use super::open_connections::OpenConnection;
@@ -56,6 +57,16 @@ impl Answer for Admission {
         let admitted = match self.api.admit(route, &request, from) {
             Err(refused) if refused.kind == Kind::Unauthorized && dashboard::may_stand_in(&request) => {
                 self.api.admit_session(route, request.headers(), from, refused).await
+            }
+            other => other,
+        };
+        let admitted = match admitted {
+            Err(refused)
+                if refused.kind == Kind::Unauthorized && request.headers().contains_key(AUTHORIZATION) =>
+            {
+                let peer = from.peer.ip();
+                let address = client_address(peer, request.headers(), &self.api.trusted_proxies);
+                Err(self.api.hold_back(address, &from.open).await.err().unwrap_or(refused))
             }
             other => other,
         };

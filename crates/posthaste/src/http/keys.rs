@@ -58,6 +58,8 @@ pub(crate) struct KeyView {
     pub(crate) expires_at: Option<Timestamp>,
     /// At most a few minutes behind; null if it was never used.
     pub(crate) last_used_at: Option<Timestamp>,
+    /// The secret before the last rotation, while it is still valid.
+    pub(crate) previous: Option<PreviousKey>,
     /// How the key begins.
     pub(crate) start: String,
     pub(crate) created_at: Timestamp,
@@ -78,9 +80,10 @@ pub(crate) async fn list(
         let known = used.entry(one.key).or_insert(one.at);
         *known = one.at.max(*known);
     }
-    let all = keys::all(&api.engine.settings()).into_iter();
+    let (all, now) = (keys::all(&api.engine.settings()).into_iter(), api.engine.now());
     let show = |(id, key): (KeyId, KeptKey)| KeyView {
         id,
+        previous: key.previous_until().filter(|end| *end > now).map(|expires_at| PreviousKey { expires_at }),
         start: key.start().to_owned(),
         name: key.name,
         tenant: key.tenant,

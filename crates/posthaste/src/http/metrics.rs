@@ -197,6 +197,12 @@ impl Page {
         self.one("posthaste_in_hand", "gauge", "Notifications that this node works on", busy);
         let streams = api.open_streams();
         self.one("posthaste_streams_open", "gauge", "Streams of events that are open", streams);
+        let (name, help) =
+            ("posthaste_failed_authentications_total", "Wrong keys and tokens, by when they were answered");
+        self.head(name, "counter", help);
+        for (answer, count) in api.wrong_keys.counts() {
+            self.line(name, &format!("answer=\"{answer}\""), count);
+        }
         let unknown = api.engine.unknown_leases();
         let help =
             "Leases that the store has for this node and that it did not know of at the last comparison";

@@ -187,7 +187,7 @@ impl OpenConnection {
         }
     }
 
-    /// The answer begins. A connection without a key can be closed from here on.
+    /// The answer begins, or is held back. A connection without a key can be closed from here on.
     pub(super) fn sending(&self) {
         self.phase().sending();
         self.all.tell_if_full();

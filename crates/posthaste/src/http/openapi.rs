@@ -177,14 +177,14 @@ fn tidy(value: &mut Value) {
     }
 }
 
-/// Every route with a key may refuse the key and the parameters, and every body may be refused.
+/// Every route with a key may refuse the key (after many wrong ones with 429) and the parameters, and every body may be refused.
 fn add_problems(operation: &mut Value) {
     let keyed =
         operation["security"].as_array().is_some_and(|all| all.iter().any(|one| one.get(SCHEME).is_some()));
     let has_body = operation.get("requestBody").is_some();
     let mut statuses = vec![];
     if keyed {
-        statuses.extend(["401", "403", "422", "503"]);
+        statuses.extend(["401", "403", "422", "429", "503"]);
     }
     if has_body {
         statuses.extend(["400", "408", "413", "415"]);
@@ -226,7 +226,7 @@ fn meaning(status: &str) -> &'static str {
         "413" => "The body is too large",
         "415" => "The body must be application/json",
         "422" => "A field or parameter is wrong",
-        "429" => "Too many reads or streams at a time",
+        "429" => "Too many reads or streams at a time, or too many wrong keys from one address",
         "503" => "The store cannot serve now, or the node is stopping",
         _ => "A problem",
     }

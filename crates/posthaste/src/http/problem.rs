@@ -78,6 +78,8 @@ pub enum Kind {
     TooManyReads,
     /// The caller has too many streams.
     TooManyStreams,
+    /// Too many wrong keys came from the address.
+    TooManyWrongKeys,
     /// The main lane has as many notifications as it may have.
     QueueFull,
     /// The node is stopping.
@@ -92,7 +94,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -121,6 +123,7 @@ impl Kind {
         Self::RateLimited,
         Self::TooManyReads,
         Self::TooManyStreams,
+        Self::TooManyWrongKeys,
         Self::QueueFull,
         Self::Stopping,
         Self::Overloaded,
@@ -191,6 +194,9 @@ impl Kind {
                 (TOO_MANY, "TOO_MANY_READS", "Too many lists and figures are asked for at a time")
             }
             Self::TooManyStreams => (TOO_MANY, "TOO_MANY_STREAMS", "Too many streams are open"),
+            Self::TooManyWrongKeys => {
+                (TOO_MANY, "TOO_MANY_WRONG_KEYS", "Too many wrong keys came from this address")
+            }
             Self::QueueFull => (UNAVAILABLE, "QUEUE_FULL", "The queue is full"),
             Self::Stopping => (UNAVAILABLE, "STOPPING", "This node is stopping"),
             Self::Overloaded => (UNAVAILABLE, "OVERLOADED", "There is no room for the request now"),
@@ -221,6 +227,8 @@ pub struct Problem {
     pub allow: Option<Box<HeaderValue>>,
     /// The notification that was accepted all the same.
     pub deferred: Option<Box<Deferred>>,
+    /// When to ask again, in seconds; else 1 where an answer has to say it.
+    pub retry_after: Option<u64>,
 }
 
 /// A notification that waits for a rate limit.
@@ -333,6 +341,7 @@ impl Problem {
             rejected: None,
             allow: None,
             deferred: None,
+            retry_after: None,
         }
     }
 
@@ -417,7 +426,8 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            headers.insert(RETRY_AFTER, self.deferred.as_ref().map_or(1, |one| one.seconds).into());
+            let seconds = self.deferred.as_ref().map(|one| one.seconds).or(self.retry_after);
+            headers.insert(RETRY_AFTER, seconds.unwrap_or(1).into());
         }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

@@ -24,8 +24,10 @@ macro_rules! on_each_store {
 
 mod acts;
 mod audit;
+mod audited;
 mod batches;
 mod browser;
+mod client_certificates;
 mod crowd;
 mod destinations;
 mod docs;
@@ -60,5 +62,6 @@ mod tenants;
 mod timeouts;
 mod wrong_addresses;
 mod wrong_input;
+mod wrong_keys;
 mod wrong_policies;
 mod wrong_requests;

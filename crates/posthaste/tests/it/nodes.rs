@@ -6,6 +6,7 @@ mod breakers;
 mod chaos;
 mod clock;
 mod failover;
+mod first_start;
 mod leases;
 mod mixed;
 mod operations;

@@ -161,11 +161,16 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Waits until `/readyz` says so.
-    pub(crate) async fn ready(&mut self) {
+    /// Waits until it says where it listens.
+    pub(crate) async fn listens(&mut self) {
         let told =
             timeout(PATIENCE, self.address.wait_for(Option::is_some)).await.is_ok_and(|told| told.is_ok());
         assert!(told, "the program does not serve:\n{}", self.log());
+    }
+
+    /// Waits until `/readyz` says so.
+    pub(crate) async fn ready(&mut self) {
+        self.listens().await;
         let client = self.client();
         let ready = eventually(async || {
             let answer = client.get("/readyz").await.ok()?;

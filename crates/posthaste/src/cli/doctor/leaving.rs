@@ -1,10 +1,14 @@
-//! The checks of `posthaste doctor` on what leaves: the proxy of webhooks, and the providers of the other channels.
+//! The checks of `posthaste doctor` on what leaves: the proxy and the client certificates of webhooks, and the providers of the
+//! other channels.
 
 use std::time::Duration;
 
+use posthaste_core::time::Timestamp;
+use posthaste_engine::clock::Clock as _;
 use tokio::net::TcpStream;
 
 use super::Finding;
+use crate::clock::SystemClock;
 use crate::config::Config;
 
 /// How long to wait for the proxy.
@@ -20,6 +24,7 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
             Err(_) => Finding::fail("proxy", format!("{proxy} does not answer within {PROXY_TIMEOUT:?}")),
         });
     }
+    found.extend(certificates(config, SystemClock.now()));
     for (name, provider) in &config.providers {
         let text = format!("{name} carries {} (kind {})", provider.channel, provider.kind);
         found.push(match provider.built() {
@@ -30,4 +35,18 @@ pub(super) async fn check(config: &Config) -> Vec<Finding> {
         });
     }
     found
+}
+
+/// Until when each client certificate is good. One that cannot be read is an error of the settings.
+fn certificates(config: &Config, now: Timestamp) -> Vec<Finding> {
+    let one = |(origin, source): (&String, &crate::config::CertificateSource)| match source.end_is_near(now) {
+        Some(trouble) => {
+            Finding::warn("certificate", format!("the client certificate for {origin} {trouble}"))
+        }
+        None => {
+            let end = source.read.expires_at().map(|end| format!(", good until {end}")).unwrap_or_default();
+            Finding::ok("certificate", format!("{origin} is shown a client certificate{end}"))
+        }
+    };
+    config.client_certificates.iter().map(one).collect()
 }

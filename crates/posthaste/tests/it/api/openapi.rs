@@ -66,7 +66,7 @@ fn what_needs_a_key_names_its_roles_and_may_be_refused() {
         if let Access::Key(needed) = access {
             assert!(!needed.roles.is_empty(), "{method} {path}: no role may call it");
         }
-        for status in ["401", "403"] {
+        for status in ["401", "403", "429"] {
             assert_eq!(said["responses"][status].is_object(), *access != Access::Open, "{method} {path}");
         }
     }

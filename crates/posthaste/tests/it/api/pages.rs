@@ -29,18 +29,20 @@ use super::running::Running;
 const SESSION: &str = "__Host-posthaste";
 
 /// A browser without script.
-struct Browser {
+pub(super) struct Browser {
     client: Client,
     origin: String,
     cookies: BTreeMap<String, String>,
+    /// Where it is, by the word of its proxy.
+    pub(super) forwarded_for: String,
 }
 
 /// A page that came.
 #[derive(Debug)]
-struct Shown {
-    status: StatusCode,
+pub(super) struct Shown {
+    pub(super) status: StatusCode,
     headers: http::HeaderMap,
-    text: String,
+    pub(super) text: String,
 }
 
 impl Shown {
@@ -63,11 +65,16 @@ impl Shown {
 impl Browser {
     fn new(address: SocketAddr) -> Self {
         let origin = format!("http://{address}");
-        Self { client: Client::new(&origin, None).unwrap(), origin, cookies: BTreeMap::new() }
+        Self {
+            client: Client::new(&origin, None).unwrap(),
+            origin,
+            cookies: BTreeMap::new(),
+            forwarded_for: String::new(),
+        }
     }
 
     /// One that is logged in with a key.
-    async fn with(running: &Running, key: &str) -> Self {
+    pub(super) async fn with(running: &Running, key: &str) -> Self {
         let mut browser = Self::new(running.address());
         let shown = browser.log_in(key).await;
         shown.is(303);
@@ -79,6 +86,7 @@ impl Browser {
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut headers = vec![("cookie".to_owned(), cookies.join("; "))];
+        headers.push(("x-forwarded-for".to_owned(), self.forwarded_for.clone()));
         headers.extend(more.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         let headers: Vec<(HeaderName, HeaderValue)> = headers
             .iter()
@@ -123,7 +131,7 @@ impl Browser {
     }
 
     /// Presses a button of a page: the token is that of the page.
-    async fn press(&mut self, from: &str, path: &str, fields: &[(&str, &str)]) -> Shown {
+    pub(super) async fn press(&mut self, from: &str, path: &str, fields: &[(&str, &str)]) -> Shown {
         // Not every page has a form, but the token is the same on all of them.
         let with_form = if from == "/login" { from } else { "/session" };
         let token = token_of(&self.get(with_form).await.page());

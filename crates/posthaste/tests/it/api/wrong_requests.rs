@@ -81,10 +81,13 @@ async fn nobody_gets_in_without_a_key_that_is_known(on: StoreKind) {
         Some(&*long),
         Some("Bearer phk_"),
     ];
+    let mut calls = 0_u32;
     for route in routes().iter().filter(|route| route.access.needs_key()) {
         for given in wrong {
-            let headers: Vec<(&str, &str)> =
-                given.map(|value| ("authorization", value)).into_iter().collect();
+            calls += 1;
+            let address = std::net::Ipv4Addr::from(calls).to_string();
+            let mut headers = vec![("x-forwarded-for", &*address)];
+            headers.extend(given.map(|value| ("authorization", value)));
             let told = nobody.ask(route.method.clone(), &path_of(route, "x"), &headers, "").await;
             is_refused(&told, (401, "UNAUTHORIZED", "-"), &format!("{route:?} {given:?}"));
             assert_eq!(told.headers["www-authenticate"], "Bearer");

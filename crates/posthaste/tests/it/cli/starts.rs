@@ -3,8 +3,11 @@
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 
+use posthaste::wiring::KEY_FILE;
 use rusqlite::Connection;
 use serde_json::Value;
 use tokio::process::Command;
@@ -31,7 +34,7 @@ fn surroundings_that_are_no_text_are_no_reason_to_fail() {
     let mut command = serve(directory.path(), &[]);
     command.env("WHATEVER", no_text()).env(no_text(), "x");
     let mut talk = Talk::start(command);
-    assert!(talk.line().starts_with("admin key, shown this once: phk_"));
+    assert!(talk.line().starts_with("The first admin key is in /"));
     talk.signal("TERM");
     let (code, said) = talk.end();
     assert_eq!(code, Some(0), "{said}");
@@ -43,7 +46,7 @@ fn the_variables_of_the_notify_service_are_said_at_the_start() {
     let mut command = serve(directory.path(), &[]);
     command.env("NOTIFY_MAX_RETRIES", "7");
     let mut talk = Talk::start(command);
-    assert!(talk.line().starts_with("admin key, shown this once: phk_"));
+    assert!(talk.line().starts_with("The first admin key is in /"));
     talk.signal("TERM");
     let (code, said) = talk.end();
     assert_eq!(code, Some(0), "{said}");
@@ -87,29 +90,136 @@ async fn an_admin_key_that_no_request_can_carry_is_refused_at_the_start() {
     assert!(ended.err.contains("POSTHASTE_ADMIN_KEY is not text"), "{}", ended.err);
 }
 
-/// Logs go where many can read them, and programs read them line by line.
+/// The key in the file that a first start writes.
+fn first_key(directory: &Path) -> String {
+    let text = std::fs::read_to_string(directory.join(KEY_FILE)).unwrap();
+    text.strip_suffix('\n').unwrap().to_owned()
+}
+
+/// Logs and pipes go where many can read them, and programs read logs line by line.
 #[test]
-fn the_first_key_is_on_stdout_once_and_not_among_the_logs() {
+fn the_first_key_is_in_a_file_of_its_owner_and_neither_in_the_logs_nor_in_a_pipe() {
     let directory = tempfile::tempdir().unwrap();
     let mut talk = Talk::start(serve(directory.path(), &["--set", "log.format=json"]));
     let line = talk.line();
-    let key = line.strip_prefix("admin key, shown this once: ").unwrap();
-    assert!(key.starts_with("phk_"), "{key}");
+    let file = directory.path().join(KEY_FILE);
+    let shown = file.display();
+    assert_eq!(
+        line,
+        format!(
+            "The first admin key is in {shown}. Commands use it after: export POSTHASTE_KEY=file:{shown}"
+        )
+    );
+    let key = first_key(directory.path());
+    assert!(key.starts_with("phk_") && key.len() == 68, "{key}");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     talk.signal("TERM");
+    let mut rest = String::new();
+    talk.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
     let (code, said) = talk.end();
     assert_eq!(code, Some(0), "{said}");
-    assert!(!said.contains(key));
+    assert!(!said.contains(&key) && said.contains("posthaste-admin.key"), "{said}");
     for line in said.lines() {
         let event: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         assert!(event["message"].is_string(), "{line}");
     }
     assert!(said.contains("ready"), "{said}");
-    let talk = Talk::start(serve(directory.path(), &[]));
-    talk.signal("TERM");
+    let mut again = Talk::start(serve(directory.path(), &[]));
+    again.signal("TERM");
     let mut rest = String::new();
-    let mut talk = talk;
-    talk.lines.read_to_string(&mut rest).unwrap();
-    assert_eq!(rest, "", "the key is shown once");
+    again.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "", "the key is made once");
+    assert_eq!(first_key(directory.path()), key);
+}
+
+/// `script` runs a command with a terminal.
+#[test]
+fn the_first_key_is_printed_to_a_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = env!("CARGO_BIN_EXE_posthaste");
+    let serve = format!("exec {program} serve --listen 127.0.0.1:0 --store sqlite://p.db 2>log");
+    let mut command = Command::new("script");
+    command.args(["-qec", &serve, "/dev/null"]).current_dir(directory.path());
+    command.env_remove("POSTHASTE_ADMIN_KEY").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut talk = Talk::start(command);
+    let line = talk.line();
+    assert_eq!(line, format!("admin key, shown this once: {}", first_key(directory.path())));
+    assert!(talk.line().starts_with("The first admin key is in /"));
+}
+
+fn kept_keys(directory: &Path) -> u32 {
+    let store = Connection::open(directory.join("p.db")).unwrap();
+    store.query_row("select count(*) from setting where name like 'key:%'", [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn a_key_file_that_exists_or_cannot_be_written_ends_the_start_and_nothing_is_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(KEY_FILE);
+    std::fs::write(&file, "what was there").unwrap();
+    let ended = finish(serve(directory.path(), &[]), "").await;
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(
+        ended.err.contains("posthaste-admin.key exists already") && ended.err.contains("POSTHASTE_ADMIN_KEY"),
+        "{}",
+        ended.err
+    );
+    assert_eq!(
+        (std::fs::read_to_string(&file).unwrap().as_str(), kept_keys(directory.path())),
+        ("what was there", 0)
+    );
+    // A link to nowhere counts as a file that exists.
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/nowhere/key", &file).unwrap();
+    let ended = finish(serve(directory.path(), &[]), "").await;
+    assert_eq!((ended.code, kept_keys(directory.path())), (Some(1), 0), "{ended:?}");
+    std::fs::remove_file(&file).unwrap();
+    let mut talk = Talk::start(serve(directory.path(), &[]));
+    assert!(talk.line().starts_with("The first admin key is in /"));
+    talk.signal("TERM");
+    assert_eq!((talk.end().0, kept_keys(directory.path())), (Some(0), 1));
+}
+
+#[tokio::test]
+async fn the_admin_key_and_that_of_a_command_may_stand_in_a_file_or_in_a_variable() {
+    let home = Home::new(&[]);
+    let (file, key) = (home.path().join("secret"), "an-admin-key-of-32-characters-or-more");
+    std::fs::write(&file, format!("{key}\n")).unwrap();
+    let named = format!("file:{}", file.display());
+    for given in [named.clone(), "env:THE_KEY".to_owned()] {
+        let variables = vec![("POSTHASTE_ADMIN_KEY", given), ("THE_KEY", key.to_owned())];
+        let home = Home::new(&[]).with_variables(variables);
+        let mut program = home.spawn();
+        program.listens().await;
+        let url = format!("http://{}", program.address());
+        for (flag, code) in
+            [(key, 0), (named.as_str(), 0), ("env:THE_KEY", 0), ("env:NO_SUCH_KEY", 1), ("wrong", 1)]
+        {
+            let mut command = posthaste(&["stats", "--url", &url, "--key", flag]);
+            command.env("THE_KEY", key);
+            let ended = finish(command, "").await;
+            assert_eq!(ended.code, Some(code), "{flag}: {ended:?}");
+            if flag == "env:NO_SUCH_KEY" {
+                assert_eq!(
+                    ended.err,
+                    "error: --key or POSTHASTE_KEY names the variable NO_SUCH_KEY, which is not set, or not text\n"
+                );
+            }
+        }
+        let mut command = posthaste(&["stats", "--url", &url]);
+        command.env("POSTHASTE_KEY", &named);
+        assert_eq!(finish(command, "").await.code, Some(0));
+    }
+    for (given, said) in [
+        ("file:/nowhere/key", "POSTHASTE_ADMIN_KEY names the file /nowhere/key, which cannot be read"),
+        ("env:NO_SUCH_KEY", "POSTHASTE_ADMIN_KEY names the variable NO_SUCH_KEY, which is not set"),
+    ] {
+        let mut command = serve(home.path(), &[]);
+        command.env("POSTHASTE_ADMIN_KEY", given);
+        let ended = finish(command, "").await;
+        assert!(ended.code == Some(1) && ended.err.contains(said), "{ended:?}");
+    }
 }
 
 #[tokio::test]

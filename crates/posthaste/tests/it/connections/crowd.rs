@@ -38,6 +38,11 @@ async fn is_open(line: &mut Line) -> bool {
 /// A send of which only the head has come, so it is being answered.
 async fn busy(program: &Program) -> Line {
     let mut line = Line::open(program).await;
+    make_busy(&mut line).await;
+    line
+}
+
+async fn make_busy(line: &mut Line) {
     line.say(
         &get("/v1/notifications")
             .replacen("GET", "POST", 1)
@@ -49,7 +54,6 @@ async fn busy(program: &Program) -> Line {
         assert!(line.hear().await > 0);
     }
     line.rest.clear();
-    line
 }
 
 #[tokio::test]
@@ -138,5 +142,42 @@ async fn connections_without_a_key_cannot_close_the_door_to_probes() {
     asked(&program, &get("/v1/stats"), 200).await;
     known.say(&get("/v1/stats")).await;
     assert_eq!(known.answer().await.status, 200);
+    program.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_to_a_wrong_key_that_is_held_back_makes_room() {
+    let (_home, program) = start(8).await;
+    let wrong = "GET /v1/stats HTTP/1.1\r\nhost: x\r\nauthorization: Bearer wrong\r\n\r\n";
+    let mut guessing = Line::open(&program).await;
+    for _ in 0..9 {
+        guessing.say(wrong).await;
+        assert_eq!(guessing.answer().await.status, 401);
+    }
+    // The next one waits for four seconds.
+    guessing.say(wrong).await;
+    let mut last = Line::open(&program).await;
+    loop {
+        last.say(&keyless("/metrics")).await;
+        let figures = last.answer().await;
+        if String::from_utf8(figures.body).unwrap().contains("answer=\"delayed\"} 5\n") {
+            break;
+        }
+    }
+    make_busy(&mut last).await;
+    let mut working = vec![last];
+    for _ in 0..6 {
+        working.push(busy(&program).await);
+    }
+    // Eight are open, and none of them is idle.
+    let mut probe = Line::open(&program).await;
+    probe.say(&keyless("/healthz")).await;
+    let answer = timeout(Duration::from_secs(2), probe.answer()).await;
+    assert_eq!(answer.expect("a probe does not wait for the answer to a wrong key").status, 200);
+    guessing.end().await;
+    for line in &mut working {
+        line.say("{}").await;
+        assert_eq!(line.answer().await.status, 422, "what is under way is not disturbed");
+    }
     program.stop().await;
 }

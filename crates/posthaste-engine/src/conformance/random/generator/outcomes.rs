@@ -190,7 +190,7 @@ impl Generator {
             0 => settings::Call::Put { name, value: None, audit: self.audit("set") }.into(),
             1 | 2 => settings::Call::Put { name, value: Some(value), audit: self.audit("set") }.into(),
             3 | 4 => {
-                let from = self.rng.u32(0..3).to_string();
+                let from = (self.rng.u32(0..4) > 0).then(|| self.rng.u32(0..3).to_string());
                 settings::Call::Swap { name, from, to: value, audit: self.audit("swap") }.into()
             }
             _ => self.note_key_uses().into(),
