@@ -5,6 +5,7 @@
 //! `config.default.toml`, which is reference and sample as well.
 
 mod destinations;
+mod jwt;
 mod layers;
 mod named;
 mod nearest;
@@ -28,6 +29,7 @@ use posthaste_core::destination::{DestinationName, SendLimits};
 use posthaste_core::policy::PolicySet;
 use posthaste_core::provider::{self, Pools};
 
+pub use jwt::{Jwt, JwtKeys};
 pub use named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 pub use problem::{ConfigError, ConfigProblem};
 pub use sections::{
@@ -51,6 +53,8 @@ pub struct Config {
     pub store: StoreSettings,
     pub engine: EngineSettings,
     pub security: Security,
+    /// None if no access token is accepted.
+    pub jwt: Option<Jwt>,
     pub webhooks: Webhooks,
     pub breaker: BreakerSettings,
     pub rate_limit: RateLimit,

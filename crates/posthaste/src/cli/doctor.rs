@@ -7,6 +7,7 @@ mod leaving;
 mod limits;
 mod operations;
 mod store;
+mod tokens;
 
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ Examples:
   posthaste doctor --config /etc/posthaste/posthaste.toml
   posthaste doctor --probe readyz
 
-It checks the store of the settings that `serve` would use (an SQLite file only if it exists), the proxy of webhooks and the
-providers.
+It checks the store of the settings that `serve` would use (an SQLite file only if it exists), the proxy of webhooks, the
+providers, and the keys of access tokens.
 Exit codes: 0 no check failed, 1 a check failed, 2 wrong use";
 
 /// Check the server, the connection to it, and the store
@@ -113,6 +114,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
                 found.extend(leaving::check(&config).await);
                 found.extend(destinations::configured(&config));
                 found.extend(limits::check(&config));
+                found.extend(tokens::check(&config).await);
                 found
             }
             Err(error) if is_wrong_use(&error) => return Err(error),
