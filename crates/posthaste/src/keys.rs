@@ -77,7 +77,6 @@ impl Caller {
         }
     }
 
-
     /// The tenant of the notifications that it sends.
     pub fn sends_for(&self) -> Tenant {
         self.tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.parse().expect("the name is plain and short"))
@@ -174,8 +173,14 @@ impl Keys {
     /// `admin` is the admin key of this process, if any.
     pub fn new(admin: Option<&str>) -> Result<Self, BadAdminKey> {
         admin.map_or(Ok(()), BadAdminKey::check)?;
-        let caller =
-            || Arc::new(Caller { name: "admin".to_owned(), tenant: None, credential: Credential::Given, role: Role::Admin });
+        let caller = || {
+            Arc::new(Caller {
+                name: "admin".to_owned(),
+                tenant: None,
+                credential: Credential::Given,
+                role: Role::Admin,
+            })
+        };
         let given = admin.map(|key| (hash(key), caller()));
         Ok(Self { given, cache: RwLock::default() })
     }
@@ -227,7 +232,12 @@ impl KeyCache {
         for (id, key) in all(kept) {
             let Some(tenant) = key.owner() else { continue };
             let name = format!("{} ({id})", key.name);
-            let caller = Arc::new(Caller { name, tenant, credential: Credential::Key(id), role: key.effective_role() });
+            let caller = Arc::new(Caller {
+                name,
+                tenant,
+                credential: Credential::Key(id),
+                role: key.effective_role(),
+            });
             let used = before.get(&id).cloned().unwrap_or_else(|| Arc::new(AtomicI64::new(NEVER)));
             uses.insert(id, used.clone());
             for secret in &key.secrets {

@@ -21,14 +21,14 @@ use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use posthaste_wire::http::BadRoot;
 
-pub use self::claims::Rules;
 use self::claims::Claims;
+pub use self::claims::Rules;
 use self::form::Form;
 pub use self::key::{Algorithm, BadKey, Key};
 pub use self::key_set::{BadSet, KeySet, MAX_SET};
 use self::reading::Reading;
-pub use self::source::{KeySource, Unreadable};
 pub(crate) use self::source::read_file;
+pub use self::source::{KeySource, Unreadable};
 use crate::config::{Jwt, JwtKeys};
 use crate::keys::{Caller, Credential, Hash};
 
@@ -150,12 +150,13 @@ impl Tokens {
     pub fn new(config: &Jwt) -> Result<Self, BadRoot> {
         let keys = match &config.keys {
             JwtKeys::Secret(secret) => KeySet::One(Key::secret(secret.reveal().as_bytes())),
-            JwtKeys::PublicKey(pem) => Key::from_pem(config.algorithm, pem).map_or(KeySet::empty(), KeySet::One),
+            JwtKeys::PublicKey(pem) => {
+                Key::from_pem(config.algorithm, pem).map_or(KeySet::empty(), KeySet::One)
+            }
             JwtKeys::File(_) | JwtKeys::Url { .. } => KeySet::empty(),
         };
         let reading = KeySource::of(&config.keys)?.map(Reading::new);
-        let known =
-            Known { keys: Arc::new(keys), version: 0, young: HashMap::new(), old: HashMap::new() };
+        let known = Known { keys: Arc::new(keys), version: 0, young: HashMap::new(), old: HashMap::new() };
         Ok(Self {
             algorithm: config.algorithm,
             rules: config.rules.clone(),

@@ -119,7 +119,8 @@ impl Server {
     /// Starts everything. Creates an admin key if there is none.
     pub async fn start(config: &Config, admin: Option<&str>) -> Result<Self, StartError> {
         let keys = Keys::new(admin)?;
-        let tokens = config.jwt.as_ref().map(Tokens::new).transpose().map_err(StartError::TokenRoots)?.map(Arc::new);
+        let tokens =
+            config.jwt.as_ref().map(Tokens::new).transpose().map_err(StartError::TokenRoots)?.map(Arc::new);
         let asked = &config.server.listen;
         let unknown = |source| StartError::Name { address: asked.clone(), source };
         let taken = |source| StartError::Listen { address: asked.clone(), source };

@@ -141,7 +141,8 @@ impl Given {
         }
         match sources.as_slice() {
             [] if algorithm == Algorithm::Hs256 => {
-                let reason = format!("is missing: a secret of at least {MIN_SECRET} bytes that the issuer signs with");
+                let reason =
+                    format!("is missing: a secret of at least {MIN_SECRET} bytes that the issuer signs with");
                 reader.report_missing(SECRET, ALGORITHM, &reason);
                 None
             }
@@ -190,7 +191,11 @@ impl Given {
     fn rules(self, reader: &mut ConfigReader<'_>) -> Rules {
         for (key, text, what) in [
             (ISSUER, &self.issuer, "the `iss` of the tokens, such as \"https://id.example.com\""),
-            (AUDIENCE, &self.audience, "the `aud` of the tokens that are meant for this server, such as \"posthaste\""),
+            (
+                AUDIENCE,
+                &self.audience,
+                "the `aud` of the tokens that are meant for this server, such as \"posthaste\"",
+            ),
         ] {
             if text.is_empty() {
                 reader.report_missing(key, ALGORITHM, &format!("is missing: {what}"));
@@ -200,7 +205,8 @@ impl Given {
         for (at, (key, name)) in claims.into_iter().enumerate() {
             let before = [&self.tenant, &self.role];
             if before[..=at].contains(&name) {
-                let reason = "names the same claim as another key: tenant, role and module stand in three claims";
+                let reason =
+                    "names the same claim as another key: tenant, role and module stand in three claims";
                 reader.report_key(&format!("auth.jwt.{key}"), reason);
             }
         }
@@ -213,7 +219,10 @@ impl Given {
 fn check_secret(secret: &Secret) -> Read<()> {
     let secret = secret.reveal();
     if secret.contains("-----BEGIN") {
-        return Err("is a key in PEM form: everybody may know a public key, so HS256 needs a secret of its own".to_owned());
+        return Err(
+            "is a key in PEM form: everybody may know a public key, so HS256 needs a secret of its own"
+                .to_owned(),
+        );
     }
     match secret.len() {
         length if length < MIN_SECRET => Err(format!(

@@ -14,11 +14,11 @@ use posthaste_wire::guard::Subnet;
 use posthaste_wire::http::{Proxy, Root, roots_in};
 use url::Url;
 
-use super::{Config, jwt};
 use super::layers::ConfigValue;
 use super::named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 use super::read::ConfigReader;
 use super::values::{self, Read};
+use super::{Config, jwt};
 use crate::listen::ListenAddr;
 
 /// `[server]`

@@ -202,24 +202,23 @@ impl Page {
         let help =
             "Leases that the store has for this node and that it did not know of at the last comparison";
         self.one("posthaste_leases_unknown", "gauge", help, unknown);
-        if let Some(tokens) = &api.tokens {
-            self.tokens(tokens);
-        }
+        self.tokens(api.tokens.as_deref());
         let recording = u8::from(api.engine.is_recording());
         self.one("posthaste_recording", "gauge", "1 while outcomes can be recorded", recording);
     }
 
-    fn tokens(&mut self, tokens: &Tokens) {
-        self.one("posthaste_token_keys", "gauge", "Keys that verify access tokens", tokens.key_count());
-        if let Some([done, failed]) = tokens.readings() {
-            let name = "posthaste_token_key_reads_total";
-            self.head(name, "counter", "Readings of the set of keys, by outcome");
+    fn tokens(&mut self, tokens: Option<&Tokens>) {
+        let keys = tokens.map_or(0, Tokens::key_count);
+        self.one("posthaste_token_keys", "gauge", "Keys that verify access tokens", keys);
+        let name = "posthaste_token_key_reads_total";
+        self.head(name, "counter", "Readings of the set of keys, by outcome");
+        if let Some([done, failed]) = tokens.and_then(Tokens::readings) {
             self.line(name, "outcome=\"done\"", done);
             self.line(name, "outcome=\"failed\"", failed);
         }
         let name = "posthaste_tokens_refused_total";
         self.head(name, "counter", "Access tokens that were refused, by reason");
-        for (refusal, count) in tokens.refusals() {
+        for (refusal, count) in tokens.into_iter().flat_map(Tokens::refusals) {
             self.line(name, &format!("reason=\"{}\"", refusal.name()), count);
         }
     }

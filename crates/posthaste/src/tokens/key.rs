@@ -127,8 +127,7 @@ fn parse(algorithm: Algorithm, der: &[u8]) -> Option<ParsedPublicKey> {
 fn check_size(der: &[u8]) -> Result<(), BadKey> {
     let bare = rsa::PublicKey::from_der(der).map_err(|_| BadKey::NotPem)?;
     let bits = RsaParameters::public_modulus_len(bare.as_ref()).map_err(|_| BadKey::NotPem)?;
-    let limits =
-        RSA_PKCS1_2048_8192_SHA256.min_modulus_len()..=RSA_PKCS1_2048_8192_SHA256.max_modulus_len();
+    let limits = RSA_PKCS1_2048_8192_SHA256.min_modulus_len()..=RSA_PKCS1_2048_8192_SHA256.max_modulus_len();
     if limits.contains(&bits) { Ok(()) } else { Err(BadKey::Size { bits }) }
 }
 

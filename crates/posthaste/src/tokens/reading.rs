@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::Tokens;
 use super::key_set::KeySet;
 use super::source::{KeySource, Unreadable};
-use super::Tokens;
 
 /// Minimum pause between two readings because of unknown keys.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
@@ -144,7 +144,11 @@ impl Tokens {
             let keys = KeySet::read(self.algorithm, &found).map_err(|bad| bad.to_string())?;
             let (count, algorithm) = (keys.count(), self.algorithm.name());
             match count {
-                0 => tracing::warn!(source, algorithm, "the set of keys has no key for the algorithm: all access tokens are refused"),
+                0 => tracing::warn!(
+                    source,
+                    algorithm,
+                    "the set of keys has no key for the algorithm: all access tokens are refused"
+                ),
                 _ => tracing::info!(source, algorithm, keys = count, "the keys of access tokens were read"),
             }
             self.replace(keys);
@@ -155,7 +159,12 @@ impl Tokens {
             Ok(()) => reading.read.fetch_add(1, Ordering::Relaxed),
             Err(error) => {
                 let keys = self.key_count();
-                tracing::warn!(source, error, keys, "the keys of access tokens cannot be read: those that are known stay in force");
+                tracing::warn!(
+                    source,
+                    error,
+                    keys,
+                    "the keys of access tokens cannot be read: those that are known stay in force"
+                );
                 reading.failed.fetch_add(1, Ordering::Relaxed)
             }
         };

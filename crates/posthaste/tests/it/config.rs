@@ -1,6 +1,7 @@
 //! Settings: every source, their order, and the page about them.
 
 mod mistakes;
+mod tokens;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -10,8 +10,13 @@ pub(super) async fn check(config: &Config) -> Option<Finding> {
     let jwt = config.jwt.as_ref()?;
     Some(match KeySource::of(&jwt.keys) {
         Ok(Some(source)) => look(jwt, &source).await,
-        Ok(None) => Finding::ok(CHECK, format!("{} is verified with a key of the settings", jwt.algorithm.name())),
-        Err(bad) => Finding::fail(CHECK, format!("auth.jwt.root_certificates holds a certificate that cannot be used: {bad}")),
+        Ok(None) => {
+            Finding::ok(CHECK, format!("{} is verified with a key of the settings", jwt.algorithm.name()))
+        }
+        Err(bad) => Finding::fail(
+            CHECK,
+            format!("auth.jwt.root_certificates holds a certificate that cannot be used: {bad}"),
+        ),
     })
 }
 
@@ -26,6 +31,7 @@ async fn look(jwt: &Jwt, source: &KeySource) -> Finding {
             );
             Finding::fail(CHECK, text)
         }
+        Ok(1) => Finding::ok(CHECK, format!("{name} holds a key for {algorithm}")),
         Ok(count) => Finding::ok(CHECK, format!("{name} holds {count} keys for {algorithm}")),
         Err(error) => {
             let text = format!(
