@@ -68,6 +68,7 @@ pub(super) struct NewNotification<'t> {
     #[schema(min_length = 1, max_length = 255)]
     pub(super) template: Option<String>,
     pub(super) priority: Option<Priority>,
+    /// The part of the tenant's software that sends it. An access token with a module sends for no other one.
     #[schema(min_length = 1, max_length = 255)]
     pub(super) module: Option<String>,
     #[schema(min_length = 1, max_length = 255)]

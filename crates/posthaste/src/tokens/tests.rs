@@ -296,7 +296,8 @@ async fn beside<F: Future<Output = Result<Vec<u8>, Unreadable>>>(
         stop.send(true).unwrap();
     };
     let reading = tokens.reading.as_ref().unwrap();
-    tokio::join!(tokens.keep_from(reading, counted, stopped), test);
+    // The test asks first, while the reading of the start is still to come.
+    tokio::join!(biased; test, tokens.keep_from(reading, counted, stopped));
 }
 
 fn a_set() -> Vec<u8> {

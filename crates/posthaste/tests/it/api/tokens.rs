@@ -168,7 +168,7 @@ async fn the_subject_of_a_token_acts_and_has_views_of_its_own(on: StoreKind) {
     };
     let (ada, bob) = (of("Ada Łovelace"), of("auth0|bob"));
     let admin = running.caller(Some(&signer.token(&claims("a", "admin"))));
-    let view = json!({"list": "notifications", "query": "status=failed"}).to_string();
+    let view = json!({"list": "notifications", "query": "status=failed", "shared": false}).to_string();
     ada.ask(Method::PUT, "/v1/views/mine", &[], view.clone()).await.is(200);
     assert_eq!(ada.get("/v1/views").await["data"].as_array().unwrap().len(), 1);
     assert_eq!(bob.get("/v1/views").await["data"], json!([]));
