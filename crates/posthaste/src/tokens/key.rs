@@ -80,14 +80,14 @@ pub enum BadKey {
 
 /// A key that verifies signatures.
 pub enum Key {
-    Secret(hmac::Key),
+    Secret(Box<hmac::Key>),
     Public(ParsedPublicKey),
 }
 
 impl Key {
     /// The secret of HS256.
     pub fn secret(secret: &[u8]) -> Self {
-        Self::Secret(hmac::Key::new(hmac::HMAC_SHA256, secret))
+        Self::Secret(Box::new(hmac::Key::new(hmac::HMAC_SHA256, secret)))
     }
 
     /// The one public key of a PEM file.

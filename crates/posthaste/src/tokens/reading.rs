@@ -127,6 +127,7 @@ impl Tokens {
             reading.pace().running = false;
             reading.ended.send_modify(|ended| *ended += 1);
             tokio::select! {
+                biased;
                 _ = stopped.wait_for(|stopped| *stopped) => return,
                 () = reading.wanted.notified() => {}
                 () = sleep_until(Instant::now() + pause) => {}

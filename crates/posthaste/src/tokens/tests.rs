@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::future::join_all;
@@ -132,6 +133,53 @@ fn each_claim_is_checked_for_itself() {
     }
 }
 
+/// A token with the right signature over any texts.
+fn token_of(header: &str, claims: &str) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
+    let message = format!("{}.{}", part(header.as_bytes()), part(claims.as_bytes()));
+    format!("{message}.{}", part(hmac::sign(&key, message.as_bytes()).as_ref()))
+}
+
+#[test]
+fn a_header_names_the_algorithm_and_asks_for_nothing_else() {
+    let (tokens, claims) = (by_secret(), claims().to_string());
+    for (header, wanted) in [
+        (r#"{"alg":"HS256"}"#, None),
+        (r#"{"alg":"HS256","typ":"at+JWT","kid":"k","x5t":"abc","unknown":[]}"#, None),
+        (r#"{"alg":"hs256"}"#, Some(Refusal::Algorithm)),
+        (r#"{"alg":"none"}"#, Some(Refusal::Algorithm)),
+        (r#"{"alg":"HS512"}"#, Some(Refusal::Algorithm)),
+        (r#"{"alg":"RS256"}"#, Some(Refusal::Algorithm)),
+        (r#"{"alg":["HS256"]}"#, Some(Refusal::Algorithm)),
+        ("{}", Some(Refusal::Algorithm)),
+        (r#"{"alg":"HS256","alg":"HS256"}"#, Some(Refusal::Form)),
+        (r#"["HS256"]"#, Some(Refusal::Form)),
+        (r#"{"alg":"HS256","typ":"secevent+jwt"}"#, Some(Refusal::Header)),
+        (r#"{"alg":"HS256","kid":1}"#, Some(Refusal::Header)),
+    ] {
+        assert_eq!(refusal(&tokens, &token_of(header, &claims), at(NOW)), wanted, "{header}");
+    }
+    for field in ["jku", "jwk", "x5u", "x5c", "crit", "b64", "cty", "zip", "enc"] {
+        let header = format!(r#"{{"alg":"HS256","{field}":null}}"#);
+        assert_eq!(refusal(&tokens, &token_of(&header, &claims), at(NOW)), Some(Refusal::Header), "{field}");
+    }
+}
+
+#[test]
+fn a_claim_is_given_once_and_a_token_is_short() {
+    let (tokens, text) = (by_secret(), claims().to_string());
+    let inner = &text[1..text.len() - 1];
+    for (claims, wanted) in [
+        (format!(r#"{{{inner},"x":"{}"}}"#, "x".repeat(5_000)), None),
+        (format!(r#"{{{inner},"x":"{}"}}"#, "x".repeat(6_200)), Some(Refusal::Size)),
+        (format!(r#"{{{inner},"role":"reader"}}"#), Some(Refusal::Form)),
+        (format!(r#"{{{inner},"x":{{"y":1,"y":2}}}}"#), Some(Refusal::Form)),
+        (format!("{text}x"), Some(Refusal::Form)),
+    ] {
+        assert_eq!(refusal(&tokens, &token_of(r#"{"alg":"HS256"}"#, &claims), at(NOW)), wanted);
+    }
+}
+
 #[test]
 fn the_claims_are_not_read_before_the_signature_is_right() {
     let other = hmac::Key::new(hmac::HMAC_SHA256, b"another secret");
@@ -139,6 +187,25 @@ fn the_claims_are_not_read_before_the_signature_is_right() {
         hmac::sign(&other, message).as_ref().to_vec()
     });
     assert_eq!(refusal(&by_secret(), &forged, at(NOW)), Some(Refusal::Signature));
+}
+
+#[test]
+fn a_signature_has_one_form_and_is_not_made_of_zeros() {
+    let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+    let point = pair.public_key().as_ref();
+    let jwk = json!({"kty": "EC", "crv": "P-256", "x": part(&point[1..33]), "y": part(&point[33..])});
+    let set = json!({ "keys": [jwk] }).to_string();
+    let set = KeySet::read(Algorithm::Es256, set.as_bytes()).unwrap();
+    let key = set.find(None).unwrap();
+    let good = pair.sign(&SystemRandom::new(), b"message").unwrap();
+    let good = good.as_ref();
+    assert!(key.verifies(b"message", good) && !key.verifies(b"massage", good));
+    // The form of certificates, of the same two numbers.
+    let number = |half: &[u8]| [&[2, 33, 0], half].concat();
+    let der = [vec![48, 70], number(&good[..32]), number(&good[32..])].concat();
+    for bad in [&[0; 64][..], &[255; 64], &[], &good[..63], &[good, &[0]].concat(), &der] {
+        assert!(!key.verifies(b"message", bad), "{bad:?}");
+    }
 }
 
 /// A pair of keys as a JWKS, with other fields beside.
@@ -187,11 +254,14 @@ fn a_token_without_the_name_of_a_key_means_the_only_one() {
     let pair = Ed25519KeyPair::generate().unwrap();
     let [named, other, bare] =
         [json!({"kid": "a"}), json!({"kid": "b"}), json!({})].map(|more| jwk(&pair, more));
-    let finds = |keys: &[Value], name: Option<&str>| set(keys).find(name).is_some();
-    assert!(finds(&[named.clone()], Some("a")) && finds(&[named.clone()], None));
-    assert!(finds(&[bare.clone()], None) && !finds(&[bare.clone()], Some("a")));
-    assert!(!finds(&[named.clone(), other.clone()], None) && !finds(&[named.clone(), bare], None));
-    assert!(finds(&[named.clone(), other], Some("b")) && !finds(&[named], Some("c")));
+    let finds = |keys: &[&Value], name: Option<&str>| {
+        let keys: Vec<Value> = keys.iter().map(|key| (*key).clone()).collect();
+        set(&keys).find(name).is_some()
+    };
+    assert!(finds(&[&named], Some("a")) && finds(&[&named], None));
+    assert!(finds(&[&bare], None) && !finds(&[&bare], Some("a")));
+    assert!(!finds(&[&named, &other], None) && !finds(&[&named, &bare], None));
+    assert!(finds(&[&named, &other], Some("b")) && !finds(&[&named], Some("c")));
 }
 
 #[test]

@@ -59,106 +59,94 @@ fn access_tokens_are_off_unless_an_algorithm_is_named() {
     assert_eq!(jwt.rules.tenant, "https://example.com/tenant");
 }
 
+/// An algorithm, the keys beside it, and the complaint. `LONG` stands for a secret that is long enough.
+const MISFITS: &[(&str, &str, &str)] = &[
+    ("hs256", "", "algorithm must be one of HS256, RS256, ES256, EdDSA, not `hs256`"),
+    ("none", "", "algorithm must be one of HS256, RS256, ES256, EdDSA, not `none`"),
+    ("RS512", "", "algorithm must be one of HS256, RS256, ES256, EdDSA, not `RS512`"),
+    ("HS256", "", "secret is missing: "),
+    ("RS256", "", "public_key_file is missing: give it, auth.jwt.jwks_file or auth.jwt.jwks_url"),
+    ("HS256", "secret = \"hunter2\"", "secret has 7 bytes, and HS256 needs at least 32"),
+    ("HS256", "secret = 7", "secret must be a text in quotes"),
+    (
+        "HS256",
+        "public_key_file = \"k.pem\"",
+        "public_key_file is for RS256, ES256 and EdDSA: HS256 is verified with auth.jwt.secret",
+    ),
+    ("HS256", "jwks_url = \"https://h/k\"\nsecret = \"LONG\"", "jwks_url is for RS256, ES256 and EdDSA"),
+    ("EdDSA", "secret = \"LONG\"", "secret is for HS256 alone: EdDSA is verified with a public key"),
+    (
+        "RS256",
+        "jwks_url = \"https://h/k\"\njwks_file = \"k\"",
+        "jwks_url is set, and auth.jwt.jwks_file is as well: give one of them",
+    ),
+    ("RS256", "jwks_url = \"http://id.example/keys\"", "jwks_url must start with https://"),
+    (
+        "RS256",
+        "jwks_url = \"https://me:pw@id.example/keys\"",
+        "jwks_url cannot be used: the URL must not hold a user name or password",
+    ),
+    ("RS256", "jwks_url = \"id.example\"", "jwks_url cannot be used: the URL "),
+    ("RS256", "jwks_url = \"https://h/k\"\ntenant_claim = \"\"", "tenant_claim must be the name of a claim"),
+    ("RS256", "jwks_url = \"https://h/k\"\nrole_claim = \"aud\"", "role_claim must not be `aud`"),
+    (
+        "RS256",
+        "jwks_url = \"https://h/k\"\nrole_claim = \"tenant\"",
+        "role_claim names the same claim as another key",
+    ),
+    (
+        "RS256",
+        "jwks_url = \"https://h/k\"\nmodule_claim = \"role\"",
+        "module_claim names the same claim as another key",
+    ),
+    (
+        "RS256",
+        "jwks_url = \"https://h/k\"\nroot_certificates = [\"/dev/null\"]",
+        "root_certificates names /dev/null, which holds no certificate",
+    ),
+    ("RS256", "jwks_file = \"/nowhere/keys\"", "jwks_file names /nowhere/keys, which cannot be read: "),
+    ("RS256", "public_key_file = \"/nowhere/k\"", "public_key_file names /nowhere/k, which cannot be read: "),
+    (
+        "RS256",
+        "public_key_file = \"/dev/null\"",
+        "public_key_file names /dev/null, which holds no public key in PEM form",
+    ),
+    (
+        "RS256",
+        "jwks_file = \"/dev/null\"",
+        "jwks_file names /dev/null, which holds no JSON object with a list `keys`",
+    ),
+    ("RS256", "jwks_file = \"/dev/zero\"", "jwks_file names /dev/zero, which is larger than 256 KiB"),
+];
+
+/// A whole section, and the complaint.
+const SECTIONS: &[(&str, &str)] = &[
+    (
+        "algorithm = \"RS256\"\njwks_url = \"https://h/k\"\naudience = \"a\"",
+        "issuer is missing: the `iss` of the tokens",
+    ),
+    (
+        "algorithm = \"RS256\"\njwks_url = \"https://h/k\"\nissuer = \"i\"",
+        "audience is missing: the `aud` of the tokens",
+    ),
+    (
+        "issuer = \"i\"",
+        "issuer is set, and auth.jwt.algorithm is not: it must be one of HS256, RS256, ES256, EdDSA",
+    ),
+    ("secret = \"hunter2\"", "secret is set, and auth.jwt.algorithm is not"),
+    ("algoritm = \"RS256\"", "algoritm is unknown; did you mean `algorithm`?"),
+];
+
 #[test]
 fn what_does_not_fit_together_is_refused_with_its_key_and_the_reason() {
-    for (file, said) in [
-        (section("hs256", ""), "auth.jwt.algorithm must be one of HS256, RS256, ES256, EdDSA, not `hs256`"),
-        (section("none", ""), "auth.jwt.algorithm must be one of HS256, RS256, ES256, EdDSA, not `none`"),
-        (section("RS512", ""), "auth.jwt.algorithm must be one of HS256, RS256, ES256, EdDSA, not `RS512`"),
-        (section("HS256", ""), "auth.jwt.secret is missing: "),
-        (
-            section("RS256", ""),
-            "auth.jwt.public_key_file is missing: give it, auth.jwt.jwks_file or auth.jwt.jwks_url",
-        ),
-        (
-            section("HS256", "secret = \"hunter2\""),
-            "auth.jwt.secret has 7 bytes, and HS256 needs at least 32",
-        ),
-        (section("HS256", "secret = 7"), "auth.jwt.secret must be a text in quotes"),
-        (
-            section("HS256", "public_key_file = \"k.pem\""),
-            "auth.jwt.public_key_file is for RS256, ES256 and EdDSA: HS256 is verified with auth.jwt.secret",
-        ),
-        (
-            section("HS256", &format!("jwks_url = \"https://h/k\"\nsecret = \"{SECRET}\"")),
-            "auth.jwt.jwks_url is for RS256, ES256 and EdDSA",
-        ),
-        (
-            section("EdDSA", &format!("secret = \"{SECRET}\"")),
-            "auth.jwt.secret is for HS256 alone: EdDSA is verified with a public key",
-        ),
-        (
-            section("RS256", "jwks_url = \"https://h/k\"\njwks_file = \"k\""),
-            "auth.jwt.jwks_url is set, and auth.jwt.jwks_file is as well: give one of them",
-        ),
-        (
-            section("RS256", "jwks_url = \"http://id.example/keys\""),
-            "auth.jwt.jwks_url must start with https://",
-        ),
-        (
-            section("RS256", "jwks_url = \"https://me:pw@id.example/keys\""),
-            "auth.jwt.jwks_url cannot be used: the URL must not hold a user name or password",
-        ),
-        (section("RS256", "jwks_url = \"id.example\""), "auth.jwt.jwks_url cannot be used: the URL "),
-        (
-            section("RS256", "jwks_url = \"https://h/k\"\ntenant_claim = \"\""),
-            "auth.jwt.tenant_claim must be the name of a claim",
-        ),
-        (
-            section("RS256", "jwks_url = \"https://h/k\"\nrole_claim = \"aud\""),
-            "auth.jwt.role_claim must not be `aud`",
-        ),
-        (
-            section("RS256", "jwks_url = \"https://h/k\"\nrole_claim = \"tenant\""),
-            "auth.jwt.role_claim names the same claim as another key",
-        ),
-        (
-            section("RS256", "jwks_url = \"https://h/k\"\nmodule_claim = \"role\""),
-            "auth.jwt.module_claim names the same claim as another key",
-        ),
-        (
-            section("RS256", "jwks_file = \"/nowhere/keys\"\nroot_certificates = []"),
-            "auth.jwt.jwks_file names /nowhere/keys, which cannot be read: ",
-        ),
-        (
-            section("RS256", "public_key_file = \"/nowhere/k\""),
-            "auth.jwt.public_key_file names /nowhere/k, which cannot be read: ",
-        ),
-        (
-            section("RS256", "public_key_file = \"/dev/null\""),
-            "auth.jwt.public_key_file names /dev/null, which holds no public key in PEM form",
-        ),
-        (
-            section("RS256", "jwks_file = \"/dev/null\""),
-            "auth.jwt.jwks_file names /dev/null, which holds no JSON object with a list `keys`",
-        ),
-        (
-            section("RS256", "jwks_file = \"/dev/zero\""),
-            "auth.jwt.jwks_file names /dev/zero, which is larger than 256 KiB",
-        ),
-        (
-            "[auth.jwt]\nalgorithm = \"RS256\"\njwks_url = \"https://h/k\"\naudience = \"a\"".to_owned(),
-            "auth.jwt.issuer is missing: the `iss` of the tokens",
-        ),
-        (
-            "[auth.jwt]\nalgorithm = \"RS256\"\njwks_url = \"https://h/k\"\nissuer = \"i\"".to_owned(),
-            "auth.jwt.audience is missing: the `aud` of the tokens",
-        ),
-        (
-            "[auth.jwt]\nissuer = \"i\"".to_owned(),
-            "auth.jwt.issuer is set, and auth.jwt.algorithm is not: it must be one of HS256, RS256, ES256, EdDSA",
-        ),
-        (
-            "[auth.jwt]\nsecret = \"hunter2\"".to_owned(),
-            "auth.jwt.secret is set, and auth.jwt.algorithm is not",
-        ),
-        (
-            "[auth.jwt]\nalgoritm = \"RS256\"".to_owned(),
-            "auth.jwt.algoritm is unknown; did you mean `algorithm`?",
-        ),
-    ] {
+    let misfits = MISFITS.iter().map(|(algorithm, keys, said)| {
+        let keys = keys.replace("LONG", SECRET);
+        (section(algorithm, &keys), said)
+    });
+    let sections = SECTIONS.iter().map(|(text, said)| (format!("[auth.jwt]\n{text}"), said));
+    for (file, said) in misfits.chain(sections) {
         let told = complaint(&file);
-        assert!(told.contains(&format!("FILE: {said}")), "{file}\n{told}");
+        assert!(told.contains(&format!("FILE: auth.jwt.{said}")), "{file}\n{told}");
         assert!(!told.contains("hunter2") && !told.contains(SECRET), "{told}");
     }
 }

@@ -83,10 +83,10 @@ fn headers(signer: &Signer) -> Vec<Attack> {
     all
 }
 
-/// Tokens of the issuer that are meant for somebody else, for another time or for nobody.
-fn said(signer: &Signer) -> Vec<Attack> {
+/// Claims about times, each of which makes a token invalid; null for none.
+fn times() -> Vec<(&'static str, Value)> {
     let now = seconds();
-    let all = [
+    vec![
         ("exp", json!(now - 31)),
         ("exp", json!(0)),
         ("exp", json!(-1)),
@@ -100,6 +100,12 @@ fn said(signer: &Signer) -> Vec<Attack> {
         ("iat", json!(now + 300)),
         ("iat", json!(4_000_000_000_u64)),
         ("iat", json!(false)),
+    ]
+}
+
+/// Tokens of the issuer that are meant for somebody else, for another time or for nobody.
+fn said(signer: &Signer) -> Vec<Attack> {
+    let others = [
         ("iss", json!("https://evil.example")),
         ("iss", json!("https://id.example/")),
         ("iss", json!(["https://id.example"])),
@@ -139,7 +145,7 @@ fn said(signer: &Signer) -> Vec<Attack> {
         ("module", json!("x".repeat(256))),
     ];
     let mut tokens: Vec<Attack> = vec![];
-    for (name, value) in all {
+    for (name, value) in times().into_iter().chain(others) {
         let about = format!("{name} {value}");
         let mut said = claims("a", "admin");
         if value.is_null() {
