@@ -6,6 +6,7 @@
 
 mod client_certificates;
 mod destinations;
+mod jwt;
 mod layers;
 mod named;
 mod nearest;
@@ -31,6 +32,7 @@ use posthaste_core::policy::PolicySet;
 use posthaste_core::provider::{self, Pools};
 
 pub use client_certificates::{CertificateSource, ClientCertificates};
+pub use jwt::{Jwt, JwtKeys};
 pub use named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 pub use problem::{ConfigError, ConfigProblem};
 pub use secret_text::secret_text;
@@ -55,6 +57,8 @@ pub struct Config {
     pub store: StoreSettings,
     pub engine: EngineSettings,
     pub security: Security,
+    /// None if no access token is accepted.
+    pub jwt: Option<Jwt>,
     pub webhooks: Webhooks,
     pub breaker: BreakerSettings,
     pub rate_limit: RateLimit,

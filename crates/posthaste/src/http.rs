@@ -31,7 +31,9 @@ use self::wrong_keys::WrongKeyAnswers;
 use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
+use crate::tokens::Tokens;
 
+mod access_token;
 pub(crate) mod act;
 pub mod admission;
 mod answer_body;
@@ -76,7 +78,7 @@ pub(crate) mod settings;
 pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tenants;
-mod unique;
+pub(crate) mod unique;
 pub(crate) mod views;
 mod wrong_keys;
 
@@ -105,6 +107,8 @@ pub struct ApiParts {
     pub store: Arc<dyn Store>,
     /// Who may call.
     pub keys: Keys,
+    /// Who may call with an access token; none if none is accepted.
+    pub tokens: Option<Arc<Tokens>>,
     /// Which addresses a webhook may name.
     pub guard: Guard,
     /// How people reach the pages; none if it is not set.

@@ -42,19 +42,48 @@ pub struct Caller {
     pub name: String,
     /// `None` for all tenants.
     pub tenant: Option<Tenant>,
-    /// The id of its key; none for the admin key that the process was given.
-    pub key: Option<KeyId>,
+    pub credential: Credential,
     pub role: Role,
 }
 
+/// How a caller showed who it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// By the admin key that the process was given.
+    Given,
+    /// By a key of the store.
+    Key(KeyId),
+    /// By an access token, whose subject is the caller's name.
+    Token {
+        /// Whose notifications it sends; none if the token does not say.
+        module: Option<String>,
+    },
+}
+
 impl Caller {
+    /// The id of its key; none for the admin key that the process was given, and for access tokens.
+    pub const fn key(&self) -> Option<KeyId> {
+        match self.credential {
+            Credential::Key(id) => Some(id),
+            Credential::Given | Credential::Token { .. } => None,
+        }
+    }
+
+    /// The one module that it sends for, if it is bound to one.
+    pub fn module(&self) -> Option<&str> {
+        match &self.credential {
+            Credential::Token { module } => module.as_deref(),
+            Credential::Given | Credential::Key(_) => None,
+        }
+    }
+
     /// The tenant of the notifications that it sends.
     pub fn sends_for(&self) -> Tenant {
         self.tenant.clone().unwrap_or_else(|| DEFAULT_TENANT.parse().expect("the name is plain and short"))
     }
 
     pub fn actor(&self) -> Actor {
-        let key_id = self.key.map(|id| id.to_string());
+        let key_id = self.key().map(|id| id.to_string());
         Actor { key_id, ..Actor::local(&self.name, self.tenant.clone()) }
     }
 }
@@ -144,8 +173,14 @@ impl Keys {
     /// `admin` is the admin key of this process, if any.
     pub fn new(admin: Option<&str>) -> Result<Self, BadAdminKey> {
         admin.map_or(Ok(()), BadAdminKey::check)?;
-        let caller =
-            || Arc::new(Caller { name: "admin".to_owned(), tenant: None, key: None, role: Role::Admin });
+        let caller = || {
+            Arc::new(Caller {
+                name: "admin".to_owned(),
+                tenant: None,
+                credential: Credential::Given,
+                role: Role::Admin,
+            })
+        };
         let given = admin.map(|key| (hash(key), caller()));
         Ok(Self { given, cache: RwLock::default() })
     }
@@ -197,7 +232,12 @@ impl KeyCache {
         for (id, key) in all(kept) {
             let Some(tenant) = key.owner() else { continue };
             let name = format!("{} ({id})", key.name);
-            let caller = Arc::new(Caller { name, tenant, key: Some(id), role: key.effective_role() });
+            let caller = Arc::new(Caller {
+                name,
+                tenant,
+                credential: Credential::Key(id),
+                role: key.effective_role(),
+            });
             let used = before.get(&id).cloned().unwrap_or_else(|| Arc::new(AtomicI64::new(NEVER)));
             uses.insert(id, used.clone());
             for secret in &key.secrets {
@@ -319,6 +359,11 @@ pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     rand::fill(&mut bytes).expect("the operating system has random bytes");
     bytes
+}
+
+/// Whether a text looks like a key, and so is no access token.
+pub(crate) fn is_key(text: &str) -> bool {
+    text.starts_with(KEY_PREFIX)
 }
 
 /// What a key is known by.

@@ -16,4 +16,5 @@ pub mod listen;
 mod open_files;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tokens;
 pub mod wiring;

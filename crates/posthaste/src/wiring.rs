@@ -45,6 +45,7 @@ use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys, last_used};
 use crate::listen::ListenAddr;
+use crate::tokens::Tokens;
 
 /// Time to answer a request, in addition to the time for its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -89,6 +90,8 @@ pub enum StartError {
     FirstKey(#[from] BadKeyFile),
     #[error("webhooks.root_certificates holds a certificate that cannot be used")]
     Roots(#[from] BadRoot),
+    #[error("auth.jwt.root_certificates holds a certificate that cannot be used")]
+    TokenRoots(#[source] BadRoot),
     #[error("cannot start the thread that prints for providers of the kind `log`")]
     Printer(#[source] io::Error),
 }
@@ -121,6 +124,8 @@ impl Server {
     /// Starts everything. Creates an admin key if there is none.
     pub async fn start(config: &Config, admin: Option<&str>) -> Result<Self, StartError> {
         let keys = Keys::new(admin)?;
+        let tokens =
+            config.jwt.as_ref().map(Tokens::new).transpose().map_err(StartError::TokenRoots)?.map(Arc::new);
         let asked = &config.server.listen;
         let unknown = |source| StartError::Name { address: asked.clone(), source };
         let taken = |source| StartError::Listen { address: asked.clone(), source };
@@ -142,6 +147,7 @@ impl Server {
             engine,
             store,
             keys,
+            tokens: tokens.clone(),
             guard,
             public_url: config.server.public_url.clone(),
             trusted_proxies: config.server.trusted_proxies.clone(),
@@ -164,6 +170,10 @@ impl Server {
         tasks.spawn(last_used::keep(api.clone(), stopped.clone()));
         let certificates = config.client_certificates.clone();
         tasks.spawn(certificates::keep_current(certificates, webhooks, stopped.clone()));
+        if let Some(tokens) = tokens.filter(|tokens| tokens.are_read()) {
+            let stopped = stopped.clone();
+            tasks.spawn(async move { tokens.keep(stopped).await });
+        }
         tasks.spawn(server::serve(listener, Admission::new(api.clone()), limits, stopped, CLOSE_TIMEOUT));
         Ok(Self { address, node, new_key, api, stop, tasks, drain_timeout: config.server.drain_timeout })
     }
@@ -184,7 +194,7 @@ impl Server {
     pub async fn broken(&mut self) -> &'static str {
         tokio::select! {
             name = self.api.engine.broken() => name,
-            // The other task ends only at the stop, or by a panic.
+            // The other tasks end only at the stop, or by a panic.
             _ = self.tasks.join_next() => "connections",
         }
     }

@@ -8,6 +8,7 @@ mod limits;
 mod operations;
 mod secrets;
 mod store;
+mod tokens;
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ Examples:
   posthaste doctor --probe readyz
 
 It checks the store of the settings that `serve` would use (an SQLite file only if it exists), the proxy and
-the client certificates of webhooks, the providers, and who can read files with secrets.
+the client certificates of webhooks, the providers, the keys of access tokens, and who can read files with secrets.
 Exit codes: 0 no check failed, 1 a check failed, 2 wrong use";
 
 /// Check the server, the connection to it, and the store
@@ -115,6 +116,7 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
                 found.extend(destinations::configured(&config));
                 found.extend(secrets::check(&config));
                 found.extend(limits::check(&config));
+                found.extend(tokens::check(&config).await);
                 found
             }
             Err(error) if is_wrong_use(&error) => return Err(error),

@@ -104,6 +104,13 @@ impl<'a> ConfigReader<'a> {
         self.report_value(given.expect("only known keys are compared"), key, reason);
     }
 
+    /// Reports that a key is missing, in the place of the key that needs it.
+    pub(super) fn report_missing(&mut self, key: &str, needed_by: &str, reason: &str) {
+        let path: Key = needed_by.split('.').map(str::to_owned).collect();
+        let given = self.layers.given.get(&path).expect("only a key that is set needs another one");
+        self.report_value(given, key, reason);
+    }
+
     /// Reports a setting without effect.
     pub(super) fn without_effect(&mut self, given: &ConfigValue, key: &str, why: &str) {
         let warning = format!("{}: {key} has no effect: {why}", given.origin);

@@ -14,12 +14,12 @@ use posthaste_wire::guard::Subnet;
 use posthaste_wire::http::{Proxy, Root, roots_in};
 use url::Url;
 
-use super::Config;
 use super::layers::ConfigValue;
 use super::named::{LogFormat, LogLevel, RateAnswer, Secret, StoreUrl, Synchronous};
 use super::read::ConfigReader;
 use super::secret_text::secret_text;
 use super::values::{self, Read};
+use super::{Config, jwt};
 use crate::listen::ListenAddr;
 
 /// `[server]`
@@ -200,6 +200,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
         policies: PolicySet::new().with_longest_timeout(engine.longest_timeout),
         engine,
         security: Security { allow_subnets: reader.read("security.allow_subnets", subnets) },
+        jwt: jwt::read(reader),
         webhooks: webhooks(reader),
         metrics: Metrics { require_key: reader.read("metrics.require_key", values::flag) },
         log: Log {
@@ -316,7 +317,7 @@ fn webhooks(reader: &mut ConfigReader<'_>) -> Webhooks {
 }
 
 /// The certificates in PEM files.
-fn roots(given: &ConfigValue) -> Read<Vec<Root>> {
+pub(super) fn roots(given: &ConfigValue) -> Read<Vec<Root>> {
     let mut roots = vec![];
     for path in values::list(given)? {
         let pem =

@@ -19,7 +19,7 @@ struct SessionPage {
 
 pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<Response> {
     let shell = Shell::of(&api, &visitor, "Session", "/session").await;
-    let key = visitor.caller.key.map(|id| id.to_string());
+    let key = visitor.caller.key().map(|id| id.to_string());
     let page = SessionPage { shell, name: visitor.caller.name.clone(), key };
     Ok(page.shell.answer(&page))
 }

@@ -116,7 +116,7 @@ pub(super) fn form_token(secret: &str) -> String {
 }
 
 fn owner_of(caller: &Caller) -> String {
-    caller.key.map_or_else(|| GIVEN.to_owned(), |id| id.to_string())
+    caller.key().map_or_else(|| GIVEN.to_owned(), |id| id.to_string())
 }
 
 fn audit(actor: &Actor, action: &str, now: Timestamp) -> Audit {

@@ -25,6 +25,11 @@ use super::{Api, Shared, router};
 use crate::dashboard;
 use crate::keys::Caller;
 
+/// What is said of a key, where no access token is accepted.
+const UNKNOWN_KEY: &str = "the API key is not known, was revoked or has expired";
+/// What is said of a key or an access token. It does not say what is wrong: that would help to make one up.
+const REFUSED: &str = "the API key or access token is not accepted: it may be unknown, revoked, expired or meant for another server";
+
 /// Checks a request and calls its handler, or refuses it. It stands before the router, because a layer of
 /// axum costs several allocations for each request.
 #[derive(Clone)]
@@ -54,7 +59,7 @@ impl Answer for Admission {
         let id = RequestId::of(request.headers());
         let route = document().routes.find(request.method(), request.uri().path());
         let page = route.is_none().then(|| dashboard::Visit::of(&request)).flatten();
-        let admitted = match self.api.admit(route, &request, from) {
+        let admitted = match self.api.admit(route, request.version(), request.headers(), from).await {
             Err(refused) if refused.kind == Kind::Unauthorized && dashboard::may_stand_in(&request) => {
                 self.api.admit_session(route, request.headers(), from, refused).await
             }
@@ -121,20 +126,21 @@ impl Api {
     }
 
     /// Who asks, if the route needs a key.
-    fn admit(
+    async fn admit(
         &self,
         route: Option<usize>,
-        request: &Request,
+        version: Version,
+        headers: &HeaderMap,
         from: &Connection,
     ) -> Result<Option<Arc<Caller>>> {
-        has_one_host(request.version(), request.headers())?;
+        has_one_host(version, headers)?;
         let Some(route) = route else { return Ok(None) };
         let needed = match &document().routes.all()[route].access {
             Access::Open => return Ok(None),
             Access::Optional(_) if !self.metrics_need_key => return Ok(None),
             Access::Optional(needed) | Access::Key(needed) => needed,
         };
-        let found = self.key_of(request.headers());
+        let found = self.key_of(headers).await;
         // The connection remembers whether its key was valid.
         match found {
             Ok(_) => from.open.has_valid_key(),
@@ -145,8 +151,8 @@ impl Api {
         Ok(Some(caller))
     }
 
-    /// Who has the key that the headers name.
-    pub(super) fn key_of(&self, headers: &HeaderMap) -> Result<Arc<Caller>> {
+    /// Who has the key, or the access token, that the headers name.
+    pub(super) async fn key_of(&self, headers: &HeaderMap) -> Result<Arc<Caller>> {
         let wrong = |detail: &str| Problem::new(Kind::Unauthorized, detail);
         let given = headers
             .get(AUTHORIZATION)
@@ -156,9 +162,11 @@ impl Api {
             scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
         });
         let key = key.ok_or_else(|| wrong("the header must be `Authorization: Bearer <API key>`"))?;
-        self.keys
-            .find(&self.engine, key)
-            .ok_or_else(|| wrong("the API key is not known, was revoked or has expired"))
+        if let Some(caller) = self.keys.find(&self.engine, key) {
+            return Ok(caller);
+        }
+        let caller = self.find_by_token(key).await?;
+        caller.ok_or_else(|| wrong(if self.tokens.is_some() { REFUSED } else { UNKNOWN_KEY }))
     }
 }
 

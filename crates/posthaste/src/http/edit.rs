@@ -201,6 +201,12 @@ impl SendContext<'_> {
         let edit: EditedNotification<'_> = read(text)?;
         let mut mistakes = Mistakes::default();
         let new = edit.as_send(original);
+        // A module that is kept is the one of whoever sent it.
+        let module = match &edit.module {
+            Edit::Keep => original.content.module.clone(),
+            Edit::Remove => self.module(None)?,
+            Edit::Put(named) => self.module(Some(named))?,
+        };
         new.check_lines(&mut mistakes);
         let (not_before, expires_at) = mistakes.take(self.edited_times(&edit, original)).unwrap_or_default();
         let body = match edit.body {
@@ -245,7 +251,7 @@ impl SendContext<'_> {
                 headers,
                 metadata: edited_metadata(&edit.metadata, original),
                 user_id: new.user_id,
-                module: new.module,
+                module,
                 policy,
                 edit_of: Some(original.id),
             },

@@ -24,6 +24,7 @@ use super::openapi::document;
 use super::problem::Result;
 use super::read_slots::Reader;
 use super::{Api, Shared};
+use crate::tokens::Tokens;
 
 mod destinations;
 mod process;
@@ -207,8 +208,25 @@ impl Page {
         let help =
             "Leases that the store has for this node and that it did not know of at the last comparison";
         self.one("posthaste_leases_unknown", "gauge", help, unknown);
+        self.tokens(api.tokens.as_deref());
         let recording = u8::from(api.engine.is_recording());
         self.one("posthaste_recording", "gauge", "1 while outcomes can be recorded", recording);
+    }
+
+    fn tokens(&mut self, tokens: Option<&Tokens>) {
+        let keys = tokens.map_or(0, Tokens::key_count);
+        self.one("posthaste_token_keys", "gauge", "Keys that verify access tokens", keys);
+        let name = "posthaste_token_key_reads_total";
+        self.head(name, "counter", "Readings of the set of keys, by outcome");
+        if let Some([done, failed]) = tokens.and_then(Tokens::readings) {
+            self.line(name, "outcome=\"done\"", done);
+            self.line(name, "outcome=\"failed\"", failed);
+        }
+        let name = "posthaste_tokens_refused_total";
+        self.head(name, "counter", "Access tokens that were refused, by reason");
+        for (refusal, count) in tokens.into_iter().flat_map(Tokens::refusals) {
+            self.line(name, &format!("reason=\"{}\"", refusal.name()), count);
+        }
     }
 
     fn requests(&mut self, requests: &Requests) {

@@ -81,8 +81,7 @@ fn finish(document: &mut Value) {
     });
     document["servers"] = json!([{"url": "/"}]);
     document["tags"] = tags();
-    document["components"]["securitySchemes"] =
-        json!({ SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key"} });
+    document["components"]["securitySchemes"] = json!({ SCHEME: {"type": "http", "scheme": "bearer", "description": "An API key, or an access token (JWT) of the identity provider that the configuration names (`[auth.jwt]`)"} });
     name_pages(document);
     tidy(document);
     for operations in objects(&mut document["paths"]) {

@@ -261,13 +261,14 @@ fn may_change(caller: &Caller, scope: &Scope) -> Result<(), &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keys::Credential;
 
     #[test]
     fn who_may_change_which_scope() {
         let caller = |tenant: Option<&str>, role| Caller {
             name: "x".to_owned(),
             tenant: tenant.map(|name| name.parse().unwrap()),
-            key: None,
+            credential: Credential::Given,
             role,
         };
         let scopes = ["global", "channel:webhook", "tenant:acme", "template:acme/x"];

@@ -154,6 +154,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::keys::Credential;
 
     #[test]
     fn access_is_what_the_security_of_an_operation_says() {
@@ -174,7 +175,7 @@ mod tests {
         let caller = |role, tenant: Option<&str>| Caller {
             name: "x".to_owned(),
             tenant: tenant.map(|tenant| tenant.parse().unwrap()),
-            key: None,
+            credential: Credential::Given,
             role,
         };
         let operators = Needed { roles: vec![Operator], all: false };

@@ -20,7 +20,7 @@ use super::page::Page;
 use super::problem::{Kind, Problem, Result};
 use super::query::{Query, short};
 use super::{Api, Shared, failure_groups};
-use crate::keys::Caller;
+use crate::keys::{Caller, Credential};
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(get, put, delete))
@@ -83,7 +83,11 @@ impl From<ViewError> for Problem {
 }
 
 fn viewer(caller: &Caller) -> Viewer {
-    let key = caller.key.map_or_else(|| GIVEN.to_owned(), |id| id.to_string());
+    let key = match &caller.credential {
+        Credential::Given => GIVEN.to_owned(),
+        Credential::Key(id) => id.to_string(),
+        Credential::Token { .. } => format!("sub:{}", caller.name),
+    };
     Viewer { key, is_admin: caller.role == Role::Admin }
 }
 

@@ -68,6 +68,7 @@ pub(super) struct NewNotification<'t> {
     #[schema(min_length = 1, max_length = 255)]
     pub(super) template: Option<String>,
     pub(super) priority: Option<Priority>,
+    /// The part of the tenant's software that sends it. An access token with a module sends for no other one.
     #[schema(min_length = 1, max_length = 255)]
     pub(super) module: Option<String>,
     #[schema(min_length = 1, max_length = 255)]
@@ -115,6 +116,8 @@ pub(super) fn given<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 pub(super) struct SendContext<'a> {
     /// Whose it is unless the send names a tenant.
     pub(super) tenant: &'a Tenant,
+    /// The one module that the caller sends for, if it is bound to one.
+    pub(super) module: Option<&'a str>,
     /// Whether the send may name any tenant.
     pub(super) is_for_all: bool,
     pub(super) guard: &'a Guard,
@@ -169,6 +172,7 @@ impl SendContext<'_> {
             Some(Err(forbidden)) if forbidden.kind == Kind::Forbidden => return Err(forbidden),
             Some(named) => mistakes.take(named),
         };
+        let module = self.module(new.module.as_deref())?;
         new.check_lines(&mut mistakes);
         let (not_before, expires_at) = mistakes.take(self.times(&new)).unwrap_or_default();
         let body = mistakes.take(read_body(&new));
@@ -199,7 +203,7 @@ impl SendContext<'_> {
                         headers,
                         metadata: new.metadata.map(|value| value.get().to_owned()),
                         user_id: new.user_id,
-                        module: new.module,
+                        module,
                         policy,
                         edit_of: None,
                     },
@@ -218,6 +222,17 @@ impl SendContext<'_> {
         }
         let detail = format!("this key sends only for its own tenant `{}`", self.tenant);
         Err(Problem::new(Kind::Forbidden, detail).pointing("/tenant"))
+    }
+
+    /// The module of a send: the one that it names, or that of the access token, which is for no other one.
+    pub(super) fn module(&self, named: Option<&str>) -> Result<Option<String>> {
+        if let (Some(named), Some(own)) = (named, self.module)
+            && named != own
+        {
+            let detail = format!("this access token sends only for its own module `{own}`");
+            return Err(Problem::new(Kind::Forbidden, detail).pointing("/module"));
+        }
+        Ok(named.or(self.module).map(str::to_owned))
     }
 
     pub(super) fn times(&self, new: &NewNotification<'_>) -> Result<(Option<Timestamp>, Option<Timestamp>)> {

@@ -280,6 +280,7 @@ pub(super) struct Send<'a> {
     api: &'a Api,
     /// Whose idempotency keys count, and whose a notification is that names no tenant.
     tenant: Tenant,
+    module: Option<&'a str>,
     is_for_all: bool,
     path: String,
     key: Option<String>,
@@ -289,19 +290,20 @@ pub(super) struct Send<'a> {
 impl<'a> Send<'a> {
     pub(super) fn of(
         api: &'a Api,
-        caller: &Caller,
+        caller: &'a Caller,
         path: &str,
         key: Option<String>,
         text: &'a Bytes,
     ) -> Self {
         let (tenant, is_for_all) = (caller.sends_for(), caller.tenant.is_none());
-        Self { api, tenant, is_for_all, path: path.to_owned(), key, text }
+        Self { api, tenant, module: caller.module(), is_for_all, path: path.to_owned(), key, text }
     }
 
     pub(super) fn context(&self) -> SendContext<'_> {
         let engine = &self.api.engine;
         SendContext {
             tenant: &self.tenant,
+            module: self.module,
             is_for_all: self.is_for_all,
             guard: &self.api.guard,
             policies: engine.policies(),

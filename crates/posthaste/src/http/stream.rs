@@ -246,7 +246,7 @@ impl Live {
 
     /// Whether the key or the session is still valid, and still for the same. While the store cannot say, a session goes on.
     async fn is_admitted(&self) -> bool {
-        if let Ok(caller) = self.api.key_of(&self.credentials) {
+        if let Ok(caller) = self.api.key_of(&self.credentials).await {
             return caller == self.caller;
         }
         let session = self.api.session_of(&self.credentials).await;

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 /// Any JSON value.
 #[derive(Clone)]
-pub(super) struct Unique(pub(super) Value);
+pub(crate) struct Unique(pub(crate) Value);
 
 /// An object of texts.
 #[derive(Default)]

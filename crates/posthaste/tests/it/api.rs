@@ -60,6 +60,7 @@ mod simulation;
 mod stream;
 mod tenants;
 mod timeouts;
+pub(crate) mod tokens;
 mod wrong_addresses;
 mod wrong_input;
 mod wrong_keys;

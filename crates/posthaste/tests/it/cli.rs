@@ -17,6 +17,7 @@ mod served;
 mod sink;
 mod starts;
 mod tail;
+mod tokens;
 mod walkthrough;
 
 use std::io::{BufRead, BufReader, Read, Seek, Write};

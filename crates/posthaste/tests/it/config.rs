@@ -2,6 +2,7 @@
 
 mod mistakes;
 mod secrets;
+mod tokens;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -94,10 +94,11 @@ mod tests {
     use posthaste_core::role::Role;
 
     use super::*;
+    use crate::keys::Credential;
 
     fn caller(tenant: Option<&str>) -> Caller {
         let tenant = tenant.map(|tenant| tenant.parse().unwrap());
-        Caller { name: "x".to_owned(), tenant, key: None, role: Role::Reader }
+        Caller { name: "x".to_owned(), tenant, credential: Credential::Given, role: Role::Reader }
     }
 
     #[test]

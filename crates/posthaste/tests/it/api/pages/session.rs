@@ -6,10 +6,13 @@ use std::net::TcpStream;
 use futures_util::future::join_all;
 use http::Method;
 use posthaste::config::Config;
+use posthaste::tokens::Algorithm;
 use serde_json::json;
 
 use super::super::running::{ADMIN, Running, StoreKind};
 use super::super::wrong_keys::failed_authentications;
+use super::super::tokens::accepting;
+use super::super::tokens::issuer::{Signer, claims};
 use super::{Browser, SESSION, form, is_safe, token_of};
 
 on_each_store! {
@@ -78,6 +81,19 @@ async fn a_session_reads_the_api_and_changes_nothing_there() {
     }
     // A wrong key is not mended by a session.
     browser.ask(Method::GET, "/v1/stats", &[("authorization", "Bearer wrong")], String::new()).await.is(401);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn an_access_token_does_not_log_in() {
+    let signer = Signer::new(Algorithm::Hs256, "k");
+    let running = Running::with(StoreKind::Sqlite, accepting(&signer)).await;
+    let token = signer.token(&claims("a", "admin"));
+    running.caller(Some(&token)).get("/v1/stats").await;
+    let mut browser = Browser::new(running.address());
+    let shown = browser.log_in(&token).await;
+    assert!(shown.status == 403 && shown.text.contains("not known"), "{shown:?}");
+    assert!(!browser.cookies.contains_key(SESSION));
     running.stop().await;
 }
 

@@ -20,6 +20,11 @@ connections = 77
 [alerts]
 slack_url = "https://hooks.slack.com/{SECRET}"
 pagerduty_key = "{SECRET}"
+[auth.jwt]
+algorithm = "HS256"
+secret = "{SECRET}-{SECRET}-{SECRET}-{SECRET}-{SECRET}"
+issuer = "https://id.example"
+audience = "posthaste"
 [policies."tenant:acme"]
 max_attempts = 4
 [providers.mail]
@@ -76,6 +81,9 @@ async fn every_setting_says_its_value_and_where_it_came_from(on: StoreKind) {
         ("server.listen", json!("127.0.0.1:7780"), "builtIn", None),
         ("server.connections", json!(77), "file", Some(file)),
         ("policies.\"tenant:acme\".max_attempts", json!(4), "file", Some(file)),
+        ("auth.jwt.secret", json!("***"), "file", Some(file)),
+        ("auth.jwt.issuer", json!("https://id.example"), "file", Some(file)),
+        ("auth.jwt.role_claim", json!("role"), "builtIn", None),
         ("providers.mail.kind", json!("smtp"), "file", Some(file)),
         ("providers.mail.url", json!("***"), "file", Some(file)),
         ("providers.texts.auth_token", json!("***"), "file", Some(file)),
