@@ -22,6 +22,7 @@ mod dead_letter;
 mod dead_letters;
 mod destination;
 mod destinations;
+mod downtime;
 mod drawing;
 mod due;
 mod edit;

@@ -40,13 +40,20 @@ async fn an_open_breaker_stands_where_people_look(on: StoreKind) {
         ["1 open. 1 notification is parked", "data-s=\"open\">Open<", "answered 503", &link, &countdown];
     holds(&page, &wanted);
     holds(&page, &["3 failed attempts in a row", ">Reset</button>", "/notifications?destination="]);
+    // Was it down before? A strip of twelve hours says so, and a longer one where it is asked for.
+    holds(&page, &[">Last 12 hours<", "aria-label=\"open since ", "<rect class=\"f\""]);
+    let longer = browser.get("/destinations?history=3d").await.page();
+    holds(&longer, &["<th scope=\"col\" class=\"hide-s hide-m\">Since <time", "aria-label=\"open since "]);
+    let wrong = browser.get("/destinations?history=never").await;
+    wrong.is(422);
+    holds(&wrong.text, &["The filter is not right.", "history: `never` is no time"]);
     // The destination itself, with its history as a drawing and as a table.
     let one = browser.get(&format!("/destinations/{id}")).await.page();
     let wanted = [
         "The next probe follows at",
         "1 notification waits for it",
         "The breaker opened",
-        "<svg class=\"sc\"",
+        "aria-label=\"In the last 24 hours open since ",
     ];
     holds(&one, &wanted);
     holds(&one, &[&countdown, "aria-current=\"page\">Destinations<"]);
@@ -86,7 +93,7 @@ async fn a_destination_is_limited_blocked_unblocked_and_reset_by_forms(on: Store
     let blocked = browser.get(&path).await.page();
     holds(&blocked, &["blocked it", "until &#60;b&#62;noon", ">Unblock</button>", "Blocked by a person"]);
     assert!(!blocked.contains("Block until unblocked"), "{blocked}");
-    holds(&browser.get("/destinations").await.page(), &["1 blocked by a person"]);
+    holds(&browser.get("/destinations").await.page(), &["1 blocked by a person", "; blocked since "]);
     browser.press(&path, &act("unblock"), &[]).await.is(303);
     browser.press(&path, &act("reset"), &[]).await.is(303);
     let reset = kept().await;
