@@ -98,9 +98,8 @@ pub(crate) struct DestinationDetail {
 pub(crate) struct DestinationRow {
     #[serde(flatten)]
     pub(crate) destination: DestinationView,
-    /// The newest 100 events since `history`, the newest first; only where it is given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(max_items = 100, nullable = false)]
+    /// The newest 100 events since `history`, the newest first; null where it is not given.
+    #[schema(max_items = 100)]
     pub(crate) history: Option<Vec<DestinationEventView>>,
 }
 

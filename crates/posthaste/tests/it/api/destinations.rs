@@ -335,7 +335,9 @@ async fn limits_are_set_and_kept_and_bad_ones_change_nothing(on: StoreKind) {
         post(&acme, &id, "block", &long).await.problem(422, "VALIDATION_FAILED")["pointer"],
         "/reason"
     );
-    assert_eq!(acme.get(PATH).await["data"], json!([set]), "the old limits stay");
+    let mut listed = set;
+    listed["history"] = Value::Null;
+    assert_eq!(acme.get(PATH).await["data"], json!([listed]), "the old limits stay");
     for wrong in [UNKNOWN, "ntf_00000000000000000000000000", "x"] {
         admin.ask(Method::GET, &format!("{PATH}/{wrong}"), &[], "").await.problem(404, "not-found");
         for act in ["block", "unblock", "reset"] {
