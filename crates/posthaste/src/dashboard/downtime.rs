@@ -88,7 +88,22 @@ impl Downtime {
         Self { since, now, known_from: known_from.min(first), spans }
     }
 
-    fn is_well(&self) -> bool {
+    /// Only the times in which nothing was sent, up to the end of what waited.
+    pub(super) fn shut_before(mut self, end: Timestamp) -> Self {
+        self.spans.retain(|span| span.why != Why::Failing && span.from < end);
+        for span in &mut self.spans {
+            span.until = span.until.min(end);
+        }
+        self.spans.sort_by_key(|span| span.from);
+        self
+    }
+
+    /// From when to when, in milliseconds.
+    pub(super) fn parts(&self) -> Vec<(i64, i64)> {
+        self.spans.iter().map(|span| (span.from.as_millis(), span.until.as_millis())).collect()
+    }
+
+    pub(super) fn is_well(&self) -> bool {
         self.spans.is_empty()
     }
 
@@ -435,6 +450,24 @@ mod tests {
         assert_eq!(said, "blocked 00:05 to 00:06, 00:10 to 00:11, 00:15 to 00:16 and 16 times more (UTC)");
         let yesterday = Downtime::of(&well(), &[event("paused", -5)], at(-60), at(100));
         assert_eq!(yesterday.said(), "paused 2026-11-16 23:55 to 2026-11-16 23:56 (UTC)");
+    }
+
+    #[test]
+    fn what_waited_was_kept_only_while_nothing_was_sent_and_until_it_ended() {
+        let failing = DestinationView { failures: 4, first_failure_at: Some(at(97)), ..well() };
+        let events = [
+            ("opened", 10),
+            ("probed", 11),
+            ("closed", 20),
+            ("blocked", 40),
+            ("unblocked", 70),
+            ("paused", 90),
+        ];
+        let shut = known(&failing, &events).shut_before(at(50));
+        let minutes =
+            |(from, until): (i64, i64)| [from, until].map(|at_ms| (at_ms - at(0).as_millis()) / 60_000);
+        assert_eq!(shut.parts().into_iter().map(minutes).collect::<Vec<_>>(), [[10, 20], [40, 50]]);
+        assert!(known(&failing, &[]).shut_before(at(50)).is_well());
     }
 
     #[test]
