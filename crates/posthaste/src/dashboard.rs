@@ -22,6 +22,7 @@ mod dead_letter;
 mod dead_letters;
 mod destination;
 mod destinations;
+mod downtime;
 mod drawing;
 mod due;
 mod edit;
@@ -105,6 +106,7 @@ pub static PAGES: &[PageRoute] = &[
     PageRoute { method: Method::POST, path: "/logout", needs: Needs::Session },
     PageRoute { method: Method::POST, path: "/logout-everywhere", needs: Needs::Session },
     PageRoute { method: Method::POST, path: "/theme", needs: Needs::Session },
+    PageRoute { method: Method::POST, path: "/shortcuts", needs: Needs::Session },
     page("/", "stats"),
     PageRoute { method: Method::GET, path: "/session", needs: Needs::Session },
     page("/stream", "stream"),
@@ -172,6 +174,7 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/logout", post(login::log_out))
         .route("/logout-everywhere", post(login::log_out_everywhere))
         .route("/theme", post(login::choose_theme))
+        .route("/shortcuts", post(session::choose_shortcuts))
         .route("/", get(overview::page))
         .route("/session", get(session::page))
         .route("/stream", get(stream::page))

@@ -26,6 +26,7 @@ pub(super) const PROMISES: &[Promise] = list![
     a_removed_destination_is_forgotten_after_a_while,
     a_heartbeat_tells_the_place_of_the_node_and_the_last_change,
     the_history_of_a_destination_is_short,
+    histories_of_several_destinations_are_read_together,
     changes_of_destinations_are_audited_together,
     every_destination_of_a_flow_is_known,
     what_is_parked_is_counted_up_to_a_limit,
@@ -214,16 +215,18 @@ async fn the_history_of_a_destination_is_short(scene: Scene) -> Kept {
         let change = DestinationChange { key: of.clone(), expected, value, events };
         scene.store.put_destinations(vec![change, put("globex", ORIGIN)], None, now).await
     };
-    let by = async |limit, now| -> Result<Vec<String>> {
-        let found = scene.store.destination_events(of.id(), limit, now).await?;
+    let by = async |limit, now: Timestamp| -> Result<Vec<String>> {
+        let since = now.earlier(EVENTS_KEPT);
+        let found = scene.store.destination_events(vec![of.id()], since, limit).await?.concat();
         Ok(found.into_iter().filter_map(|event| event.by).collect())
     };
     let opened = DestinationEvent { at: at(1), event: EventKind::Opened, by: None, until: Some(at(9)) };
     add(0, vec![opened.clone(), event(at(1), "ada")], at(1)).await?;
     add(9, vec![event(at(1), "not made")], at(1)).await?;
-    let found = scene.store.destination_events(of.id(), 9, at(1)).await?;
-    same("the last one first", found, [event(at(1), "ada"), opened])?;
-    same("of another", scene.store.destination_events(key("globex", ORIGIN).id(), 9, at(1)).await?, vec![])?;
+    let found = scene.store.destination_events(vec![of.id()], at(1), 9).await?;
+    same("the last one first", found, [vec![event(at(1), "ada"), opened]])?;
+    let other = key("globex", ORIGIN).id();
+    same("of another", scene.store.destination_events(vec![other], at(1), 9).await?, [vec![]])?;
     let many = (0..MAX_EVENTS).map(|number| event(at(2), &number.to_string())).collect();
     add(1, many, at(2)).await?;
     let newest: Vec<String> = (0..MAX_EVENTS).rev().map(|number| number.to_string()).collect();
@@ -236,6 +239,31 @@ async fn the_history_of_a_destination_is_short(scene: Scene) -> Kept {
     same("later", by(9, last.later(TICK)).await?.len(), 0)?;
     add(4, vec![event(last.later(TICK), "ida")], last.later(TICK)).await?;
     same("a new one", by(9, last.later(TICK)).await?, ["ida"])
+}
+
+async fn histories_of_several_destinations_are_read_together(scene: Scene) -> Kept {
+    let (a, b, c) = (key("acme", ORIGIN), key("globex", ORIGIN), key("", "mail"));
+    let with =
+        |key: &DestinationKey, events| DestinationChange { events, ..change(key.clone(), 0, Some("e")) };
+    let (first, second) = (vec![event(at(1), "ada"), event(at(2), "bob")], vec![event(at(3), "eve")]);
+    let changes = vec![with(&a, first), with(&b, second)];
+    scene.store.put_destinations(changes, None, at(3)).await?;
+    let by = async |of: &[&DestinationKey], since, limit| -> Result<Vec<Vec<String>>> {
+        let of = of.iter().map(|key| key.id()).collect();
+        let found = scene.store.destination_events(of, since, limit).await?;
+        let actors =
+            |events: Vec<DestinationEvent>| events.into_iter().filter_map(|event| event.by).collect();
+        Ok(found.into_iter().map(actors).collect())
+    };
+    let told = |all: &[&[&str]]| -> Vec<Vec<String>> {
+        all.iter().map(|one| one.iter().map(|by| (*by).to_owned()).collect()).collect()
+    };
+    let asked = by(&[&c, &b, &a, &b], at(1), 9).await?;
+    same("in the order that was asked", asked, told(&[&[], &["eve"], &["bob", "ada"], &["eve"]]))?;
+    same("so many of each", by(&[&a, &b], at(1), 1).await?, told(&[&["bob"], &["eve"]]))?;
+    same("since then", by(&[&a, &b], at(2), 9).await?, told(&[&["bob"], &["eve"]]))?;
+    same("of later", by(&[&a, &b], at(2).later(TICK), 9).await?, told(&[&[], &["eve"]]))?;
+    same("of none", by(&[], at(1), 9).await?, told(&[]))
 }
 
 async fn changes_of_destinations_are_audited_together(scene: Scene) -> Kept {

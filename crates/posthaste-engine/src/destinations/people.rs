@@ -7,7 +7,7 @@ use std::sync::Arc;
 use posthaste_core::channel::Channel;
 use posthaste_core::destination::{
     Destination, DestinationChange, DestinationEvent, DestinationId, DestinationKey, DestinationKind,
-    DestinationName, DestinationPut, MAX_CONCURRENCY, MAX_EVENTS, SendLimits, StoredDestination,
+    DestinationName, DestinationPut, EVENTS_KEPT, MAX_CONCURRENCY, MAX_EVENTS, SendLimits, StoredDestination,
 };
 use posthaste_core::notification::Tenant;
 use posthaste_core::slots::Gated;
@@ -99,11 +99,29 @@ impl Reads {
         &self,
         key: &DestinationKey,
     ) -> Result<Vec<DestinationEvent>, ReadError> {
-        if !sees(self.only(), key) {
-            return Ok(vec![]);
+        let histories = self.destination_histories(&[key], Timestamp::MIN).await?;
+        Ok(histories.into_iter().next().unwrap_or_default())
+    }
+
+    /// What happened to each of these destinations since then, the last event first. All are read at once; of what the caller does
+    /// not see there is nothing.
+    pub async fn destination_histories(
+        &self,
+        of: &[&DestinationKey],
+        since: Timestamp,
+    ) -> Result<Vec<Vec<DestinationEvent>>, ReadError> {
+        let seen: Vec<DestinationId> =
+            of.iter().filter(|key| sees(self.only(), key)).map(|key| key.id()).collect();
+        if seen.is_empty() {
+            return Ok(vec![vec![]; of.len()]);
         }
         let (shared, now) = (self.shared(), self.shared().node.now());
-        Ok(shared.store.destination_events(key.id(), MAX_EVENTS, now).await?)
+        let since = since.max(now.earlier(EVENTS_KEPT));
+        let mut found = shared.store.destination_events(seen, since, MAX_EVENTS).await?.into_iter();
+        let of_key = |key: &&DestinationKey| {
+            if sees(self.only(), key) { found.next().unwrap_or_default() } else { vec![] }
+        };
+        Ok(of.iter().map(of_key).collect())
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use posthaste_core::destination::{
-    DestinationChange, DestinationEvent, DestinationId, DestinationKey, DestinationPut, EVENTS_KEPT,
-    MAX_EVENTS, REMOVED_AT_ONCE, REMOVED_KEPT, StoredDestination, change_destinations,
+    DestinationChange, DestinationEvent, DestinationId, DestinationKey, DestinationPut, MAX_EVENTS,
+    REMOVED_AT_ONCE, REMOVED_KEPT, StoredDestination, change_destinations,
 };
 use posthaste_core::flow::{FlowId, FlowKey};
 use posthaste_core::notification::Tenant;
@@ -85,14 +85,16 @@ impl Destinations for ModelStore {
 
     async fn destination_events(
         &self,
-        id: DestinationId,
+        of: Vec<DestinationId>,
+        since: Timestamp,
         limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<DestinationEvent>> {
+    ) -> Result<Vec<Vec<DestinationEvent>>> {
         let tables = self.lock();
-        let events = tables.destinations.events.get(&id).map_or(&[][..], Vec::as_slice);
-        let recent = events.iter().rev().filter(|event| event.at >= now.earlier(EVENTS_KEPT));
-        Ok(recent.take(limit).cloned().collect())
+        let history = |id: &DestinationId| {
+            let events = tables.destinations.events.get(id).map_or(&[][..], Vec::as_slice);
+            events.iter().rev().filter(|event| event.at >= since).take(limit).cloned().collect()
+        };
+        Ok(of.iter().map(history).collect())
     }
 
     async fn known_destinations(

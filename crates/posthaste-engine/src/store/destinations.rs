@@ -42,12 +42,13 @@ slice! {
         /// `limit` mean that there are no more. A version is never seen before a lower one.
         read Since: fn destinations_since(version: i64, limit: usize) -> Vec<StoredDestination>;
 
-        /// The history of a destination, the last event first, as far as it is not older than `EVENTS_KEPT` at `now`.
+        /// The histories of destinations in the order of `of`: of each the events at or after `since`, up to `limit`, the last one
+        /// first. What is older than `EVENTS_KEPT` may be gone.
         read Events: fn destination_events(
-            id: DestinationId,
+            of: Vec<DestinationId>,
+            since: Timestamp,
             limit: usize,
-            now: Timestamp,
-        ) -> Vec<DestinationEvent>;
+        ) -> Vec<Vec<DestinationEvent>>;
 
         /// The destinations that there are flows of, in the order of tenant and name after those of `after`: those of one tenant
         /// or of all, and of one name or of every name. Looks at up to `limit` flows, those to origins before those of

@@ -25,6 +25,7 @@ use super::planted::Planted;
 use super::rows::{Columns, bigint};
 use super::tx::{Mode, Statement, Then, Tx, bind, single_row, statement};
 use super::{PostgresStore, list, look, notices, transact, transact_quickly};
+use crate::kept::damage::Damaged;
 use crate::kept::destinations::{event_from, key_from, known_page, new_events, page_of, value_from};
 use crate::kept::records::tenant_text;
 use crate::kept::values;
@@ -67,11 +68,11 @@ impl Destinations for PostgresStore {
 
     async fn destination_events(
         &self,
-        id: DestinationId,
+        of: Vec<DestinationId>,
+        since: Timestamp,
         limit: usize,
-        now: Timestamp,
-    ) -> store::Result<Vec<DestinationEvent>> {
-        Ok(list!(self, tx => events(&tx, id, limit, now))?)
+    ) -> store::Result<Vec<Vec<DestinationEvent>>> {
+        Ok(list!(self, tx => events(&tx, &of, since, limit))?)
     }
 
     async fn known_destinations(
@@ -258,28 +259,39 @@ async fn since(tx: &Tx, version: i64, limit: usize) -> Result<Vec<StoredDestinat
     }
 }
 
-async fn events(tx: &Tx, id: DestinationId, limit: usize, now: Timestamp) -> Result<Vec<DestinationEvent>> {
-    let sql = "
-        select at, event, actor, until
-        from destination_event
-        where destination = $1
-        and at >= $2
-        order by number desc
-        limit $3";
-    let bound = bind![
-        Uuid::from_bytes(id.to_bytes()) => UUID,
-        now.earlier(EVENTS_KEPT).as_micros() => INT8,
-        bigint(limit) => INT8,
-    ];
-    let mut found = vec![];
-    for row in &tx.alone(Mode::Read, sql, bound).await? {
+async fn events(
+    tx: &Tx,
+    of: &[DestinationId],
+    since: Timestamp,
+    limit: usize,
+) -> Result<Vec<Vec<DestinationEvent>>> {
+    let ids: Vec<Uuid> = of.iter().map(|id| Uuid::from_bytes(id.to_bytes())).collect();
+    let bound = bind![ids => UUID_ARRAY, since.as_micros() => INT8, bigint(limit) => INT8];
+    let mut found = vec![vec![]; of.len()];
+    for row in &tx.alone(Mode::Read, EVENTS, bound).await? {
         let mut columns = Columns::of(row);
+        let place: i64 = columns.take()?;
         let (at, code, by, until) =
             (columns.time()?, columns.code()?, columns.take()?, columns.maybe_time()?);
-        found.extend(unless_damaged(&id, event_from(at, code, by, until).map_err(Fault::from))?);
+        // Places are counted from 1.
+        let place = usize::try_from(place - 1).ok().and_then(|place| of.get(place).zip(found.get_mut(place)));
+        let (id, history) = place.ok_or_else(|| Damaged("the place of a destination".to_owned()))?;
+        history.extend(unless_damaged(id, event_from(at, code, by, until).map_err(Fault::from))?);
     }
     Ok(found)
 }
+
+const EVENTS: &str = "
+    select u.place, e.at, e.event, e.actor, e.until
+    from unnest($1::uuid[]) with ordinality as u (destination, place)
+    cross join lateral (
+        select number, at, event, actor, until
+        from destination_event
+        where destination = u.destination
+        and at >= $2
+        order by number desc
+        limit $3) as e
+    order by u.place, e.number desc";
 
 /// Flows of other channels, of which a tenant has only a few, are passed over.
 async fn known(

@@ -73,11 +73,11 @@ impl Destinations for SqliteStore {
 
     async fn destination_events(
         &self,
-        id: DestinationId,
+        of: Vec<DestinationId>,
+        since: Timestamp,
         limit: usize,
-        now: Timestamp,
-    ) -> store::Result<Vec<DestinationEvent>> {
-        self.list(move |reader| events(&reader.conn, id, limit, now)).await
+    ) -> store::Result<Vec<Vec<DestinationEvent>>> {
+        self.list(move |reader| of.iter().map(|id| events(&reader.conn, *id, since, limit)).collect()).await
     }
 
     async fn known_destinations(
@@ -286,8 +286,8 @@ fn since(conn: &Connection, version: i64, limit: usize) -> Result<Vec<StoredDest
 fn events(
     conn: &Connection,
     id: DestinationId,
+    since: Timestamp,
     limit: usize,
-    now: Timestamp,
 ) -> Result<Vec<DestinationEvent>> {
     let mut select = conn.prepare_cached(
         "select at, event, actor, until
@@ -298,7 +298,7 @@ fn events(
          limit ?3",
     )?;
     let bound = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = select.query(params![id.to_bytes(), now.earlier(EVENTS_KEPT).as_micros(), bound])?;
+    let mut rows = select.query(params![id.to_bytes(), since.as_micros(), bound])?;
     let mut found = vec![];
     while let Some(row) = rows.next()? {
         let event = event_from(time(row, 0)?, row.get(1)?, row.get(2)?, maybe_time(row, 3)?);

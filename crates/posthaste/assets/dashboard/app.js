@@ -65,7 +65,7 @@
   let going = false;
 
   document.addEventListener("keydown", (event) => {
-    if (event.target.closest("input, textarea, select, dialog") || event.metaKey || event.ctrlKey || event.altKey) return;
+    if (event.target.closest("input, textarea, select, dialog, [data-shortcuts]") || event.metaKey || event.ctrlKey || event.altKey) return;
     if (going) {
       going = false;
       if (pages[event.key]) location.href = pages[event.key];

@@ -27,7 +27,8 @@ const LIST_EXAMPLES: &str = "\
 Examples:
   posthaste destinations list
   posthaste destinations list --known --tenant acme
-  posthaste destinations list --name https://hooks.example.com/orders";
+  posthaste destinations list --name https://hooks.example.com/orders
+  posthaste destinations list --history 12h --output json";
 const SHOW_EXAMPLES: &str = "\
 Examples:
   posthaste destinations show dst_2tthczw8vgnv4tjy43e8xn4edg
@@ -72,6 +73,9 @@ enum DestinationsCommand {
         /// Of this tenant; the default is all tenants of the key
         #[arg(long, value_name = "NAME")]
         tenant: Option<String>,
+        /// Also what happened to each since then: a time, a date or how long ago
+        #[arg(long, value_name = "TIME")]
+        history: Option<String>,
         #[command(flatten)]
         paging: Paging,
     },
@@ -233,15 +237,27 @@ fn limits(row: &Value) -> String {
     rate.into_iter().chain(concurrency).collect::<Vec<_>>().join(", ")
 }
 
+fn last_event(row: &Value) -> String {
+    row["history"]
+        .get(0)
+        .map(|event| format!("{} {}", field(event, "event"), field(event, "at")))
+        .unwrap_or_default()
+}
+
 pub(crate) async fn run(args: DestinationsArgs, reach: &ServerArgs) -> anyhow::Result<Exit> {
     let session = reach.open()?;
     match args.act {
-        DestinationsCommand::List { known, name, tenant, paging } => {
+        DestinationsCommand::List { known, name, tenant, history, paging } => {
+            let mut columns = COLUMNS.to_vec();
+            if history.is_some() {
+                columns.push(("LAST EVENT", last_event));
+            }
             let mut query = Query::default();
+            query.set("history", history);
             query.set("all", known.then_some("true"));
             query.set("name", name);
             query.set("tenant", tenant);
-            listing::print(&session, "/v1/destinations", &query, &paging, &COLUMNS).await
+            listing::print(&session, "/v1/destinations", &query, &paging, &columns).await
         }
         DestinationsCommand::Show { which } => {
             let found = which.find(&session).await?;

@@ -17,7 +17,7 @@ use crate::http::problem::Result;
 use crate::http::query::Query;
 
 /// The parameters of the list.
-const PARAMETERS: [&str; 6] = ["tenant", "actor", "action", "target", "since", "until"];
+pub(super) const PARAMETERS: [&str; 6] = ["tenant", "actor", "action", "target", "since", "until"];
 
 #[derive(Template)]
 #[template(path = "audit.html")]

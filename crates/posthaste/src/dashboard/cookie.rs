@@ -11,6 +11,10 @@ pub(super) const LOGIN: &str = "__Host-posthaste-login";
 pub(super) const FLASH: &str = "__Host-posthaste-flash";
 /// `light` or `dark`, if somebody chose.
 pub(super) const THEME: &str = "__Host-posthaste-theme";
+/// `off`, if somebody switched the keys of pages off.
+pub(super) const SHORTCUTS: &str = "__Host-posthaste-shortcuts";
+/// How long a choice is remembered: a year.
+pub(super) const REMEMBERED: u64 = 365 * 86_400;
 
 /// The value of a cookie of a request.
 pub(super) fn read<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {

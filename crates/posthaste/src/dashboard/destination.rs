@@ -4,15 +4,14 @@ use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 use posthaste_core::destination::DestinationId;
-use posthaste_core::time::{Timestamp, micros};
 use serde_json::{Value, json};
 
 use super::acts::again;
 use super::destinations::Row;
-use super::drawing::ratio;
+use super::downtime::Downtime;
 use super::flash::Flash;
 use super::shell::Shell;
-use super::show::{self, Markup, escape};
+use super::show::{self, Markup};
 use super::visitor::{Form, Visitor};
 use crate::http::Shared;
 use crate::http::act::{NoBody, Optional};
@@ -24,6 +23,8 @@ use crate::http::views::destination::DestinationEventView;
 
 /// How much of the history is drawn.
 const DRAWN: std::time::Duration = std::time::Duration::from_secs(86_400);
+/// What stands below the drawing.
+const ENDS: &str = "<text x=\"0\" y=\"26\">24 h ago</text><text class=\"e\" x=\"100%\" y=\"26\">now</text>";
 
 #[derive(Template)]
 #[template(path = "destination.html")]
@@ -41,61 +42,6 @@ struct May {
     block: bool,
     unblock: bool,
     reset: bool,
-}
-
-/// A part of time in which it was not well: the class of the drawing, and from when to when.
-type Span = (&'static str, Timestamp, Timestamp);
-
-/// When it was open, blocked and paused, by its history, the newest event first.
-fn spans(history: &[DestinationEventView], since: Timestamp, now: Timestamp) -> Vec<Span> {
-    let mut spans = vec![];
-    // What was before the first event that is kept: a probe is only sent while it is open.
-    let first = history.last().map(|event| event.event);
-    let mut open = matches!(first, Some("probed" | "closed")).then_some(since);
-    let mut blocked = matches!(first, Some("unblocked")).then_some(since);
-    for event in history.iter().rev() {
-        match event.event {
-            "opened" => open = open.or(Some(event.at)),
-            "closed" | "reset" => spans.extend(open.take().map(|from| ("f", from, event.at))),
-            "blocked" => blocked = Some(event.at),
-            "unblocked" => spans.extend(blocked.take().map(|from| ("p", from, event.at))),
-            "paused" => spans.extend(event.until.map(|until| ("q", event.at, until.min(now)))),
-            _ => {}
-        }
-    }
-    spans.extend(open.map(|from| ("f", from, now)));
-    spans.extend(blocked.map(|from| ("p", from, now)));
-    spans.retain(|(_, _, until)| *until > since);
-    spans
-}
-
-/// The last 24 hours as a strip.
-fn strip(history: &[DestinationEventView], now: Timestamp) -> Markup {
-    let since = now.earlier(DRAWN);
-    let spans = spans(history, since, now);
-    let label = match spans.len() {
-        0 => "In the last 24 hours it was never open, blocked or paused.".to_owned(),
-        times => {
-            format!("In the last 24 hours it was open, blocked or paused {times} times; the table says when.")
-        }
-    };
-    let label = escape(&label);
-    let mut svg = format!(
-        "<svg class=\"sc\" height=\"30\" role=\"img\" aria-label=\"{label}\"><title>{label}</title><rect class=\"g\" width=\"100%\" height=\"12\" opacity=\".3\"/>"
-    );
-    for (class, from, until) in spans {
-        let place = |at: Timestamp| ratio(micros(at.since(since)), micros(DRAWN)) * 100.0;
-        // What is there is seen, however short it was.
-        let width = (place(until) - place(from)).max(0.2);
-        svg.push_str(&format!(
-            "<rect class=\"{class}\" x=\"{:.2}%\" width=\"{width:.2}%\" height=\"12\"/>",
-            place(from).min(99.8)
-        ));
-    }
-    svg.push_str(
-        "<text x=\"0\" y=\"26\">24 h ago</text><text class=\"e\" x=\"100%\" y=\"26\">now</text></svg>",
-    );
-    Markup(svg)
 }
 
 /// An event in words.
@@ -120,7 +66,7 @@ pub(super) async fn page(
 ) -> Result<Response> {
     let caller = Authenticated(visitor.caller.clone());
     let found = destinations::get(State(api.clone()), caller, NoQuery, Id(id)).await?.0;
-    let row = Row { one: found.destination };
+    let row = Row::of(found.destination);
     let shell = Shell::of(&api, &visitor, &row.one.name, "/destinations").await;
     let may = May {
         limit: visitor.may("putDestination"),
@@ -129,7 +75,8 @@ pub(super) async fn page(
         reset: (row.is_open() || row.one.paused_until.is_some() || row.one.failures > 0)
             && visitor.may("resetDestination"),
     };
-    let strip = strip(&found.history, shell.now);
+    let downtime = Downtime::of(&row.one, &found.history, shell.now.earlier(DRAWN), shell.now);
+    let strip = downtime.drawn(30, &format!("In the last 24 hours {}.", downtime.said()), ENDS);
     let page = DestinationPage { shell, row, history: found.history, strip, may };
     Ok(page.shell.answer(&page))
 }
@@ -185,30 +132,6 @@ pub(super) async fn reset(State(api): State<Shared>, Id(id): Id<DestinationId>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(minutes: i64) -> Timestamp {
-        Timestamp::from_millis(1_794_000_000_000 + minutes * 60_000)
-    }
-
-    fn event(event: &'static str, minute: i64) -> DestinationEventView {
-        DestinationEventView { at: at(minute), event, by: None, until: Some(at(minute + 1)) }
-    }
-
-    #[test]
-    fn the_history_says_when_it_was_open_blocked_and_paused() {
-        let newest_first = |mut events: Vec<DestinationEventView>| {
-            events.reverse();
-            spans(&events, at(0), at(100))
-        };
-        let kinds = ["opened", "probed", "opened", "probed", "closed"];
-        let events = kinds.into_iter().zip([10, 11, 12, 14, 15]).map(|(kind, at)| event(kind, at)).collect();
-        assert_eq!(newest_first(events), [("f", at(10), at(15))]);
-        assert_eq!(newest_first(vec![event("probed", 5), event("closed", 6)]), [("f", at(0), at(6))]);
-        assert_eq!(newest_first(vec![event("opened", 90)]), [("f", at(90), at(100))]);
-        assert_eq!(newest_first(vec![event("blocked", 20), event("unblocked", 30)]), [("p", at(20), at(30))]);
-        assert_eq!(newest_first(vec![event("paused", 50), event("limited", 60)]), [("q", at(50), at(51))]);
-        assert_eq!(newest_first(vec![event("opened", -30), event("reset", -20)]), []);
-    }
 
     #[test]
     fn a_number_that_is_none_is_left_to_the_api() {

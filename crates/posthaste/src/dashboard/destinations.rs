@@ -4,13 +4,16 @@ use askama::Template;
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
+use posthaste_core::filter::time;
+use posthaste_core::time::Timestamp;
 use url::form_urlencoded::byte_serialize;
 
+use super::downtime::Downtime;
 use super::filter_bar::{FilterBar, Tab};
 use super::login::see;
 use super::notifications::at_its_place;
 use super::shell::Shell;
-use super::show::{self, count, counted};
+use super::show::{self, Markup, count, counted};
 use super::visitor::Visitor;
 use crate::http::Shared;
 use crate::http::destinations;
@@ -18,7 +21,7 @@ use crate::http::extract::Authenticated;
 use crate::http::page::Page;
 use crate::http::problem::Result;
 use crate::http::query::Query;
-use crate::http::views::DestinationView;
+use crate::http::views::{DestinationRow, DestinationView};
 
 #[derive(Template)]
 #[template(path = "destinations.html")]
@@ -28,17 +31,57 @@ struct DestinationsPage {
     which: Vec<Tab>,
     say: String,
     rows: Vec<Row>,
+    history: History,
     next: Option<String>,
     all_tenants: bool,
     may_act: bool,
 }
 
+/// The part of time in which histories are shown.
+struct History {
+    since: Timestamp,
+    /// Whether the visitor chose it.
+    is_asked: bool,
+}
+
+impl History {
+    const BY_DEFAULT: &str = "12h";
+
+    fn asked(bar: &FilterBar, now: Timestamp) -> Self {
+        let asked = bar.value("history");
+        let since = time(asked.unwrap_or(Self::BY_DEFAULT), now);
+        // What is no time is refused with the rest of the query.
+        Self { since: since.unwrap_or(now), is_asked: asked.is_some() }
+    }
+
+    /// The query of a page as that of the API.
+    fn added_to(&self, query: &str) -> String {
+        match (self.is_asked, query) {
+            (true, _) => query.to_owned(),
+            (false, "") => format!("history={}", Self::BY_DEFAULT),
+            (false, _) => format!("{query}&history={}", Self::BY_DEFAULT),
+        }
+    }
+
+    fn shown(&self, row: DestinationRow, now: Timestamp) -> Row {
+        let DestinationRow { destination: one, history } = row;
+        let downtime = Downtime::of(&one, &history.unwrap_or_default(), self.since, now);
+        Row { strip: downtime.drawn(12, &downtime.said(), ""), one }
+    }
+}
+
 /// A destination as it is shown.
 pub(super) struct Row {
     pub(super) one: DestinationView,
+    /// When it was down, drawn, where a page shows it.
+    pub(super) strip: Markup,
 }
 
 impl Row {
+    pub(super) const fn of(one: DestinationView) -> Self {
+        Self { one, strip: Markup(String::new()) }
+    }
+
     pub(super) const fn is_blocked(&self) -> bool {
         self.one.blocked_by.is_some()
     }
@@ -121,7 +164,7 @@ impl Row {
 }
 
 /// Destinations of a query.
-async fn listed(api: &Shared, visitor: &Visitor, query: &str) -> Result<Json<Page<DestinationView>>> {
+async fn listed(api: &Shared, visitor: &Visitor, query: &str) -> Result<Json<Page<DestinationRow>>> {
     let query = Query::parse("/v1/destinations", query)?;
     destinations::list(State(api.clone()), Authenticated(visitor.caller.clone()), query).await
 }
@@ -132,7 +175,7 @@ pub(super) async fn down(api: &Shared, visitor: &Visitor) -> Vec<Row> {
         return vec![];
     }
     let found = listed(api, visitor, "limit=100").await.map(|Json(page)| page.data).unwrap_or_default();
-    found.into_iter().map(|one| Row { one }).filter(Row::is_open).collect()
+    found.into_iter().map(|row| Row::of(row.destination)).filter(Row::is_open).collect()
 }
 
 /// The page in a sentence.
@@ -178,29 +221,30 @@ fn worst_first(rows: &mut [Row]) {
 }
 
 pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<Response> {
-    let mut bar = FilterBar::of(&visitor, "destinations list", ["name", "all", "tenant"].into_iter());
+    let known = ["name", "all", "tenant", "history"];
+    let mut bar = FilterBar::of(&visitor, "destinations list", known.into_iter());
     if let Some(address) = bar.typed() {
         return Ok(see(&address));
     }
-    let (status, listed) = at_its_place(listed(&api, &visitor, &visitor.query).await, &mut bar)?;
+    let history = History::asked(&bar, api.engine.now());
+    let query = history.added_to(&visitor.query);
+    let (status, listed) = at_its_place(listed(&api, &visitor, &query).await, &mut bar)?;
     let shell = Shell::of(&api, &visitor, "Destinations", "/destinations").await;
     let which = vec![
         bar.tab("Unhealthy, limited, blocked", "all", None, &["name"]),
         bar.tab("All that are known", "all", Some("true"), &["name"]),
     ];
     let next = bar.next(listed.next_cursor.as_ref());
-    let mut rows: Vec<Row> = listed.data.into_iter().map(|one| Row { one }).collect();
+    let mut rows: Vec<Row> = listed.data.into_iter().map(|row| history.shown(row, shell.now)).collect();
     worst_first(&mut rows);
     let say = say(&rows, next.is_none() && bar.first().is_none());
     let (all_tenants, may_act) = (visitor.caller.tenant.is_none(), visitor.may("blockDestination"));
-    let page = DestinationsPage { shell, bar, which, say, rows, next, all_tenants, may_act };
+    let page = DestinationsPage { shell, bar, which, say, rows, history, next, all_tenants, may_act };
     Ok(page.shell.answer_with(status, &page))
 }
 
 #[cfg(test)]
 mod tests {
-    use posthaste_core::time::Timestamp;
-
     use super::*;
 
     fn row(state: &'static str, blocked: bool, parked: u64) -> Row {
@@ -227,7 +271,7 @@ mod tests {
             last_error: None,
             parked,
         };
-        Row { one }
+        Row::of(one)
     }
 
     #[test]

@@ -167,7 +167,11 @@ impl FilterBar {
     }
 
     pub(super) fn command(&self) -> String {
-        let flags = self.pairs.iter().map(|(name, value)| format!(" {} {}", flag(name), quoted(value)));
+        let flags = self.pairs.iter().map(|(name, value)| match (switch(name), value.as_str()) {
+            (Some(switch), "true") => format!(" {switch}"),
+            (Some(_), _) => String::new(),
+            (None, value) => format!(" {} {}", flag(name), quoted(value)),
+        });
         format!("posthaste {}{}", self.command, flags.collect::<String>())
     }
 
@@ -193,6 +197,15 @@ fn flag(name: &str) -> String {
         flag.push(character.to_ascii_lowercase());
     }
     flag
+}
+
+/// The flag of a parameter that is `true` or `false`. `--all` pages through a list to its end.
+fn switch(name: &str) -> Option<&'static str> {
+    match name {
+        "all" => Some("--known"),
+        "unfinished" => Some("--unfinished"),
+        _ => None,
+    }
 }
 
 /// A value as a shell takes it.
@@ -268,6 +281,49 @@ mod tests {
             bar.command(),
             "posthaste notifications list --channel email --search 'it'\\''s 1' --failure-type timeout"
         );
+    }
+
+    /// What a parameter may be.
+    fn sample(command: &str, name: &str) -> &'static str {
+        match name {
+            "status" if command == "dead-letters list" => "discarded",
+            "by" => "destination",
+            "channel" => "email,sms",
+            "failureType" => "timeout",
+            "reasonCode" => "DISCARDED",
+            "state" => "deadLetter",
+            "status" => "failed",
+            "statusCode" => "500,503",
+            "all" | "unfinished" => "true",
+            "since" | "until" | "history" => "1d",
+            "group" => "grp_2tthczw8vgnv4tjy43e8xn4edg",
+            _ => "x",
+        }
+    }
+
+    #[test]
+    fn the_command_takes_every_filter_of_its_page() {
+        use posthaste_core::filter::List;
+        for (command, known) in [
+            ("notifications list", List::Notifications.parameters().collect::<Vec<_>>()),
+            ("retry-queue", List::RetryQueue.parameters().collect()),
+            ("dead-letters list", List::DeadLetters.parameters().collect()),
+            ("tail", List::Notifications.parameters().collect()),
+            ("failure-groups list", vec!["by", "tenant"]),
+            ("retry-operations list", vec!["unfinished"]),
+            ("destinations list", vec!["name", "all", "tenant", "history"]),
+            ("audit", super::super::audit::PARAMETERS.to_vec()),
+        ] {
+            for name in known {
+                let pairs = vec![(name.to_owned(), sample(command, name).to_owned())];
+                let bar = FilterBar { command, pairs, ..bar("") };
+                let words = bar.command();
+                let read = crate::cli::command().try_get_matches_from(words.split(' '));
+                assert!(read.is_ok(), "{words}: {}", read.unwrap_err());
+            }
+        }
+        let bar = FilterBar { command: "destinations list", ..bar("all=false&tenant=a") };
+        assert_eq!(bar.command(), "posthaste destinations list --tenant a");
     }
 
     #[test]

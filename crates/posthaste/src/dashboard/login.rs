@@ -28,8 +28,6 @@ use crate::keys::{self, Hash};
 
 /// How long the form to log in is good for.
 const FORM_SECONDS: u64 = 3_600;
-/// How long a theme is remembered: a year.
-const THEME_SECONDS: u64 = 31_536_000;
 /// The longest path to come back to.
 const LONGEST_PATH: usize = 2_000;
 
@@ -243,8 +241,8 @@ fn logged_out() -> Response {
 /// Remembers the theme that somebody chose: light, dark, or that of the system.
 pub(super) async fn choose_theme(form: Form) -> Result<Response> {
     let (theme, seconds) = match form.fields.get("theme") {
-        Some("light") => ("light", THEME_SECONDS),
-        Some("dark") => ("dark", THEME_SECONDS),
+        Some("light") => ("light", cookie::REMEMBERED),
+        Some("dark") => ("dark", cookie::REMEMBERED),
         Some("system") => ("", 0),
         _ => return Err(Problem::at("/theme", "the theme is light, dark or system")),
     };

@@ -3,11 +3,14 @@
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
+use posthaste_core::destination::DestinationKey;
+use posthaste_core::flow::FlowKey;
 use posthaste_core::id::NotificationId;
 use posthaste_core::state::State as NotificationState;
 use posthaste_core::time::Timestamp;
 use serde_json::value::RawValue;
 
+use super::downtime::Downtime;
 use super::filter_bar::quoted;
 use super::shell::Shell;
 use super::show::{self, Markup, counted};
@@ -15,6 +18,7 @@ use super::story::{Planned, Step, steps};
 use super::timeline::{self, Mark};
 use super::visitor::Visitor;
 use crate::http::Shared;
+use crate::http::destinations;
 use crate::http::extract::{Authenticated, Id, NoQuery};
 use crate::http::notifications;
 use crate::http::problem::Result;
@@ -30,6 +34,8 @@ struct NotificationPage {
     shell: Shell,
     one: NotificationView,
     timeline: Markup,
+    /// When nothing was sent to its destination, in words.
+    shut: Option<String>,
     story: Vec<Step>,
     /// What keeps it waiting although it is due.
     parked: Option<ParkedView>,
@@ -79,8 +85,10 @@ pub(super) async fn page(
         number: found.notification.attempt,
         most: found.notification.max_attempts,
     });
+    let shut = shut(&api, &visitor, &found.notification, shell.now).await;
     let page = NotificationPage {
-        timeline: drawn(&found, &shell),
+        timeline: drawn(&found, shut.as_ref(), &shell),
+        shut: shut.map(|shut| shut.said()),
         story: steps(&found.attempts, &found.events, planned, found.planned.as_ref()),
         accepted: Some(found.notification.created_at),
         payload: payload(&found.body),
@@ -135,7 +143,19 @@ fn may(visitor: &Visitor, one: &NotificationView) -> May {
     }
 }
 
-fn drawn(found: &NotificationDetail, shell: &Shell) -> Markup {
+/// When nothing was sent to its destination while it was on its way. None if it always took something, or nothing can be read of it:
+/// what goes over providers waits for several.
+async fn shut(api: &Shared, visitor: &Visitor, one: &NotificationView, now: Timestamp) -> Option<Downtime> {
+    let (tenant, destination) = (one.tenant.clone(), one.destination.as_str().into());
+    let flow = FlowKey { tenant, channel: one.channel, destination };
+    let key = DestinationKey::of_flow(&flow).filter(|_| visitor.may("getDestination"))?;
+    let caller = Authenticated(visitor.caller.clone());
+    let found = destinations::get(State(api.clone()), caller, NoQuery, Id(key.id())).await.ok()?.0;
+    let known = Downtime::of(&found.destination, &found.history, one.created_at, now);
+    Some(known.shut_before(one.ended_at.unwrap_or(now))).filter(|shut| !shut.is_well())
+}
+
+fn drawn(found: &NotificationDetail, shut: Option<&Downtime>, shell: &Shell) -> Markup {
     let mark = |attempt: &AttemptView| Mark {
         at: attempt.started_at.as_millis(),
         number: attempt.number,
@@ -149,7 +169,8 @@ fn drawn(found: &NotificationDetail, shell: &Shell) -> Markup {
     let later = later.map(|one| Mark::planned(one.number, one.earliest.as_millis(), one.latest.as_millis()));
     let planned: Vec<Mark> = next.into_iter().chain(later).collect();
     let end = one.ended_at.map(|at| at.as_millis());
-    timeline::draw(one.created_at.as_millis(), &made, &planned, end, shell.now.as_millis())
+    let shut = shut.map(Downtime::parts).unwrap_or_default();
+    timeline::draw(one.created_at.as_millis(), &made, &planned, &shut, end, shell.now.as_millis())
 }
 
 /// The same notification again, as a command.

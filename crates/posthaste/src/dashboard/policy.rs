@@ -223,7 +223,7 @@ fn drawn(planned: &Preview) -> Markup {
         .map(|attempt| Mark::planned(attempt.number, millis(attempt.earliest), millis(attempt.latest)))
         .collect();
     let end = marks.last().map(Mark::latest);
-    timeline::draw(0, &[], &marks, end, 0)
+    timeline::draw(0, &[], &marks, &[], end, 0)
 }
 
 pub(super) async fn page(

@@ -36,6 +36,8 @@ pub(super) struct Shell {
     pub(super) tenant: String,
     pub(super) token: String,
     pub(super) theme: Option<&'static str>,
+    /// Whether keys act on pages.
+    pub(super) has_shortcuts: bool,
     pub(super) flash: Option<Flash>,
     pub(super) now: Timestamp,
 }
@@ -134,6 +136,7 @@ impl Shell {
             tenant: caller.tenant.as_ref().map_or_else(|| "All tenants".to_owned(), ToString::to_string),
             token: visitor.token.clone(),
             theme: visitor.theme,
+            has_shortcuts: visitor.has_shortcuts,
             flash: visitor.flash.clone(),
             now: api.engine.now(),
         }

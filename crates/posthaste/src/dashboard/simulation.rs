@@ -54,6 +54,10 @@ struct Typed {
 struct Told {
     said: Vec<String>,
     drawing: Markup,
+    /// The same figures for the script.
+    load: String,
+    /// The drawing in words.
+    most: String,
     rows: Vec<LoadStep>,
 }
 
@@ -153,6 +157,8 @@ impl Told {
         Self {
             said: said(told),
             drawing: drawn(told),
+            load: load(told).to_string(),
+            most: most(told),
             rows: told.load.chunks(together).filter_map(one_row).collect(),
         }
     }
@@ -221,6 +227,28 @@ fn said(told: &Simulation) -> Vec<String> {
     said
 }
 
+/// The load in columns, times in seconds.
+fn load(told: &Simulation) -> Value {
+    let column = |of: fn(&LoadStep) -> u64| told.load.iter().map(of).collect::<Vec<u64>>();
+    json!({
+        "at": column(|step| step.at.as_secs()),
+        "arrivals": column(|step| step.arrivals),
+        "sends": column(|step| step.sends),
+        "failures": column(|step| step.failures),
+        "parked": column(|step| step.parked),
+        "waiting": column(|step| step.waiting),
+    })
+}
+
+fn most(told: &Simulation) -> String {
+    format!(
+        "Sends and what is parked, by {}: at most {} parked at {}.",
+        length(&told.step),
+        count(&told.most_parked.count),
+        length(&told.most_parked.at)
+    )
+}
+
 fn drawn(told: &Simulation) -> Markup {
     let values = |of: fn(&LoadStep) -> u64| told.load.iter().map(of).collect::<Vec<u64>>();
     let (taken, failed, parked) = (
@@ -230,12 +258,7 @@ fn drawn(told: &Simulation) -> Markup {
     );
     let times: Vec<Timestamp> = told.load.iter().map(|step| Timestamp::EPOCH.later(step.at)).collect();
     let axis = Axis { times: &times, every: told.step };
-    let label = format!(
-        "Sends and what is parked, by {}: at most {} parked at {}.",
-        length(&told.step),
-        count(&told.most_parked.count),
-        length(&told.most_parked.at)
-    );
+    let label = most(told);
     Markup(format!(
         "<svg class=\"sc\" height=\"324\" role=\"img\" aria-label=\"{label}\">{}{}{}{}{}{}{}</svg>",
         labels(told, 8, 304),

@@ -68,8 +68,16 @@ impl Range {
     }
 }
 
-/// Draws what was made and what is planned, from the acceptance to the end or the last planned attempt.
-pub(super) fn draw(from: i64, made: &[Mark], planned: &[Mark], end: Option<i64>, now: i64) -> Markup {
+/// Draws what was made and what is planned, from the acceptance to the end or the last planned attempt. `shut` are the times in
+/// which nothing was sent to the destination.
+pub(super) fn draw(
+    from: i64,
+    made: &[Mark],
+    planned: &[Mark],
+    shut: &[(i64, i64)],
+    end: Option<i64>,
+    now: i64,
+) -> Markup {
     let last = made.last().map_or(from, |mark| mark.at);
     let until = end.or(planned.last().map(Mark::latest)).unwrap_or(now).max(last);
     let whole = Range { from, until: until.max(from.saturating_add(1_000)) };
@@ -82,7 +90,7 @@ pub(super) fn draw(from: i64, made: &[Mark], planned: &[Mark], end: Option<i64>,
         (count, many) => format!("Attempts: {count} made, {} planned.", many.len()),
     };
     let all: Vec<Mark> = made.iter().chain(planned).copied().collect();
-    let mut out = strip(whole, &all, now, &label);
+    let mut out = strip(whole, &all, shut, now, &label);
     let small: Vec<Mark> =
         all.iter().filter(|mark| ratio(mark.latest() - from, whole.until - from) < SMALL).copied().collect();
     if let [_, .., last] = small.as_slice() {
@@ -94,16 +102,24 @@ pub(super) fn draw(from: i64, made: &[Mark], planned: &[Mark], end: Option<i64>,
             "<svg width=\"100%\" height=\"22\" viewBox=\"0 0 1000 22\" preserveAspectRatio=\"none\" class=\"sc\" aria-hidden=\"true\"><path class=\"cone\" d=\"M10 0 L{right:.0} 0 L1000 22 L0 22 Z\"/></svg>"
         );
         let label = format!("The first {}, enlarged.", words(part.until - part.from));
-        out.push_str(&strip(part, &small, None, &label));
+        out.push_str(&strip(part, &small, shut, None, &label));
     }
     Markup(out)
 }
 
-fn strip(range: Range, marks: &[Mark], now: Option<i64>, label: &str) -> String {
+fn strip(range: Range, marks: &[Mark], shut: &[(i64, i64)], now: Option<i64>, label: &str) -> String {
     let mut svg = format!("<svg class=\"sc\" height=\"54\" role=\"img\" aria-label=\"{label}\">");
     svg.push_str(&scale(range));
     let right = range.place(marks.iter().map(Mark::latest).max().unwrap_or(range.until));
     let _ = write!(svg, "<line class=\"wt\" x1=\"1%\" x2=\"{right:.2}%\" y1=\"24\" y2=\"24\"/>");
+    for (from, until) in shut.iter().filter(|(from, until)| *from < range.until && *until > range.from) {
+        let (x, right) = (range.place(*from), range.place(*until));
+        let _ = write!(
+            svg,
+            "<line class=\"pk\" x1=\"{x:.2}%\" x2=\"{:.2}%\" y1=\"24\" y2=\"24\"/>",
+            right.max(x + 0.2)
+        );
+    }
     for (earliest, latest) in marks.iter().filter_map(|mark| mark.range) {
         let (x, right) = (range.place(earliest), range.place(latest));
         if right - x >= 0.1 {
@@ -169,7 +185,7 @@ mod tests {
     #[test]
     fn attempts_and_the_next_one_are_where_their_times_are() {
         let next = Mark::planned(3, 10_000, 10_000);
-        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], &[next], None, 6_000).0;
+        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], &[next], &[], None, 6_000).0;
         for x in ["x=\"1.00%\"", "x=\"49.50%\"", "x=\"98.00%\"", "x1=\"59.20%\""] {
             assert!(svg.contains(x), "{x} {svg}");
         }
@@ -179,7 +195,7 @@ mod tests {
     #[test]
     fn what_is_too_small_is_drawn_again() {
         let next = Mark::planned(3, 86_400_000, 86_400_000);
-        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], &[next], None, 6_000).0;
+        let svg = draw(0, &[mark(0, 1), mark(5_000, 2)], &[next], &[], None, 6_000).0;
         assert_eq!(svg.matches("<svg").count(), 3, "{svg}");
         assert!(svg.contains("enlarged"));
     }
@@ -187,7 +203,7 @@ mod tests {
     #[test]
     fn a_planned_attempt_has_its_earliest_and_latest_time() {
         let planned = [Mark::planned(2, 40_000, 60_000), Mark::planned(3, 80_000, 100_000)];
-        let svg = draw(0, &[mark(0, 1)], &planned, None, 1_000).0;
+        let svg = draw(0, &[mark(0, 1)], &planned, &[], None, 1_000).0;
         for rect in [
             "class=\"jt\" x=\"39.80%\" width=\"19.40%\"",
             "class=\"jt\" x=\"78.60%\" width=\"19.40%\"",
@@ -200,6 +216,16 @@ mod tests {
     }
 
     #[test]
+    fn the_times_in_which_nothing_was_sent_are_hatched() {
+        let shut = [(2_500, 5_000), (7_500, 90_000), (11_000, 12_000)];
+        let svg = draw(0, &[mark(0, 1), mark(5_000, 2), mark(10_000, 3)], &[], &shut, Some(10_000), 0).0;
+        for line in ["class=\"pk\" x1=\"25.25%\" x2=\"49.50%\"", "class=\"pk\" x1=\"73.75%\" x2=\"98.00%\""] {
+            assert!(svg.contains(line), "{line} {svg}");
+        }
+        assert_eq!(svg.matches("class=\"pk\"").count(), 2, "{svg}");
+    }
+
+    #[test]
     fn odd_times_break_nothing() {
         let far = [Mark::planned(2, i64::MAX / 4, i64::MAX / 4)];
         for (made, planned, end, now) in [
@@ -208,7 +234,7 @@ mod tests {
             (vec![mark(5, 1)], &[], None, i64::MAX / 4),
             (vec![mark(5, 1)], &far, None, 0),
         ] {
-            let svg = draw(0, &made, planned, end, now).0;
+            let svg = draw(0, &made, planned, &[(-9, 3), (0, i64::MAX / 4)], end, now).0;
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
         }
     }

@@ -42,6 +42,8 @@ pub(super) struct Visitor {
     /// What every form holds.
     pub(super) token: String,
     pub(super) theme: Option<&'static str>,
+    /// Whether keys act on pages.
+    pub(super) has_shortcuts: bool,
     /// What the act before this page came to.
     pub(super) flash: Option<Flash>,
     /// The path and the query that were asked for.
@@ -90,6 +92,7 @@ impl Visitor {
             place: session.place,
             token,
             theme: theme(&head.headers),
+            has_shortcuts: cookie::read(&head.headers, cookie::SHORTCUTS) != Some("off"),
             flash: Flash::of(&head.headers),
             path: head.uri.path().to_owned(),
             query: head.uri.query().unwrap_or("").to_owned(),

@@ -24,7 +24,7 @@ use super::extract::{ActorOf, Authenticated, Id, NoQuery};
 use super::page::{OfTenant, Page, Paged, Paging};
 use super::problem::{Kind, Problem, Result};
 use super::query::{Query, short};
-use super::views::{DestinationDetail, DestinationView};
+use super::views::{DestinationDetail, DestinationRow, DestinationView};
 use crate::destination_name;
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
@@ -56,32 +56,42 @@ impl From<DestinationError> for Problem {
 /// Destinations that are unhealthy, blocked, paused or limited by people, by tenant, kind and name; providers come first.
 ///
 /// With `all=true` every one that is known. With `name` those of that name; a tenant's key finds its own destination of a URL
-/// also before anything was sent there.
+/// also before anything was sent there. With `history` each has what happened to it since then.
 #[utoipa::path(get, path = "/v1/destinations", operation_id = "listDestinations", tag = "destinations",
     params(("all" = Option<bool>, Query, description = "Every known one: also those that are well, and providers"),
         ("name" = Option<String>, Query, min_length = 1, max_length = 1024, description = "A URL, which stands for its origin, the id of a subscription or the name of a provider"),
+        ("history" = Option<String>, Query, min_length = 1, max_length = 1024, description = "Adds the events since then: a time, a date or a duration ago, such as 12h"),
         OfTenant, Paged),
     security(("key" = ["reader"])),
-    responses((status = 200, description = "A page", body = Page<DestinationView>), (status = 429, description = "")))]
+    responses((status = 200, description = "A page", body = Page<DestinationRow>), (status = 429, description = "")))]
 pub(crate) async fn list(
     State(api): State<Shared>,
     Authenticated(caller): Authenticated,
     mut query: Query,
-) -> Result<Json<Page<DestinationView>>> {
+) -> Result<Json<Page<DestinationRow>>> {
     let paging: Paging<DestinationKey> = Paging::take(&api, &caller, &mut query)?;
     let (all, name, tenant) = (query.flag("all")?, name(&mut query)?, query.tenant()?);
+    let since = query.past("history", api.engine.now())?;
     query.finish()?;
     let (from, limit) = (paging.from.clone(), paging.limit);
     let read = |reads: Reads| async move {
         let reads = reads.of(tenant)?;
-        match name {
+        let page = match name {
             Some(name) => reads.destinations_named(name, from, limit).await,
             None if all => reads.all_destinations(from, limit).await,
             None => reads.destinations(from, limit).await,
-        }
+        }?;
+        let Some(since) = since else { return Ok((page, None)) };
+        let keys: Vec<&DestinationKey> = page.rows.iter().map(|view| &view.key).collect();
+        let histories = reads.destination_histories(&keys, since).await?;
+        Ok::<_, ReadError>((page, Some(histories.into_iter())))
     };
-    let (page, now) = (api.read(&caller, read).await?, api.engine.now());
-    Ok(Json(paging.show(&api, page, |view| DestinationView::of(view, now))))
+    let ((page, mut histories), now) = (api.read(&caller, read).await?, api.engine.now());
+    let show = |view| {
+        let history = histories.as_mut().map(|all| all.next().unwrap_or_default());
+        DestinationRow::of(view, history, now)
+    };
+    Ok(Json(paging.show(&api, page, show)))
 }
 
 fn name(query: &mut Query) -> Result<Option<DestinationName>> {

@@ -3,7 +3,7 @@
 use axum::extract::FromRequestParts;
 use http::request::Parts;
 use posthaste_core::channel::Channel;
-use posthaste_core::filter::{Filter, List};
+use posthaste_core::filter::{Filter, List, time};
 use posthaste_core::notification::Tenant;
 use posthaste_core::time::Timestamp;
 use url::form_urlencoded;
@@ -15,6 +15,9 @@ use super::problem::{Kind, Problem, Result};
 pub(crate) const LONGEST: usize = 1_024;
 /// The most parameters: each is compared with all others to find repeated ones.
 const MOST: usize = 32;
+
+/// Parameters of lists that do not say which rows there are.
+const NO_FILTERS: [&str; 3] = ["cursor", "limit", "history"];
 
 /// The parameters of a request, each taken once.
 pub(crate) struct Query {
@@ -101,10 +104,20 @@ impl Query {
         }
     }
 
+    /// Takes a time, a date or how long ago.
+    pub(crate) fn past(&mut self, name: &'static str, now: Timestamp) -> Result<Option<Timestamp>> {
+        let Some(given) = self.take(name) else { return Ok(None) };
+        time(&given, now).map(Some).ok_or_else(|| {
+            let given = short(&given);
+            let detail = format!("{name}: `{given}` is no time, date or duration ago such as 2026-04-15T10:45:30Z, 2026-04-15 or 1d");
+            Problem::parameter(name, detail)
+        })
+    }
+
     /// What the list is, for its cursors: its address and its filters.
     pub(crate) fn list(&self) -> String {
-        let mut filters: Vec<_> =
-            self.pairs.iter().filter(|(name, _)| name != "cursor" && name != "limit").collect();
+        let is_filter = |(name, _): &&(String, Option<String>)| !NO_FILTERS.contains(&name.as_str());
+        let mut filters: Vec<_> = self.pairs.iter().filter(is_filter).collect();
         filters.sort();
         format!("{} {filters:?}", self.path)
     }

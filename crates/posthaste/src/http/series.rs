@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use posthaste_core::duration;
-use posthaste_core::filter::{destinations, time};
+use posthaste_core::filter::destinations;
 use posthaste_core::series::{BadPoints, Figures, Points, Step};
 use posthaste_core::time::Timestamp;
 use serde::Serialize;
@@ -111,8 +111,8 @@ pub(crate) async fn series(
 ) -> Result<Json<SeriesView>> {
     let now = api.engine.now();
     let (tenant, channel, destination) = (query.tenant()?, query.channel()?, destination(&mut query)?);
-    let until = past(&mut query, "until", now)?.unwrap_or(now);
-    let since = past(&mut query, "since", now)?.unwrap_or_else(|| until.earlier(A_DAY));
+    let until = query.past("until", now)?.unwrap_or(now);
+    let since = query.past("since", now)?.unwrap_or_else(|| until.earlier(A_DAY));
     let step = match (step(&mut query)?, &destination) {
         (None, None) => Step::default(),
         (None | Some(Step::Hour), Some(_)) => Step::Hour,
@@ -173,16 +173,6 @@ pub(crate) async fn load(
         .enumerate()
         .map(|(place, count)| LoadPoint { at: points.at(place), count: *count });
     Ok(Json(LoadView { data: data.collect(), complete: load.complete }))
-}
-
-/// Takes a time, a date or how long ago.
-fn past(query: &mut Query, name: &'static str, now: Timestamp) -> Result<Option<Timestamp>> {
-    let Some(given) = query.take(name) else { return Ok(None) };
-    time(&given, now).map(Some).ok_or_else(|| {
-        let given = short(&given);
-        let detail = format!("{name}: `{given}` is no time, date or duration ago such as 2026-04-15T10:45:30Z, 2026-04-15 or 1d");
-        Problem::parameter(name, detail)
-    })
 }
 
 /// Takes a time to come, or how long from now.

@@ -8,7 +8,7 @@ mod operation;
 pub(crate) mod plan;
 
 pub(crate) use self::dead_letter::{DeadLetterDetail, DeadLetterView};
-pub(crate) use self::destination::{DestinationDetail, DestinationView, ParkedView};
+pub(crate) use self::destination::{DestinationDetail, DestinationRow, DestinationView, ParkedView};
 pub(crate) use self::notification::{FailedView, NotificationDetail, NotificationView, Status};
 pub(super) use self::operation::SampleShown;
 pub(crate) use self::operation::{OperationDetail, OperationView, PreviewView, SampleView};

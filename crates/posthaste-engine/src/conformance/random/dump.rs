@@ -1,5 +1,6 @@
 //! Everything that a store shows.
 
+use posthaste_core::destination::{DestinationKey, EVENTS_KEPT};
 use posthaste_core::failure::FailureType;
 use posthaste_core::filter::{AuditFilter, Filter, LetterStatus};
 use posthaste_core::group::GroupBy;
@@ -66,9 +67,8 @@ async fn questions(store: &dyn Store, ids: Vec<NotificationId>, now: Timestamp) 
         nodes::Call::List { now }.into(),
         acts::Call::Facts { ids: ids.clone() }.into(),
     ];
-    for key in destination_keys() {
-        all.push(destinations::Call::Events { id: key.id(), limit, now }.into());
-    }
+    let (of, since) = (destination_keys().iter().map(DestinationKey::id).collect(), now.earlier(EVENTS_KEPT));
+    all.push(destinations::Call::Events { of, since, limit }.into());
     for span in Span::ALL {
         for tenant in TENANTS.map(|name| Some(tenant(name))).into_iter().chain([None]) {
             all.push(series::Call::Get { tenant, span, from: Timestamp::MIN, until }.into());

@@ -92,6 +92,17 @@ pub(crate) struct DestinationDetail {
     pub(crate) history: Vec<DestinationEventView>,
 }
 
+/// A destination in a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DestinationInList)]
+pub(crate) struct DestinationRow {
+    #[serde(flatten)]
+    pub(crate) destination: DestinationView,
+    /// The newest 100 events since `history`, the newest first; null where it is not given.
+    #[schema(max_items = 100)]
+    pub(crate) history: Option<Vec<DestinationEventView>>,
+}
+
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = DestinationEvent)]
 pub(crate) struct DestinationEventView {
@@ -104,15 +115,28 @@ pub(crate) struct DestinationEventView {
     pub(crate) until: Option<Timestamp>,
 }
 
-impl DestinationDetail {
-    pub(crate) fn of(view: Standing, history: Vec<DestinationEvent>, now: Timestamp) -> Self {
-        let show = |event: DestinationEvent| DestinationEventView {
+impl DestinationEventView {
+    fn all(history: Vec<DestinationEvent>) -> Vec<Self> {
+        let show = |event: DestinationEvent| Self {
             at: event.at,
             event: event.event.name(),
             by: event.by,
             until: event.until,
         };
-        Self { destination: DestinationView::of(view, now), history: history.into_iter().map(show).collect() }
+        history.into_iter().map(show).collect()
+    }
+}
+
+impl DestinationDetail {
+    pub(crate) fn of(view: Standing, history: Vec<DestinationEvent>, now: Timestamp) -> Self {
+        Self { destination: DestinationView::of(view, now), history: DestinationEventView::all(history) }
+    }
+}
+
+impl DestinationRow {
+    pub(crate) fn of(view: Standing, history: Option<Vec<DestinationEvent>>, now: Timestamp) -> Self {
+        let history = history.map(DestinationEventView::all);
+        Self { destination: DestinationView::of(view, now), history }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Every test ends by [`Scene::end`]: nothing was asked of another host, no dialog opened, no script failed and nothing was tried that
 //! the content security policy forbids.
 
+mod charts;
 mod driver;
 mod hostile;
 mod incident;

@@ -56,7 +56,7 @@ pub(super) fn forget_failures(row: &mut Value) {
 pub(super) async fn trespass(running: &Running, a: &Caller, Route { method, path, name, .. }: &Route) {
     let of_b = receiver(running, "b");
     if name == "listDestinations" {
-        for query in ["", "?all=true"] {
+        for query in ["", "?all=true", "?all=true&history=1d"] {
             let own = a.get(&format!("{path}{query}")).await.to_string();
             assert!(!own.contains(&of_b) && !own.contains(r#""tenant":"b""#), "{own}");
         }
@@ -180,9 +180,46 @@ async fn what_fails_is_left_alone_and_shown_until_somebody_resets_it(on: StoreKi
         );
     }
     assert_eq!(acme.get(PATH).await["data"], json!([]), "it is well");
+    histories_are_listed(&running, &acme, &id).await;
     assert_eq!(events(&acme.get(&format!("{PATH}/{id}")).await), ["opened", "reset"]);
-    assert_eq!(actions(&acme).await, ["reset-destination"]);
+    let acts = ["reset-destination", "limit-destination", "limit-destination"];
+    assert_eq!(actions(&acme).await, acts);
     running.stop().await;
+}
+
+/// The list has the same events as the destination, since a time that is given.
+async fn histories_are_listed(running: &Running, acme: &Caller, id: &str) {
+    let whole = acme.get(&format!("{PATH}/{id}")).await["history"].clone();
+    let other = "https://limited.example:443";
+    let key = DestinationName::parse(other).unwrap().key(Some("acme".parse().unwrap())).unwrap();
+    put(acme, &key.id().to_string(), &json!({"rate": 1, "name": other})).await.is(200);
+    let history = async |query: &str| {
+        let rows = acme.all(&format!("{PATH}?{query}")).await;
+        let of = rows.iter().find(|row| row["id"] == json!(id));
+        (of.unwrap()["history"].clone(), rows)
+    };
+    for since in ["1d", "2000-01-01", "2000-01-01T00:00:00Z"] {
+        let (found, rows) = history(&format!("all=true&history={since}")).await;
+        assert_eq!(found, whole, "{since}");
+        let limited = rows.iter().find(|row| row["name"] == other).unwrap();
+        assert_eq!((events(limited), rows.len()), (vec!["limited"], 2));
+    }
+    let last = whole[0]["at"].as_str().unwrap();
+    let (since_then, _) = history(&format!("all=true&history={last}")).await;
+    assert_eq!(since_then, json!([whole[0]]), "at or after {last}");
+    assert!(history("all=true").await.0.is_null(), "it is only there where it is asked for");
+    let by_name = format!("name={}&history=1d", running.sink.url("/x"));
+    assert_eq!(history(&by_name).await.0, whole);
+    // What is shown of rows does not say which rows there are, so a place in the list stays one.
+    let first = acme.get(&format!("{PATH}?all=true&limit=1&history=1d")).await;
+    let cursor = first["nextCursor"].as_str().unwrap();
+    let second = acme.get(&format!("{PATH}?all=true&limit=1&cursor={cursor}")).await;
+    assert!(second["data"][0]["name"].is_string() && second["data"][0]["name"] != first["data"][0]["name"]);
+    for wrong in ["x", "-1d", ""] {
+        let told = acme.ask(Method::GET, &format!("{PATH}?history={wrong}"), &[], "").await;
+        assert_eq!(told.problem(422, "VALIDATION_FAILED")["parameter"], "history");
+    }
+    put(acme, &key.id().to_string(), &json!({})).await.is(200);
 }
 
 async fn a_probe_that_arrives_closes_the_breaker_and_it_ramps_up(on: StoreKind) {
@@ -298,7 +335,9 @@ async fn limits_are_set_and_kept_and_bad_ones_change_nothing(on: StoreKind) {
         post(&acme, &id, "block", &long).await.problem(422, "VALIDATION_FAILED")["pointer"],
         "/reason"
     );
-    assert_eq!(acme.get(PATH).await["data"], json!([set]), "the old limits stay");
+    let mut listed = set;
+    listed["history"] = Value::Null;
+    assert_eq!(acme.get(PATH).await["data"], json!([listed]), "the old limits stay");
     for wrong in [UNKNOWN, "ntf_00000000000000000000000000", "x"] {
         admin.ask(Method::GET, &format!("{PATH}/{wrong}"), &[], "").await.problem(404, "not-found");
         for act in ["block", "unblock", "reset"] {

@@ -53,7 +53,12 @@ impl Generator {
                 destinations::Call::Page { tenant, after, limit }
             }
             3 => destinations::Call::Since { version: self.rng.i64(-1..20), limit },
-            4 => destinations::Call::Events { id: self.destination_key().id(), limit, now: self.now },
+            4 => {
+                let count = self.rng.usize(0..4);
+                let of = (0..count).map(|_| self.destination_key().id()).collect();
+                let since = self.now.earlier(Duration::from_secs(self.rng.u64(0..90)));
+                destinations::Call::Events { of, since, limit }
+            }
             5 => {
                 let (tenant, after) = self.destination_cursor();
                 let name = self.rng.bool().then(|| self.destination_key().name);

@@ -236,6 +236,17 @@ impl Driver {
         self.ask(Method::POST, "/actions", asked).await.unwrap();
     }
 
+    /// Moves the pointer to the middle of an element, as soon as it can be seen.
+    pub(super) async fn point_at(&self, selector: &str) {
+        let script = "const found = document.querySelector(arguments[0]); \
+            found.scrollIntoView({block: 'center', behavior: 'instant'}); \
+            return found";
+        let element = self.script(script, json!([selector])).await;
+        let step = json!({"type": "pointerMove", "duration": 0, "x": 0, "y": 0, "origin": element});
+        let pointer = json!({"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": [step]});
+        self.ask(Method::POST, "/actions", json!({"actions": [pointer]})).await.unwrap();
+    }
+
     /// What is seen of the page, as PNG in base64.
     pub(super) async fn picture(&self) -> String {
         let picture = self.ask(Method::GET, "/screenshot", Value::Null).await.unwrap();

@@ -92,6 +92,32 @@ async fn the_keyboard_reaches_rows_acts_and_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn keys_are_switched_off_and_on_again() {
+    let scene = Scene::of_admin().await;
+    scene.dead(&["one"]).await;
+    let browser = &scene.browser;
+    scene.open("/session").await;
+    browser.press("Switch them off").await;
+    browser.wait_for(".help", "They are off in this browser.").await;
+    scene.open("/dead-letters").await;
+    browser.keys("?").await;
+    browser.keys("jd/").await;
+    for (name, wanted) in [("row", Value::Null), ("dialog", json!(false)), ("inFilter", json!(false))] {
+        scene.is(name, wanted).await;
+    }
+    assert_eq!(scene.running.admin.get("/v1/stats").await["inDeadLetter"], 1);
+    // The list of keys is still there, and says where they are switched on.
+    browser.press_in("ul.who", "Keys").await;
+    browser.press_in("#keys", "Session").await;
+    browser.press("Switch them on").await;
+    browser.wait_for(".help", "They are on.").await;
+    scene.open("/dead-letters").await;
+    browser.keys("j").await;
+    scene.is("row", json!("one")).await;
+    scene.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_focus_comes_back_to_where_it_was() {
     let scene = Scene::of_admin().await;
     scene.dead(&["one", "two"]).await;

@@ -13,7 +13,7 @@ const ACTS: &str = "return [...document.querySelectorAll('form')] \
     .filter((form) => form.method === 'post').map((form) => new URL(form.action).pathname) \
     .concat([...document.querySelectorAll('[data-key], [hx-post]')].map((one) => one.outerHTML))";
 /// What everybody may do with a session.
-const OWN: [&str; 4] = ["/theme", "/logout", "/logout-everywhere", "/login"];
+const OWN: [&str; 5] = ["/theme", "/shortcuts", "/logout", "/logout-everywhere", "/login"];
 
 impl Scene {
     async fn key(&self, role: &str) -> String {

@@ -40,13 +40,20 @@ async fn an_open_breaker_stands_where_people_look(on: StoreKind) {
         ["1 open. 1 notification is parked", "data-s=\"open\">Open<", "answered 503", &link, &countdown];
     holds(&page, &wanted);
     holds(&page, &["3 failed attempts in a row", ">Reset</button>", "/notifications?destination="]);
+    // Was it down before? A strip of twelve hours says so, and a longer one where it is asked for.
+    holds(&page, &[">Last 12 hours<", "aria-label=\"open since ", "<rect class=\"f\""]);
+    let longer = browser.get("/destinations?history=3d").await.page();
+    holds(&longer, &["<th scope=\"col\" class=\"hide-s hide-m\">Since <time", "aria-label=\"open since "]);
+    let wrong = browser.get("/destinations?history=never").await;
+    wrong.is(422);
+    holds(&wrong.text, &["The filter is not right.", "history: `never` is no time"]);
     // The destination itself, with its history as a drawing and as a table.
     let one = browser.get(&format!("/destinations/{id}")).await.page();
     let wanted = [
         "The next probe follows at",
         "1 notification waits for it",
         "The breaker opened",
-        "<svg class=\"sc\"",
+        "aria-label=\"In the last 24 hours open since ",
     ];
     holds(&one, &wanted);
     holds(&one, &[&countdown, "aria-current=\"page\">Destinations<"]);
@@ -55,6 +62,10 @@ async fn an_open_breaker_stands_where_people_look(on: StoreKind) {
     holds(&overview, &["1 destination is down.", " is down</a>", &link]);
     let waiting = browser.get(&format!("/notifications/{waits}")).await.page();
     holds(&waiting, &["It is due and waits:", "Parked:", "no attempt is spent", &link, &countdown]);
+    holds(
+        &waiting,
+        &["class=\"key pk\"", "<line class=\"pk\" x1=\"", "its destination was open all the time"],
+    );
     // By name, all of them, and a mistake at its place.
     let by_name = format!("/destinations?name={}", running.sink.url("/x"));
     holds(&browser.get(&by_name).await.page(), &[&link]);
@@ -86,9 +97,17 @@ async fn a_destination_is_limited_blocked_unblocked_and_reset_by_forms(on: Store
     let blocked = browser.get(&path).await.page();
     holds(&blocked, &["blocked it", "until &#60;b&#62;noon", ">Unblock</button>", "Blocked by a person"]);
     assert!(!blocked.contains("Block until unblocked"), "{blocked}");
-    holds(&browser.get("/destinations").await.page(), &["1 blocked by a person"]);
+    holds(&browser.get("/destinations").await.page(), &["1 blocked by a person", "; blocked since "]);
+    let waits = running.admin.send(&running.webhook("/ok")).await;
     browser.press(&path, &act("unblock"), &[]).await.is(303);
     browser.press(&path, &act("reset"), &[]).await.is(303);
+    // What kept a notification is drawn also when it has arrived; one that came later was kept by nothing.
+    running.admin.wait(&waits, "succeeded").await;
+    let kept_by = browser.get(&format!("/notifications/{waits}")).await.page();
+    holds(&kept_by, &["<line class=\"pk\"", "Since it was accepted, its destination was ", "blocked "]);
+    let later = running.admin.send_until(&running.webhook("/ok"), "succeeded").await;
+    let later = format!("/notifications/{}", later["notificationId"].as_str().unwrap());
+    assert!(!browser.get(&later).await.page().contains("class=\"pk\""));
     let reset = kept().await;
     assert_eq!((&reset["state"], &reset["blockedBy"]), (&json!("closed"), &json!(null)));
     let page = browser.get(&path).await.page();

@@ -2,6 +2,7 @@
 
 use posthaste::config::Config;
 use posthaste_core::breaker::BreakerSettings;
+use serde_json::{Value, json};
 
 use super::super::running::{ADMIN, Running, StoreKind};
 use super::{Browser, is_safe};
@@ -20,7 +21,9 @@ async fn an_outage_is_drawn_and_told() {
     is_safe(&empty);
     let page = empty.page();
     assert!(
-        page.contains("ok for 10m, 503 for 20m, ok for 1h") && !page.contains("What came of it"),
+        page.contains("ok for 10m, 503 for 20m, ok for 1h")
+            && !page.contains("What came of it")
+            && !page.contains("uplot"),
         "{page}"
     );
     let asked =
@@ -34,9 +37,23 @@ async fn an_outage_is_drawn_and_told() {
         "<svg class=\"sc\"",
         "<td>4m</td>",
         "value=\"50\"",
+        "/assets/uplot.min.js?v=",
+        "/assets/chart.js?v=",
+        "data-under>Sends and what is parked, by ",
     ] {
         assert!(page.contains(words), "{words}: {page}");
     }
+    // The script draws the figures of the API.
+    let body = json!({"rate": 5, "script": "ok for 5m, 503 for 10m, ok for 15m", "limits": {"rate": 50}});
+    let told = running.admin.post("/v1/policies/simulate?scope=channel:webhook", &body).await.is(200).clone();
+    let load = page.split("data-load=\"").nth(1).unwrap().split('"').next().unwrap().replace("&#34;", "\"");
+    let load: Value = serde_json::from_str(&load).unwrap();
+    for name in ["arrivals", "sends", "failures", "parked", "waiting"] {
+        let steps = told["load"].as_array().unwrap().iter().map(|step| step[name].clone());
+        assert_eq!(load[name], Value::from_iter(steps), "{name}");
+    }
+    assert!(load["parked"].as_array().unwrap().iter().any(|parked| parked.as_u64() > Some(0)), "{load}");
+    assert_eq!(load["at"].as_array().unwrap().len(), load["sends"].as_array().unwrap().len());
     for (query, words) in [
         ("rate=5&script=50x", "column 1"),
         ("rate=fast&script=ok+for+1m", "rate"),
