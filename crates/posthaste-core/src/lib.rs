@@ -41,6 +41,7 @@ pub mod role;
 #[cfg(feature = "schema")]
 pub mod schema;
 pub mod series;
+pub mod signature;
 pub mod simulate;
 pub mod slots;
 pub mod state;

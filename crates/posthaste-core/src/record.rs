@@ -19,10 +19,12 @@ pub enum RecordKind {
     Note = 6,
     /// A login at the dashboard.
     Session = 7,
+    /// The secrets that sign the webhooks of a tenant, encrypted.
+    SigningSecret = 8,
 }
 
 impl RecordKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Template,
         Self::Contact,
         Self::Suppression,
@@ -30,6 +32,7 @@ impl RecordKind {
         Self::View,
         Self::Note,
         Self::Session,
+        Self::SigningSecret,
     ];
 
     /// The number in the store.
@@ -166,7 +169,7 @@ mod tests {
         for kind in RecordKind::ALL {
             assert_eq!(RecordKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(8)), (None, None));
+        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(9)), (None, None));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use posthaste_core::notification::Notification;
 use posthaste_core::provider::Route;
 use posthaste_core::reply::Reply;
+use posthaste_core::signature::SigningSecrets;
 use posthaste_core::time::Timestamp;
 
 /// One try, as a channel is asked to make it.
@@ -23,6 +24,8 @@ pub struct Delivery {
     /// How long the try may take. When it is over the engine ends the try, whatever the channel has seen by then, so a
     /// reply that is known is returned a moment before.
     pub timeout: Duration,
+    /// The secrets of the tenant that sign a webhook at `at`; none if nothing is signed.
+    pub secrets: Option<Arc<SigningSecrets>>,
 }
 
 /// A way out. It reports what it saw: it does not classify, retry or remember.

@@ -9,6 +9,7 @@ use posthaste_core::classify::{Overrides, Verdict, classify};
 use posthaste_core::policy::{Decision, Policy, quick};
 use posthaste_core::provider::{NoProvider, Route};
 use posthaste_core::reply::{Answer, Fault, Reply};
+use posthaste_core::signature::SigningSecrets;
 use posthaste_core::slots::Gated;
 use posthaste_core::time::Timestamp;
 use tokio::sync::mpsc;
@@ -250,6 +251,8 @@ fn note(
 struct Way {
     route: Route,
     channel: Arc<dyn Channel>,
+    /// What signs its tries; none if nothing does.
+    secrets: Option<Arc<SigningSecrets>>,
 }
 
 /// Chooses the way of an attempt: the provider that the slot was taken for, if it was. All its tries take the same. The reply is
@@ -264,7 +267,7 @@ fn way(shared: &Shared, claimed: &Claimed, held: &Held) -> Result<Way, Reply> {
         None => shared.pools.route(name, &notification.destination).map_err(none)?,
     };
     let channel = shared.channels.get(&name).ok_or_else(|| none(NoProvider::Empty(name)))?;
-    Ok(Way { route, channel: channel.clone() })
+    Ok(Way { route, channel: channel.clone(), secrets: None })
 }
 
 /// Waits until a try may start: the channel is ready for it, outcomes can be recorded, and the lease outlasts it. Returns the
@@ -393,6 +396,7 @@ async fn send(shared: &Shared, claimed: &Claimed, way: &Way, timeout: Duration, 
         attempt: claimed.progress.attempt,
         at,
         timeout,
+        secrets: way.secrets.clone(),
     };
     let ended = async {
         if timeout <= shared.settings.surely() {

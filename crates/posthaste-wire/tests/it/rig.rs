@@ -76,6 +76,7 @@ pub(crate) fn delivery(notification: Notification, timeout: Duration) -> Deliver
         attempt: 3,
         at: StandingClock.now(),
         timeout,
+        secrets: None,
     }
 }
 
