@@ -20,7 +20,7 @@ pub enum RecordKind {
     /// A login at the dashboard.
     Session = 7,
     /// The secrets that sign the webhooks of a tenant, encrypted.
-    SigningSecret = 8,
+    SigningSecret = 11,
 }
 
 impl RecordKind {
@@ -169,7 +169,7 @@ mod tests {
         for kind in RecordKind::ALL {
             assert_eq!(RecordKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(9)), (None, None));
+        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(12)), (None, None));
     }
 
     #[test]
