@@ -24,6 +24,7 @@ use crate::node::LeaseGone;
 use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::settle::{Report, Unsent};
+use crate::signing::Unknown;
 use crate::slots::{Held, InSlot};
 use crate::store::Claimed;
 
@@ -123,7 +124,14 @@ async fn attempt(
     policy: &Policy,
     held: &mut Held,
 ) -> Result<Step, LeaseGone> {
-    let way = way(shared, claimed, held);
+    let mut way = way(shared, claimed, held);
+    if let Ok(to) = &mut way {
+        match shared.signer(&claimed.notification).await {
+            Ok(secrets) => to.secrets = secrets,
+            Err(Unknown::Unavailable) => return Ok(Step::GiveBack),
+            Err(Unknown::Damaged(what)) => way = Err(Reply::fault(Fault::Broken, what)),
+        }
+    }
     let place = way.as_ref().ok().map(|way| shared.destinations.place(claimed, &way.route));
     let ready = may_start(shared, claimed, policy, &way).await?;
     let mut began_at = shared.node.now();

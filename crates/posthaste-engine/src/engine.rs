@@ -5,6 +5,7 @@
 //! | signal | given when | wakes |
 //! |---|---|---|
 //! | `inbox` | a caller hands in notifications | accept |
+//! | `signing.asks` | a webhook is to be signed and the secrets of its tenant were not read lately | signing |
 //! | `reservations` | a caller's notifications need times under the inbound limits | inbound |
 //! | `slots.deal_now` | a slot is free, a bucket is due, a quick try asks for a slot, outcomes can be recorded again, a heartbeat was answered | claim |
 //! | `claimed` | accept or claim has a notification with a slot | dispatch |
@@ -75,6 +76,7 @@ use crate::reclaim::DeadNodes;
 use crate::series::Rollups;
 use crate::settle::{Report, Unsent};
 use crate::signal::Signal;
+use crate::signing::Signing;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
@@ -223,6 +225,7 @@ pub(crate) struct Shared {
     pub(crate) recording: Signal<bool>,
     pub(crate) counts: Counts,
     pub(crate) rollups: Rollups,
+    pub(crate) signing: Signing,
     draining: AtomicBool,
     /// The first loop that ended, which none of them does by itself.
     ended: Signal<Option<&'static str>>,
@@ -245,6 +248,7 @@ impl Engine {
         let (claimed, to_send) = mpsc::unbounded_channel();
         let (reports, to_settle) = mpsc::unbounded_channel();
         let (jobs, to_run) = mpsc::unbounded_channel();
+        let (asks, to_sign) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             store: parts.store,
             channels: parts.channels,
@@ -273,6 +277,7 @@ impl Engine {
             recording: Signal::new(true),
             counts: Counts::default(),
             rollups: Rollups::new(joined.node),
+            signing: Signing::new(asks),
             draining: AtomicBool::new(false),
             ended: Signal::new(None),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
@@ -282,7 +287,7 @@ impl Engine {
         jobs::plan(&shared).await?;
         destinations::start(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
-        loops::start(&shared, &loops, Queues { arrivals, to_reserve, to_send, to_settle, to_run });
+        loops::start(&shared, &loops, Queues { arrivals, to_reserve, to_send, to_settle, to_run, to_sign });
         Ok(Self { shared, loops, changes: Mutex::default() })
     }
 

@@ -49,6 +49,7 @@ mod series;
 pub mod settings;
 mod settle;
 mod signal;
+pub mod signing;
 mod slots;
 #[warn(missing_docs)]
 pub mod store;

@@ -171,7 +171,10 @@ async fn read_or_make(shared: &Shared, mut open: BTreeSet<Tenant>) -> Result<Lea
         let kept = shared.kept_secrets(&open).await?;
         for (tenant, record) in &kept {
             open.remove(tenant);
-            learned.insert(tenant.clone(), shared.opened(tenant, record).await?.map(|secrets| Some(Arc::new(secrets))));
+            learned.insert(
+                tenant.clone(),
+                shared.opened(tenant, record).await?.map(|secrets| Some(Arc::new(secrets))),
+            );
         }
         if open.is_empty() {
             break;

@@ -72,6 +72,7 @@ mod sends;
 pub(crate) mod series;
 pub mod server;
 pub(crate) mod settings;
+pub(crate) mod signing_secret;
 pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tenants;
@@ -204,6 +205,7 @@ fn described() -> OpenApiRouter<Shared> {
         series::router(),
         audit::router(),
         keys::router(),
+        signing_secret::router(),
         tenants::router(),
         nodes::router(),
         settings::router(),

@@ -96,7 +96,8 @@ impl Engine {
     async fn with_secrets(&self, deed: Deed, tenant: Tenant, actor: &Actor) -> Answer<SigningView> {
         let (shared, now) = (self.shared.clone(), self.now());
         let audit = Audit { tenant: Some(tenant.clone()), ..self.audit(actor, deed.action(), TARGET) };
-        let secrets = self.to_its_end(async move { Ok(shared.done(deed, &tenant, audit, now).await) }).await??;
+        let secrets =
+            self.to_its_end(async move { Ok(shared.done(deed, &tenant, audit, now).await) }).await??;
         journal::set(deed.action(), TARGET, actor);
         Ok(SigningView { secret: secrets.current().clone(), standing: SigningStanding::of(&secrets, now) })
     }
@@ -105,9 +106,14 @@ impl Engine {
 impl Shared {
     /// Does it with its audit row, again if somebody else was faster. A look counts up the number of the record: the change
     /// that the row goes with.
-    async fn done(&self, deed: Deed, tenant: &Tenant, audit: Audit, now: Timestamp) -> Answer<SigningSecrets> {
+    async fn done(
+        &self,
+        deed: Deed,
+        tenant: &Tenant,
+        audit: Audit,
+        now: Timestamp,
+    ) -> Answer<SigningSecrets> {
         for _ in 0..MAX_TRIES {
-            let asked_at = self.node.instant();
             let (secrets, expected, number) = match self.kept_secret(tenant).await? {
                 None => (SigningSecrets::first(self.new_secret(), now), Expected::Absent, 0),
                 Some(record) => {
@@ -123,7 +129,8 @@ impl Shared {
             let put = change(tenant, value, expected, number);
             let made = self.store.put_records(vec![put], Some(audit.clone()), now).await?;
             if made.iter().any(Option::is_some) {
-                self.signing.cache().put(tenant, Arc::new(secrets.clone()), asked_at);
+                // What was read meanwhile is older.
+                self.signing.cache().put(tenant, Arc::new(secrets.clone()), self.node.instant());
                 return Ok(secrets);
             }
         }
@@ -137,7 +144,9 @@ impl Shared {
     async fn secrets_in(&self, tenant: &Tenant, record: &Record) -> Result<SigningSecrets> {
         self.opened(tenant, record).await?.map_err(|unknown| match unknown {
             Unknown::Damaged(what) => StoreError::Corrupt { what },
-            Unknown::Unavailable => StoreError::Unavailable { what: "the secret could not be read".to_owned(), source: None },
+            Unknown::Unavailable => {
+                StoreError::Unavailable { what: "the secret could not be read".to_owned(), source: None }
+            }
         })
     }
 }

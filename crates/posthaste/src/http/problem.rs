@@ -58,6 +58,8 @@ pub enum Kind {
     StateConflict,
     /// The API key cannot be rotated now.
     KeyConflict,
+    /// Nothing can be encrypted.
+    MasterKeyMissing,
     /// The job is running.
     JobRunning,
     /// The operation is finished.
@@ -92,7 +94,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -111,6 +113,7 @@ impl Kind {
         Self::NotFailed,
         Self::StateConflict,
         Self::KeyConflict,
+        Self::MasterKeyMissing,
         Self::JobRunning,
         Self::OperationFinished,
         Self::TooManyOperations,
@@ -177,6 +180,7 @@ impl Kind {
                 (CONFLICT, "DESTINATION_CONFLICT", "The destination cannot be changed so now")
             }
             Self::KeyConflict => (CONFLICT, "KEY_CONFLICT", "The API key cannot be changed now"),
+            Self::MasterKeyMissing => (CONFLICT, "MASTER_KEY_MISSING", "There is no master key"),
             Self::DeadLetterResolved => {
                 (CONFLICT, "DEAD_LETTER_RESOLVED", "The dead letter is not in the needed status")
             }
