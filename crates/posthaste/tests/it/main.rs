@@ -23,6 +23,7 @@ mod packaging;
 mod postgres;
 mod power_cut;
 mod program;
+mod receivers;
 mod request_id;
 mod story;
 mod tidy;
