@@ -7,20 +7,24 @@ mod cache;
 mod people;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::result::Result as StdResult;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use posthaste_core::channel::Channel;
 use posthaste_core::notification::{Notification, Tenant};
 use posthaste_core::record::{Expected, Record, RecordChange};
+use posthaste_core::sealed::NotOpened;
 use posthaste_core::signature::{NEW_SECRET_BYTES, SigningSecret, SigningSecrets};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 
 use self::cache::Cache;
 pub use self::people::{SigningError, SigningStanding, SigningView};
 use crate::engine::Shared;
 use crate::gather::{More, gather};
-use crate::store::{Result, StoreError};
+use crate::store::Result;
+use crate::vault::VaultError;
 
 /// How often the secrets of tenants that send are read again.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -30,8 +34,10 @@ const BATCH: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a send whose secrets could not be read keeps its slot before it goes back, so that nothing turns on the spot.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How often a secret is made while others make it too.
+/// How often a secret is made or changed anew because others were faster.
 const MAX_TRIES: usize = 5;
+/// Where sealed secrets belong: the record and its field.
+const PLACE: (&str, &str) = ("signing-secret", "secrets");
 
 /// What signs the webhooks of a tenant; none where nothing does.
 pub(crate) type Signer = Option<Arc<SigningSecrets>>;
@@ -41,14 +47,26 @@ pub(crate) type Signer = Option<Arc<SigningSecrets>>;
 pub(crate) enum Unknown {
     /// The store could not be asked; ask again.
     Unavailable,
-    /// What is kept cannot be read.
+    /// What is kept cannot be read, in words.
     Damaged(String),
+}
+
+impl Unknown {
+    fn of(error: &VaultError) -> Self {
+        let mut text = format!("the secret that signs the webhooks of the tenant cannot be used: {error}");
+        let mut beneath = std::error::Error::source(error);
+        while let Some(error) = beneath {
+            text = format!("{text}: {error}");
+            beneath = error.source();
+        }
+        Self::Damaged(text)
+    }
 }
 
 /// A send that waits for the secrets of its tenant.
 pub(crate) struct Ask {
     tenant: Tenant,
-    told: oneshot::Sender<std::result::Result<Signer, Unknown>>,
+    told: oneshot::Sender<StdResult<Signer, Unknown>>,
 }
 
 /// The secrets that this node knows.
@@ -68,44 +86,10 @@ impl Signing {
     }
 }
 
-impl Shared {
-    /// What signs the tries of an attempt. While the store cannot be asked, the secrets that were read last sign.
-    pub(crate) async fn signer(&self, notification: &Notification) -> std::result::Result<Signer, Unknown> {
-        if notification.channel != Channel::Webhook || !self.vault.is_on() {
-            return Ok(None);
-        }
-        let tenant = &notification.tenant;
-        let known = self.signing.cache().take(tenant, self.node.instant());
-        if let Some((signer, true)) = known {
-            return Ok(Some(signer));
-        }
-        match (self.ask_signer(tenant).await, known) {
-            (Err(Unknown::Unavailable), Some((last, _))) => Ok(Some(last)),
-            (Err(Unknown::Unavailable), None) => {
-                tokio::select! {
-                    () = tokio::time::sleep(PAUSE) => {}
-                    () = self.draining() => {}
-                }
-                Err(Unknown::Unavailable)
-            }
-            (told, _) => told,
-        }
-    }
-
-    async fn ask_signer(&self, tenant: &Tenant) -> std::result::Result<Signer, Unknown> {
-        let (told, answer) = oneshot::channel();
-        let _ = self.signing.asks.send(Ask { tenant: tenant.clone(), told });
-        match tokio::time::timeout(PATIENCE, answer).await {
-            Ok(Ok(told)) => told,
-            Ok(Err(_)) | Err(_) => Err(Unknown::Unavailable),
-        }
-    }
-}
-
 /// The loop: answers sends that wait, many with one read, and reads again what is in use.
 pub(crate) async fn run(shared: Arc<Shared>, mut asks: mpsc::UnboundedReceiver<Ask>) {
     let mut refresh = tokio::time::interval(REFRESH);
-    refresh.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    refresh.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
@@ -126,12 +110,9 @@ async fn answer(shared: &Shared, asks: &mut mpsc::UnboundedReceiver<Ask>, first:
     };
     let batch = gather(asks, first, more).await;
     let tenants: BTreeSet<Tenant> = batch.iter().map(|ask| ask.tenant.clone()).collect();
-    let learned = learn(shared, tenants).await;
+    let learned = learn(shared, tenants).await.unwrap_or_default();
     for Ask { tenant, told } in batch {
-        let answer = match &learned {
-            Ok(learned) => learned.get(&tenant).cloned().unwrap_or(Err(Unknown::Unavailable)),
-            Err(_) => Err(Unknown::Unavailable),
-        };
+        let answer = learned.get(&tenant).cloned().unwrap_or(Err(Unknown::Unavailable));
         // The send may have stopped waiting.
         let _ = told.send(answer);
     }
@@ -147,7 +128,7 @@ async fn renew(shared: &Shared) {
     }
 }
 
-type Learned = HashMap<Tenant, std::result::Result<Signer, Unknown>>;
+type Learned = HashMap<Tenant, StdResult<Signer, Unknown>>;
 
 /// Reads the secrets of tenants, makes those that are missing, and remembers them.
 async fn learn(shared: &Shared, tenants: BTreeSet<Tenant>) -> Result<Learned> {
@@ -158,44 +139,47 @@ async fn learn(shared: &Shared, tenants: BTreeSet<Tenant>) -> Result<Learned> {
     })?;
     let mut cache = shared.signing.cache();
     for (tenant, told) in &learned {
-        if let Ok(Some(signer)) = told {
+        if let Ok(signer) = told {
             cache.put(tenant, signer.clone(), asked_at);
         }
     }
     Ok(learned)
 }
 
-async fn read_or_make(shared: &Shared, mut open: BTreeSet<Tenant>) -> Result<Learned> {
+async fn read_or_make(shared: &Shared, mut missing: BTreeSet<Tenant>) -> Result<Learned> {
     let mut learned = Learned::new();
     for _ in 0..MAX_TRIES {
-        let kept = shared.kept_secrets(&open).await?;
-        for (tenant, record) in &kept {
-            open.remove(tenant);
-            learned.insert(
-                tenant.clone(),
-                shared.opened(tenant, record).await?.map(|secrets| Some(Arc::new(secrets))),
-            );
-        }
-        if open.is_empty() {
-            break;
+        for (tenant, record) in shared.kept_secrets(&missing).await? {
+            missing.remove(&tenant);
+            let opened = shared.opened(&tenant, &record).await.map(|secrets| Some(Arc::new(secrets)));
+            learned.insert(tenant, known(opened)?);
         }
         let mut changes = vec![];
-        for tenant in open.clone() {
-            let first = SigningSecrets::first(shared.new_secret(), shared.node.now());
-            match shared.sealed(&tenant, &first).await? {
-                Some(value) => changes.push(change(&tenant, value, Expected::Absent, 0)),
-                None => {
-                    open.remove(&tenant);
-                    learned.insert(tenant, Ok(None));
+        for tenant in missing.clone() {
+            match known(shared.made(&tenant).await)? {
+                Ok(Some(change)) => changes.push(change),
+                nothing => {
+                    missing.remove(&tenant);
+                    learned.insert(tenant, nothing.map(|_| None));
                 }
             }
         }
-        // What was made is read like what another node made meanwhile.
-        if !changes.is_empty() {
-            shared.store.put_records(changes, None, shared.node.now()).await?;
+        if changes.is_empty() {
+            break;
         }
+        // What was made is read like what another node made meanwhile.
+        shared.store.put_records(changes, None, shared.node.now()).await?;
     }
     Ok(learned)
+}
+
+/// A store that cannot serve is everybody's trouble, anything else the tenant's own.
+fn known<T>(found: StdResult<T, VaultError>) -> Result<StdResult<T, Unknown>> {
+    match found {
+        Ok(found) => Ok(Ok(found)),
+        Err(VaultError::Store(error)) => Err(error),
+        Err(error) => Ok(Err(Unknown::of(&error))),
+    }
 }
 
 fn change(tenant: &Tenant, value: String, expected: Expected, number: i64) -> RecordChange {
@@ -203,9 +187,67 @@ fn change(tenant: &Tenant, value: String, expected: Expected, number: i64) -> Re
 }
 
 impl Shared {
+    /// What signs the tries of an attempt. While the store cannot be asked, the secrets that were read last sign.
+    pub(crate) async fn signer(&self, notification: &Notification) -> StdResult<Signer, Unknown> {
+        if notification.channel != Channel::Webhook || !self.vault().has_key() {
+            return Ok(None);
+        }
+        let tenant = &notification.tenant;
+        let last = self.signing.cache().take(tenant, self.node.instant());
+        if let Some((signer, true)) = last {
+            return Ok(signer);
+        }
+        match (self.ask_signer(tenant).await, last) {
+            (Err(Unknown::Unavailable), Some((last, _))) => Ok(last),
+            (Err(Unknown::Unavailable), None) => {
+                tokio::select! {
+                    () = tokio::time::sleep(PAUSE) => {}
+                    () = self.draining() => {}
+                }
+                Err(Unknown::Unavailable)
+            }
+            (told, _) => told,
+        }
+    }
+
+    async fn ask_signer(&self, tenant: &Tenant) -> StdResult<Signer, Unknown> {
+        let (told, answer) = oneshot::channel();
+        // The loop has ended if this fails; so does the wait then.
+        let _ = self.signing.asks.send(Ask { tenant: tenant.clone(), told });
+        match tokio::time::timeout(PATIENCE, answer).await {
+            Ok(Ok(told)) => told,
+            Ok(Err(_)) | Err(_) => Err(Unknown::Unavailable),
+        }
+    }
+
     /// The records of these tenants that exist.
     async fn kept_secrets(&self, tenants: &BTreeSet<Tenant>) -> Result<BTreeMap<Tenant, Record>> {
         let found = self.store.records(tenants.iter().map(SigningSecrets::key).collect()).await?;
         Ok(found.into_iter().filter_map(|record| Some((record.key.tenant()?.clone(), record))).collect())
+    }
+
+    /// The change that makes the first secret of a tenant; none while nothing can be encrypted.
+    async fn made(&self, tenant: &Tenant) -> StdResult<Option<RecordChange>, VaultError> {
+        let Some(secret) = self.new_secret() else { return Ok(None) };
+        let first = SigningSecrets::first(secret, self.node.now());
+        Ok(self.sealed(tenant, &first).await?.map(|value| change(tenant, value, Expected::Absent, 0)))
+    }
+
+    /// A new secret; none without a master key.
+    fn new_secret(&self) -> Option<SigningSecret> {
+        let bytes: [u8; NEW_SECRET_BYTES] = self.vault().random()?;
+        Some(SigningSecret::new(&bytes).expect("the length is one that secrets have"))
+    }
+
+    /// Secrets as they are kept; none while nothing can be encrypted.
+    async fn sealed(&self, tenant: &Tenant, secrets: &SigningSecrets) -> StdResult<Option<String>, VaultError> {
+        self.vault().seal(tenant, PLACE, secrets.to_json().as_bytes()).await
+    }
+
+    /// The secrets in a record.
+    async fn opened(&self, tenant: &Tenant, record: &Record) -> StdResult<SigningSecrets, VaultError> {
+        let plain = self.vault().open(tenant, PLACE, record.value.as_deref().unwrap_or_default()).await?;
+        let unreadable = VaultError::NotOpened { what: "the signing secret", why: NotOpened::Form };
+        SigningSecrets::from_json(&plain).ok_or(unreadable)
     }
 }

@@ -1,12 +1,12 @@
-//! Which secrets a node knows: those of the tenants that sent last, in two halves, of which the older one is forgotten.
+//! What a node knows to sign with: those of the tenants that sent last, in two halves, of which the older one is forgotten.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use posthaste_core::notification::Tenant;
-use posthaste_core::signature::SigningSecrets;
 use tokio::time::Instant;
+
+use super::Signer;
 
 /// The most tenants in one half.
 const HALF: usize = 5_000;
@@ -20,32 +20,32 @@ pub(super) struct Cache {
 }
 
 struct Known {
-    secrets: Arc<SigningSecrets>,
+    signer: Signer,
     read_at: Instant,
     /// Whether they signed something since they were read.
     is_used: bool,
 }
 
 impl Cache {
-    /// The secrets of a tenant, if they are known, and whether they are fresh.
-    pub(super) fn take(&mut self, tenant: &Tenant, now: Instant) -> Option<(Arc<SigningSecrets>, bool)> {
+    /// What signs for a tenant, if it is known, and whether that is fresh.
+    pub(super) fn take(&mut self, tenant: &Tenant, now: Instant) -> Option<(Signer, bool)> {
         if !self.young.contains_key(tenant) {
             let (tenant, known) = self.old.remove_entry(tenant)?;
             self.insert(tenant, known);
         }
         let known = self.young.get_mut(tenant)?;
         known.is_used = true;
-        Some((known.secrets.clone(), now.saturating_duration_since(known.read_at) < FRESH))
+        Some((known.signer.clone(), now.saturating_duration_since(known.read_at) < FRESH))
     }
 
     /// Remembers what was read by a question of that time. An older answer does not replace a newer one.
-    pub(super) fn put(&mut self, tenant: &Tenant, secrets: Arc<SigningSecrets>, read_at: Instant) {
+    pub(super) fn put(&mut self, tenant: &Tenant, signer: Signer, read_at: Instant) {
         let last = self.young.get(tenant).or_else(|| self.old.get(tenant));
         if last.is_some_and(|last| read_at < last.read_at) {
             return;
         }
         self.old.remove(tenant);
-        self.insert(tenant.clone(), Known { secrets, read_at, is_used: false });
+        self.insert(tenant.clone(), Known { signer, read_at, is_used: false });
     }
 
     fn insert(&mut self, tenant: Tenant, known: Known) {
@@ -64,13 +64,16 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use posthaste_core::signature::SigningSecret;
+    use std::sync::Arc;
+
+    use posthaste_core::signature::{SigningSecret, SigningSecrets};
     use posthaste_core::time::Timestamp;
 
     use super::*;
 
-    fn secrets(byte: u8) -> Arc<SigningSecrets> {
-        Arc::new(SigningSecrets::first(SigningSecret::new(&[byte; 32]).unwrap(), Timestamp::EPOCH))
+    fn secrets(byte: u8) -> Signer {
+        let secret = SigningSecret::new(&[byte; 32]).unwrap();
+        Some(Arc::new(SigningSecrets::first(secret, Timestamp::EPOCH)))
     }
 
     fn tenant(number: usize) -> Tenant {

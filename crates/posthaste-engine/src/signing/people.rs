@@ -7,11 +7,12 @@ use posthaste_core::record::{Expected, Record};
 use posthaste_core::signature::{SigningSecret, SigningSecrets};
 use posthaste_core::time::Timestamp;
 
-use super::{MAX_TRIES, Unknown, change};
+use super::{MAX_TRIES, change};
 use crate::acts::Actor;
 use crate::engine::{Engine, Shared};
 use crate::journal;
 use crate::store::{Audit, Result, StoreError};
+use crate::vault::VaultError;
 
 /// What an audit row about a signing secret names.
 const TARGET: &str = "signing-secret";
@@ -46,12 +47,28 @@ pub enum SigningError {
     /// Nothing can be encrypted.
     #[error("webhooks are not signed: there is no master key to encrypt their secrets with")]
     NoMasterKey,
+    /// Not every live node can open what is encrypted.
+    #[error("a live node is of an older version, or does not know the master key")]
+    NotYet,
     /// It changed each time it was looked at.
     #[error("the secret keeps changing; ask again")]
     Busy,
     /// The store could not serve, or holds what makes no sense.
     #[error("the secret could not be read or stored")]
     Store(#[from] StoreError),
+    /// What is kept cannot be opened here.
+    #[error("the secret cannot be opened")]
+    Vault(#[source] VaultError),
+}
+
+impl From<VaultError> for SigningError {
+    fn from(error: VaultError) -> Self {
+        match error {
+            VaultError::NoKey => Self::NoMasterKey,
+            VaultError::Store(error) => Self::Store(error),
+            error => Self::Vault(error),
+        }
+    }
 }
 
 type Answer<T> = std::result::Result<T, SigningError>;
@@ -85,11 +102,11 @@ impl Engine {
 
     /// How the secret of a tenant stands, without it; none if it was not used yet.
     pub async fn signing_standing(&self, tenant: &Tenant) -> Answer<Option<SigningStanding>> {
-        if !self.shared.vault.is_on() {
+        if !self.shared.vault().has_key() {
             return Err(SigningError::NoMasterKey);
         }
         let Some(record) = self.shared.kept_secret(tenant).await? else { return Ok(None) };
-        let secrets = self.shared.secrets_in(tenant, &record).await?;
+        let secrets = self.shared.opened(tenant, &record).await?;
         Ok(Some(SigningStanding::of(&secrets, self.now())))
     }
 
@@ -114,23 +131,24 @@ impl Shared {
         now: Timestamp,
     ) -> Answer<SigningSecrets> {
         for _ in 0..MAX_TRIES {
+            let new = self.new_secret().ok_or(SigningError::NoMasterKey)?;
             let (secrets, expected, number) = match self.kept_secret(tenant).await? {
-                None => (SigningSecrets::first(self.new_secret(), now), Expected::Absent, 0),
+                None => (SigningSecrets::first(new, now), Expected::Absent, 0),
                 Some(record) => {
-                    let kept = self.secrets_in(tenant, &record).await?;
+                    let kept = self.opened(tenant, &record).await?;
                     let secrets = match deed {
                         Deed::Show => kept,
-                        Deed::Rotate => kept.rotated(self.new_secret(), now),
+                        Deed::Rotate => kept.rotated(new, now),
                     };
                     (secrets, Expected::Version(record.version), record.number.saturating_add(1))
                 }
             };
-            let value = self.sealed(tenant, &secrets).await?.ok_or(SigningError::NoMasterKey)?;
+            let value = self.sealed(tenant, &secrets).await?.ok_or(SigningError::NotYet)?;
             let put = change(tenant, value, expected, number);
             let made = self.store.put_records(vec![put], Some(audit.clone()), now).await?;
             if made.iter().any(Option::is_some) {
                 // What was read meanwhile is older.
-                self.signing.cache().put(tenant, Arc::new(secrets.clone()), self.node.instant());
+                self.signing.cache().put(tenant, Some(Arc::new(secrets.clone())), self.node.instant());
                 return Ok(secrets);
             }
         }
@@ -139,14 +157,5 @@ impl Shared {
 
     async fn kept_secret(&self, tenant: &Tenant) -> Result<Option<Record>> {
         Ok(self.store.records(vec![SigningSecrets::key(tenant)]).await?.pop())
-    }
-
-    async fn secrets_in(&self, tenant: &Tenant, record: &Record) -> Result<SigningSecrets> {
-        self.opened(tenant, record).await?.map_err(|unknown| match unknown {
-            Unknown::Damaged(what) => StoreError::Corrupt { what },
-            Unknown::Unavailable => {
-                StoreError::Unavailable { what: "the secret could not be read".to_owned(), source: None }
-            }
-        })
     }
 }

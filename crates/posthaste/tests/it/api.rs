@@ -54,6 +54,7 @@ mod saved_views;
 mod schema;
 mod sends;
 mod series;
+mod signing_secret;
 mod simulation;
 mod stream;
 mod tenants;

@@ -5,6 +5,7 @@ mod sample;
 
 use std::collections::{BTreeMap, HashSet};
 
+use bytes::Bytes;
 use http::Method;
 use posthaste::client::Client;
 use posthaste::clock::SystemClock;
@@ -65,7 +66,7 @@ async fn deliveries() -> Vec<Case> {
     let path = "/v1/signing-secret?tenant=default";
     let old = secret(&get(&client, path).await);
     let rotated =
-        client.call(Method::POST, "/v1/signing-secret/rotate?tenant=default", &[], None).await.unwrap();
+        client.send(Method::POST, "/v1/signing-secret/rotate?tenant=default", &[], Bytes::new()).await.unwrap();
     let new = secret(&rotated.json().unwrap());
     assert_ne!(old, new);
     assert_eq!(secret(&get(&client, path).await), new);

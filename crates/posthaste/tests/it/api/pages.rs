@@ -29,7 +29,7 @@ use super::running::Running;
 const SESSION: &str = "__Host-posthaste";
 
 /// A browser without script.
-struct Browser {
+pub(super) struct Browser {
     client: Client,
     origin: String,
     cookies: BTreeMap<String, String>,
@@ -37,7 +37,7 @@ struct Browser {
 
 /// A page that came.
 #[derive(Debug)]
-struct Shown {
+pub(super) struct Shown {
     status: StatusCode,
     headers: http::HeaderMap,
     text: String,
