@@ -31,6 +31,7 @@ mod retries;
 mod saved_views;
 mod series;
 mod settings;
+mod signing;
 mod slow_answers;
 mod story;
 mod sweeping;

@@ -18,6 +18,7 @@ use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::{DEFAULT_LONGEST_TIMEOUT, PolicyLayer, PolicySet};
 use posthaste_core::provider::{Pools, Provider, ProviderKind};
 use posthaste_core::reply::{Reply, RetryAfter};
+use posthaste_core::signature::SigningSecrets;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::acts::Actor;
@@ -91,12 +92,18 @@ pub(crate) struct ScriptedChannel {
     habits: Mutex<BTreeMap<String, Script>>,
     waits: Mutex<BTreeMap<String, VecDeque<Wait>>>,
     arrivals: Mutex<Vec<(NotificationId, u32, Timestamp)>>,
+    signers: Mutex<Vec<Option<Arc<SigningSecrets>>>>,
     clock: PausedClock,
 }
 
 impl ScriptedChannel {
     pub(crate) fn arrivals(&self) -> Vec<(NotificationId, u32, Timestamp)> {
         self.arrivals.lock().unwrap().clone()
+    }
+
+    /// What signed each arrival.
+    pub(crate) fn signers(&self) -> Vec<Option<Arc<SigningSecrets>>> {
+        self.signers.lock().unwrap().clone()
     }
 }
 
@@ -121,6 +128,7 @@ impl Channel for ScriptedChannel {
     async fn send(&self, delivery: Delivery) -> Reply {
         let arrival = (delivery.notification.id, delivery.attempt, self.clock.now());
         self.arrivals.lock().unwrap().push(arrival);
+        self.signers.lock().unwrap().push(delivery.secrets.clone());
         let to = &delivery.notification.to;
         let script = self.scripts.lock().unwrap().get_mut(to).and_then(VecDeque::pop_front);
         let habit = self.habits.lock().unwrap().get(to).cloned();
@@ -160,6 +168,7 @@ impl Rig {
             habits: Mutex::default(),
             waits: Mutex::default(),
             arrivals: Mutex::default(),
+            signers: Mutex::default(),
             clock,
         };
         let model = ModelStore::with_clock(move || clock.now());

@@ -50,12 +50,12 @@ impl Shown {
     }
 
     /// The page, if it came.
-    fn page(self) -> String {
+    pub(super) fn page(self) -> String {
         assert_eq!(self.status, StatusCode::OK, "{}", self.text);
         self.text
     }
 
-    fn is(&self, status: u16) {
+    pub(super) fn is(&self, status: u16) {
         assert_eq!(self.status, status, "{} {}", self.to(), self.text);
     }
 }
@@ -67,7 +67,7 @@ impl Browser {
     }
 
     /// One that is logged in with a key.
-    async fn with(running: &Running, key: &str) -> Self {
+    pub(super) async fn with(running: &Running, key: &str) -> Self {
         let mut browser = Self::new(running.address());
         let shown = browser.log_in(key).await;
         shown.is(303);
@@ -107,7 +107,7 @@ impl Browser {
         }
     }
 
-    async fn get(&mut self, path: &str) -> Shown {
+    pub(super) async fn get(&mut self, path: &str) -> Shown {
         self.ask(Method::GET, path, &[], String::new()).await
     }
 
@@ -123,7 +123,7 @@ impl Browser {
     }
 
     /// Presses a button of a page: the token is that of the page.
-    async fn press(&mut self, from: &str, path: &str, fields: &[(&str, &str)]) -> Shown {
+    pub(super) async fn press(&mut self, from: &str, path: &str, fields: &[(&str, &str)]) -> Shown {
         // Not every page has a form, but the token is the same on all of them.
         let with_form = if from == "/login" { from } else { "/session" };
         let token = token_of(&self.get(with_form).await.page());
@@ -157,7 +157,7 @@ fn filled(page: &PageRoute, id: impl Fn(&PageRoute) -> String) -> String {
 }
 
 /// Holds a page to what every page promises: its headers, and nothing inline.
-fn is_safe(shown: &Shown) {
+pub(super) fn is_safe(shown: &Shown) {
     assert_eq!(shown.headers["content-security-policy"], CSP);
     assert_eq!(shown.headers["x-content-type-options"], "nosniff");
     assert_eq!(shown.headers["cache-control"], "no-store");
