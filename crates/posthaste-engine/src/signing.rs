@@ -23,6 +23,7 @@ use self::cache::Cache;
 pub use self::people::{SigningError, SigningStanding, SigningView};
 use crate::engine::Shared;
 use crate::gather::{More, gather};
+use crate::log_throttle::LogThrottle;
 use crate::store::Result;
 use crate::vault::VaultError;
 
@@ -134,8 +135,11 @@ type Learned = HashMap<Tenant, StdResult<Signer, Unknown>>;
 async fn learn(shared: &Shared, tenants: BTreeSet<Tenant>) -> Result<Learned> {
     let asked_at = shared.node.instant();
     let learned = read_or_make(shared, tenants).await.inspect_err(|error| {
+        static FAILED: LogThrottle = LogThrottle::new();
         shared.counts.store_error();
-        tracing::warn!(error = error.causes(), "the secrets that sign webhooks could not be read");
+        if let Some(reads) = FAILED.count(asked_at) {
+            tracing::warn!(error = error.causes(), reads, "the secrets that sign webhooks could not be read");
+        }
     })?;
     let mut cache = shared.signing.cache();
     for (tenant, told) in &learned {

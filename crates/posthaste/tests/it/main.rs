@@ -19,6 +19,7 @@ mod load;
 mod nodes;
 mod operations;
 mod outage;
+mod packages;
 mod packaging;
 mod postgres;
 mod power_cut;
