@@ -205,6 +205,7 @@ impl Shared {
             (Err(Unknown::Unavailable), Some((last, _))) => Ok(last),
             (Err(Unknown::Unavailable), None) => {
                 tokio::select! {
+                    biased;
                     () = tokio::time::sleep(PAUSE) => {}
                     () = self.draining() => {}
                 }
@@ -244,7 +245,11 @@ impl Shared {
     }
 
     /// Secrets as they are kept; none while nothing can be encrypted.
-    async fn sealed(&self, tenant: &Tenant, secrets: &SigningSecrets) -> StdResult<Option<String>, VaultError> {
+    async fn sealed(
+        &self,
+        tenant: &Tenant,
+        secrets: &SigningSecrets,
+    ) -> StdResult<Option<String>, VaultError> {
         self.vault().seal(tenant, PLACE, secrets.to_json().as_bytes()).await
     }
 

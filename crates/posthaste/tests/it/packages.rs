@@ -34,7 +34,10 @@ pub(crate) fn node_modules(packages: &[&str]) -> Result<PathBuf, String> {
 }
 
 /// A directory with what was installed there once.
-fn installed(packages: &[&str], install: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
+fn installed(
+    packages: &[&str],
+    install: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
     let name = packages.join("-").replace(['=', '@', '/'], "-");
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let whole = place.join("whole");

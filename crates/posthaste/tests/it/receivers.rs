@@ -1,6 +1,7 @@
 //! Webhooks as receivers verify them: real deliveries of the built program, held to the samples of docs/receivers.md.
 
 mod libraries;
+#[expect(unreachable_pub, reason = "readers of the page have it in a crate of its own")]
 mod sample;
 
 use std::collections::{BTreeMap, HashSet};
@@ -65,8 +66,10 @@ async fn deliveries() -> Vec<Case> {
     send_all(&client, &sink, &mut cases).await;
     let path = "/v1/signing-secret?tenant=default";
     let old = secret(&get(&client, path).await);
-    let rotated =
-        client.send(Method::POST, "/v1/signing-secret/rotate?tenant=default", &[], Bytes::new()).await.unwrap();
+    let rotated = client
+        .send(Method::POST, "/v1/signing-secret/rotate?tenant=default", &[], Bytes::new())
+        .await
+        .unwrap();
     let new = secret(&rotated.json().unwrap());
     assert_ne!(old, new);
     assert_eq!(secret(&get(&client, path).await), new);

@@ -19,7 +19,7 @@ use crate::rig::{FaultyStore, Rig, Trouble, ada, ms, notification, pass, secs, s
 /// A rig whose engines have a master key.
 fn rig() -> Rig {
     let mut rig = Rig::new();
-    let keys = MasterKeys::new(vec![Key::new([7; Key::LENGTH])], fastrand::fill_bytes);
+    let keys = MasterKeys::new(vec![Key::new([7; Key::LENGTH])], fastrand::fill);
     rig.settings.vault = VaultSettings { keys, ..VaultSettings::default() };
     rig
 }
@@ -137,7 +137,8 @@ async fn two_nodes_that_make_a_secret_at_a_time_sign_with_the_same() {
     }
     let tenant = || "default".parse().unwrap();
     let (actor, other) = (ada(), someone_of("default"));
-    let (seen, also) = tokio::join!(one.signing_secret(tenant(), &actor), two.signing_secret(tenant(), &other));
+    let (seen, also) =
+        tokio::join!(one.signing_secret(tenant(), &actor), two.signing_secret(tenant(), &other));
     assert_eq!(seen.unwrap().secret, also.unwrap().secret);
     let kept = one.signing_secret(tenant(), &actor).await.unwrap().secret;
     for engine in [&one, &two] {
@@ -192,7 +193,8 @@ async fn what_is_kept_and_cannot_be_opened_fails_the_attempt_and_is_never_sent_u
     let engine = start(&rig, &store).await;
     send_one(&rig, &engine).await;
     let key = SigningSecrets::key(&"default".parse().unwrap());
-    let damage = RecordChange { key, number: 0, value: Some("v1.AAAA".to_owned()), expected: Expected::Anything };
+    let damage =
+        RecordChange { key, number: 0, value: Some("v1.AAAA".to_owned()), expected: Expected::Anything };
     rig.model.put_records(vec![damage], None, engine.now()).await.unwrap();
     drop(engine);
     let engine = start(&rig, &store).await;

@@ -84,7 +84,10 @@ async fn a_tenant_has_a_secret_that_signs_its_webhooks_and_can_be_rotated(on: St
     for shown in [&first, &others, &second, &third, &fourth] {
         let secret = secret(shown);
         let bare = secret.strip_prefix("whsec_").unwrap();
-        assert!(!kept.contains(bare) && !kept.contains(&STANDARD.encode(&secret)), "a secret is in the store");
+        assert!(
+            !kept.contains(bare) && !kept.contains(&STANDARD.encode(&secret)),
+            "a secret is in the store"
+        );
     }
     let running = running.restart().await;
     let acme = admin_of(&running, "acme").await;
@@ -123,7 +126,9 @@ async fn only_an_admin_asks_and_one_for_all_says_whose(on: StoreKind) {
     let told = running.admin.ask(Method::GET, PATH, &[], "").await;
     assert_eq!(told.problem(422, "VALIDATION_FAILED")["parameter"], "tenant");
     running.admin.ask(Method::POST, ROTATE, &[], "").await.problem(422, "VALIDATION_FAILED");
-    for (query, status) in [("tenant=acme", 200), ("tenant=Not%20one", 422), ("tenant=posthaste", 422), ("x=1", 422)] {
+    for (query, status) in
+        [("tenant=acme", 200), ("tenant=Not%20one", 422), ("tenant=posthaste", 422), ("x=1", 422)]
+    {
         let told = running.admin.ask(Method::GET, &format!("{PATH}?{query}"), &[], "").await;
         assert_eq!(told.status, status, "{query}: {}", told.json);
     }
@@ -146,7 +151,10 @@ async fn the_page_shows_a_secret_only_when_it_is_asked_to(on: StoreKind) {
     let mut browser = Browser::with(&running, &key).await;
     let looks = async || acme.all("/v1/audit?target=signing-secret").await.len();
     let page = browser.get("/signing-secret").await.page();
-    assert!(page.contains("Show the secret") && page.contains("not yet") && !page.contains("whsec_"), "{page}");
+    assert!(
+        page.contains("Show the secret") && page.contains("not yet") && !page.contains("whsec_"),
+        "{page}"
+    );
     assert!(page.contains("href=\"/signing-secret\""), "the navigation has it: {page}");
     let first = secret(&acme.get(PATH).await);
     let page = browser.get("/signing-secret").await.page();
@@ -158,7 +166,10 @@ async fn the_page_shows_a_secret_only_when_it_is_asked_to(on: StoreKind) {
     assert!(shown.page().replace("&#43;", "+").contains(&first), "the secret is not shown");
     assert_eq!(looks().await, 2);
     let shown = browser.press("/signing-secret", "/signing-secret/rotate", &[]).await.page();
-    assert!(shown.contains("whsec_") && shown.contains("signs, too, until") && !shown.contains(&first), "{shown}");
+    assert!(
+        shown.contains("whsec_") && shown.contains("signs, too, until") && !shown.contains(&first),
+        "{shown}"
+    );
     assert_eq!(looks().await, 3);
     // Somebody for all tenants says whose.
     let mut admin = Browser::with(&running, ADMIN).await;
@@ -188,7 +199,8 @@ async fn another_node_signs_with_a_new_secret_within_seconds() {
     let (server, elsewhere) = running.another_node().await;
     let there = elsewhere.get(&format!("{PATH}?tenant=default")).await;
     assert_eq!(fitting(&delivered(&running, &running.admin).await, &secret(&there)), 1);
-    let rotated = elsewhere.ask(Method::POST, &format!("{ROTATE}?tenant=default"), &[], "").await.is(200).clone();
+    let rotated =
+        elsewhere.ask(Method::POST, &format!("{ROTATE}?tenant=default"), &[], "").await.is(200).clone();
     let until = std::time::Instant::now() + Duration::from_secs(15);
     // It sends all the time, so it reads again what it uses.
     while fitting(&delivered(&running, &running.admin).await, &secret(&rotated)) == 0 {
@@ -200,7 +212,7 @@ async fn another_node_signs_with_a_new_secret_within_seconds() {
 
 #[tokio::test]
 async fn without_a_master_key_webhooks_go_unsigned_and_the_answer_says_what_to_set() {
-    let running = Running::with(StoreKind::Postgres, |config| config.security.master_key = None).await;
+    let running = Running::with(StoreKind::Postgres, |config| config.queue.limit = 0).await;
     let arrived = delivered(&running, &running.admin).await;
     assert_eq!(signatures(&arrived), 0);
     for (method, path) in [(Method::GET, PATH), (Method::POST, ROTATE)] {

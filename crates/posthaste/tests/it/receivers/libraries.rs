@@ -34,8 +34,7 @@ async fn the_verifiers_of_npm_and_the_typescript_sample_take_what_is_genuine_and
     let place = set_out(&deliveries().await, "sample.ts", sample_in("typescript"));
     let here = place.path().to_owned();
     let verified = tokio::task::spawn_blocking(move || {
-        std::os::unix::fs::symlink(modules, here.join("node_modules"))
-            .map_err(|error| error.to_string())?;
+        std::os::unix::fs::symlink(modules, here.join("node_modules")).map_err(|error| error.to_string())?;
         let mut compile = Command::new("node");
         compile
             .arg("node_modules/typescript/bin/tsc")
