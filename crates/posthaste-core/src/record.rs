@@ -19,10 +19,16 @@ pub enum RecordKind {
     Note = 6,
     /// A login at the dashboard.
     Session = 7,
+    /// A tenant's data key, wrapped by a master key.
+    DataKey = 8,
+    /// Which master key is in force. There is one.
+    MasterKey = 9,
+    /// The master keys that a node knows, by their names.
+    NodeKeys = 10,
 }
 
 impl RecordKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Template,
         Self::Contact,
         Self::Suppression,
@@ -30,6 +36,9 @@ impl RecordKind {
         Self::View,
         Self::Note,
         Self::Session,
+        Self::DataKey,
+        Self::MasterKey,
+        Self::NodeKeys,
     ];
 
     /// The number in the store.
@@ -166,7 +175,7 @@ mod tests {
         for kind in RecordKind::ALL {
             assert_eq!(RecordKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(8)), (None, None));
+        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(11)), (None, None));
     }
 
     #[test]

@@ -9,11 +9,15 @@ use posthaste_core::provider::Route;
 use posthaste_core::reply::Reply;
 use posthaste_core::time::Timestamp;
 
+use crate::vault::Opened;
+
 /// One try, as a channel is asked to make it.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// What to send.
     pub notification: Arc<Notification>,
+    /// Its secrets, which the notification itself does not show.
+    pub opened: Opened,
     /// Which provider of the channel is to carry it.
     pub route: Route,
     /// The number of the attempt, for the receiver.

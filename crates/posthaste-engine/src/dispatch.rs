@@ -25,6 +25,7 @@ use crate::planted::Planted;
 use crate::settle::{Report, Unsent};
 use crate::slots::{Held, InSlot};
 use crate::store::Claimed;
+use crate::vault::Opened;
 
 /// The longest wait for a channel to become ready. After it the try is made all the same.
 const LONGEST_READY: Duration = Duration::from_secs(10);
@@ -122,7 +123,14 @@ async fn attempt(
     policy: &Policy,
     held: &mut Held,
 ) -> Result<Step, LeaseGone> {
-    let way = way(shared, claimed, held);
+    let mut way = way(shared, claimed, held);
+    if let Ok(found) = &mut way {
+        match shared.vault().for_attempt(&claimed.notification).await {
+            Ok(Some(opened)) => found.opened = opened,
+            Ok(None) => return Ok(Step::GiveBack),
+            Err(unsendable) => way = Err(unsendable),
+        }
+    }
     let place = way.as_ref().ok().map(|way| shared.destinations.place(claimed, &way.route));
     let ready = may_start(shared, claimed, policy, &way).await?;
     let mut began_at = shared.node.now();
@@ -250,6 +258,7 @@ fn note(
 struct Way {
     route: Route,
     channel: Arc<dyn Channel>,
+    opened: Opened,
 }
 
 /// Chooses the way of an attempt: the provider that the slot was taken for, if it was. All its tries take the same. The reply is
@@ -264,7 +273,7 @@ fn way(shared: &Shared, claimed: &Claimed, held: &Held) -> Result<Way, Reply> {
         None => shared.pools.route(name, &notification.destination).map_err(none)?,
     };
     let channel = shared.channels.get(&name).ok_or_else(|| none(NoProvider::Empty(name)))?;
-    Ok(Way { route, channel: channel.clone() })
+    Ok(Way { route, channel: channel.clone(), opened: Opened::default() })
 }
 
 /// Waits until a try may start: the channel is ready for it, outcomes can be recorded, and the lease outlasts it. Returns the
@@ -389,6 +398,7 @@ async fn ready(shared: &Shared, claimed: &Claimed, way: &Way) -> Result<(), Repl
 async fn send(shared: &Shared, claimed: &Claimed, way: &Way, timeout: Duration, at: Timestamp) -> Reply {
     let delivery = Delivery {
         notification: claimed.notification.clone(),
+        opened: way.opened.clone(),
         route: way.route.clone(),
         attempt: claimed.progress.attempt,
         at,
@@ -404,12 +414,20 @@ async fn send(shared: &Shared, claimed: &Claimed, way: &Way, timeout: Duration, 
     let text = tokio::select! {
         biased;
         reply = tokio::time::timeout(timeout, way.channel.send(delivery)) => match reply {
-            Ok(reply) => return reply,
+            Ok(reply) => return without_secrets(shared, claimed, way, reply),
             Err(_) => format!("no answer within {timeout:?}"),
         },
         () = ended => "cut off without an answer: this node could not reach its store for too long".to_owned(),
     };
     Reply::fault(Fault::Timeout, text)
+}
+
+/// A receiver may send back what it was sent.
+fn without_secrets(shared: &Shared, claimed: &Claimed, way: &Way, reply: Reply) -> Reply {
+    match shared.vault().redactor(&claimed.notification, &way.opened) {
+        Some(redactor) => redactor.redact_reply(reply),
+        None => reply,
+    }
 }
 
 fn record(

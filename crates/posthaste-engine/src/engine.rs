@@ -78,6 +78,7 @@ use crate::signal::Signal;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
+use crate::vault::{self, NotStarted, VaultSettings, VaultState};
 use crate::{destinations, jobs, node, series};
 
 /// What an engine needs from outside.
@@ -129,6 +130,8 @@ pub struct Settings {
     pub inbound: InboundLimits,
     /// How many notifications the main lane may have; 0: as many as there are.
     pub queue_limit: u32,
+    /// The master keys, and which headers are secrets.
+    pub vault: VaultSettings,
     /// A bug, for a test to find.
     #[cfg(feature = "testing")]
     pub planted: Option<Planted>,
@@ -173,6 +176,7 @@ impl Default for Settings {
             destination_limits: BTreeMap::new(),
             inbound: InboundLimits::default(),
             queue_limit: 0,
+            vault: VaultSettings::default(),
             #[cfg(feature = "testing")]
             planted: None,
         }
@@ -223,6 +227,7 @@ pub(crate) struct Shared {
     pub(crate) recording: Signal<bool>,
     pub(crate) counts: Counts,
     pub(crate) rollups: Rollups,
+    pub(crate) vault: VaultState,
     draining: AtomicBool,
     /// The first loop that ended, which none of them does by itself.
     ended: Signal<Option<&'static str>>,
@@ -234,7 +239,7 @@ const INBOX: usize = 1_024;
 
 impl Engine {
     /// Joins the cluster and starts the loops on the current runtime.
-    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
+    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, NotStarted> {
         let settings = settings.within_bounds();
         let asked = node::instant(&*parts.clock);
         let joined = parts.store.join(settings.name.clone(), settings.hold, parts.clock.now()).await?;
@@ -273,12 +278,18 @@ impl Engine {
             recording: Signal::new(true),
             counts: Counts::default(),
             rollups: Rollups::new(joined.node),
+            vault: VaultState::new(&settings.vault),
             draining: AtomicBool::new(false),
             ended: Signal::new(None),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             pools: parts.pools,
             settings,
         });
+        if let Err(refused) = vault::start(&shared).await {
+            let _ = vault::leave(&shared).await;
+            let _ = shared.store.leave(joined.node).await;
+            return Err(refused);
+        }
         jobs::plan(&shared).await?;
         destinations::start(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
@@ -417,6 +428,7 @@ impl Engine {
         taken(&self.loops).shutdown().await;
         series::end(&self.shared).await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
+            vault::leave(&self.shared).await?;
             self.shared.store.leave(self.shared.node.id()).await?;
         }
         // What was given back is somebody else's now, at once.

@@ -53,4 +53,5 @@ mod slots;
 #[warn(missing_docs)]
 pub mod store;
 mod sweep;
+pub mod vault;
 mod wake;

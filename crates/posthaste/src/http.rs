@@ -29,6 +29,7 @@ use self::read_slots::{ReadSlots, Reader};
 use self::stream::Streams;
 use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
+use crate::master_key::KeySource;
 use crate::keys::{Caller, Keys};
 
 pub(crate) mod act;
@@ -120,6 +121,8 @@ pub struct ApiParts {
     pub durability: Durability,
     /// The configuration, without secrets.
     pub settings: Vec<Setting>,
+    /// Where the master key of this node stands.
+    pub key_source: KeySource,
     /// What cursors are sealed with if the settings do not say.
     pub cursor_secret: [u8; 32],
 }

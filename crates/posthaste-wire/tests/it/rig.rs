@@ -16,6 +16,7 @@ use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::provider::Route;
 use posthaste_core::reply::{Answer, Fault, Reply};
 use posthaste_core::time::Timestamp;
+use posthaste_engine::vault::Opened;
 use posthaste_engine::channel::{Channel, Delivery};
 use posthaste_engine::clock::Clock;
 use posthaste_wire::guard::{Guard, Target};
@@ -72,6 +73,7 @@ pub(crate) fn notification(to: &str) -> Notification {
 pub(crate) fn delivery(notification: Notification, timeout: Duration) -> Delivery {
     Delivery {
         notification: Arc::new(notification),
+        opened: Opened::default(),
         route: Route::Direct,
         attempt: 3,
         at: StandingClock.now(),
