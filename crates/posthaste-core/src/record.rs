@@ -19,12 +19,18 @@ pub enum RecordKind {
     Note = 6,
     /// A login at the dashboard.
     Session = 7,
+    /// A tenant's data key, wrapped by a master key.
+    DataKey = 8,
+    /// Which master key is in force. There is one.
+    MasterKey = 9,
+    /// The master keys that a node knows, by their names.
+    NodeKeys = 10,
     /// The secrets that sign the webhooks of a tenant, encrypted.
     SigningSecret = 11,
 }
 
 impl RecordKind {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Template,
         Self::Contact,
         Self::Suppression,
@@ -32,6 +38,9 @@ impl RecordKind {
         Self::View,
         Self::Note,
         Self::Session,
+        Self::DataKey,
+        Self::MasterKey,
+        Self::NodeKeys,
         Self::SigningSecret,
     ];
 

@@ -10,11 +10,15 @@ use posthaste_core::reply::Reply;
 use posthaste_core::signature::SigningSecrets;
 use posthaste_core::time::Timestamp;
 
+use crate::vault::Opened;
+
 /// One try, as a channel is asked to make it.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// What to send.
     pub notification: Arc<Notification>,
+    /// Its secrets, which the notification itself does not show.
+    pub opened: Opened,
     /// Which provider of the channel is to carry it.
     pub route: Route,
     /// The number of the attempt, for the receiver.
@@ -25,7 +29,7 @@ pub struct Delivery {
     /// reply that is known is returned a moment before.
     pub timeout: Duration,
     /// The secrets of the tenant that sign a webhook at `at`; none if nothing is signed.
-    pub secrets: Option<Arc<SigningSecrets>>,
+    pub signer: Option<Arc<SigningSecrets>>,
 }
 
 /// A way out. It reports what it saw: it does not classify, retry or remember.

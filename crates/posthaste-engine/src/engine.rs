@@ -80,6 +80,7 @@ use crate::signing::Signing;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
+use crate::vault::{self, NotStarted, VaultSettings, VaultState};
 use crate::{destinations, jobs, node, series};
 
 /// What an engine needs from outside.
@@ -131,6 +132,8 @@ pub struct Settings {
     pub inbound: InboundLimits,
     /// How many notifications the main lane may have; 0: as many as there are.
     pub queue_limit: u32,
+    /// The master keys, and which headers are secrets.
+    pub vault: VaultSettings,
     /// A bug, for a test to find.
     #[cfg(feature = "testing")]
     pub planted: Option<Planted>,
@@ -175,6 +178,7 @@ impl Default for Settings {
             destination_limits: BTreeMap::new(),
             inbound: InboundLimits::default(),
             queue_limit: 0,
+            vault: VaultSettings::default(),
             #[cfg(feature = "testing")]
             planted: None,
         }
@@ -226,6 +230,7 @@ pub(crate) struct Shared {
     pub(crate) counts: Counts,
     pub(crate) rollups: Rollups,
     pub(crate) signing: Signing,
+    pub(crate) vault: VaultState,
     draining: AtomicBool,
     /// The first loop that ended, which none of them does by itself.
     ended: Signal<Option<&'static str>>,
@@ -237,7 +242,7 @@ const INBOX: usize = 1_024;
 
 impl Engine {
     /// Joins the cluster and starts the loops on the current runtime.
-    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
+    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, NotStarted> {
         let settings = settings.within_bounds();
         let asked = node::instant(&*parts.clock);
         let joined = parts.store.join(settings.name.clone(), settings.hold, parts.clock.now()).await?;
@@ -278,12 +283,18 @@ impl Engine {
             counts: Counts::default(),
             rollups: Rollups::new(joined.node),
             signing: Signing::new(asks),
+            vault: VaultState::new(&settings.vault),
             draining: AtomicBool::new(false),
             ended: Signal::new(None),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             pools: parts.pools,
             settings,
         });
+        if let Err(refused) = vault::start(&shared).await {
+            let _ = vault::leave(&shared).await;
+            let _ = shared.store.leave(joined.node).await;
+            return Err(refused);
+        }
         jobs::plan(&shared).await?;
         destinations::start(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
@@ -422,6 +433,7 @@ impl Engine {
         taken(&self.loops).shutdown().await;
         series::end(&self.shared).await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
+            vault::leave(&self.shared).await?;
             self.shared.store.leave(self.shared.node.id()).await?;
         }
         // What was given back is somebody else's now, at once.

@@ -54,4 +54,5 @@ mod slots;
 #[warn(missing_docs)]
 pub mod store;
 mod sweep;
+pub mod vault;
 mod wake;

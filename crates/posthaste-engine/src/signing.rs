@@ -24,13 +24,13 @@ pub use self::people::{SigningError, SigningStanding, SigningView};
 use crate::engine::Shared;
 use crate::gather::{More, gather};
 use crate::log_throttle::LogThrottle;
-use crate::store::Result;
+use crate::store::{Result, StoreError};
 use crate::vault::VaultError;
 
 /// How often the secrets of tenants that send are read again.
 const REFRESH: Duration = Duration::from_secs(5);
 /// The most tenants in one read.
-const BATCH: usize = 500;
+const BATCH: usize = 200;
 /// How long a send waits for the secrets of its tenant. The read goes on.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a send whose secrets could not be read keeps its slot before it goes back, so that nothing turns on the spot.
@@ -134,7 +134,7 @@ type Learned = HashMap<Tenant, StdResult<Signer, Unknown>>;
 /// Reads the secrets of tenants, makes those that are missing, and remembers them.
 async fn learn(shared: &Shared, tenants: BTreeSet<Tenant>) -> Result<Learned> {
     let asked_at = shared.node.instant();
-    let learned = read_or_make(shared, tenants).await.inspect_err(|error| {
+    let learned = read_each(shared, tenants).await.inspect_err(|error| {
         static FAILED: LogThrottle = LogThrottle::new();
         shared.counts.store_error();
         if let Some(reads) = FAILED.count(asked_at) {
@@ -145,6 +145,25 @@ async fn learn(shared: &Shared, tenants: BTreeSet<Tenant>) -> Result<Learned> {
     for (tenant, told) in &learned {
         if let Ok(signer) = told {
             cache.put(tenant, signer.clone(), asked_at);
+        }
+    }
+    Ok(learned)
+}
+
+/// Reads many at once. A row that makes no sense to the store spoils that, so then each is read by itself.
+async fn read_each(shared: &Shared, tenants: BTreeSet<Tenant>) -> Result<Learned> {
+    match read_or_make(shared, tenants.clone()).await {
+        Err(StoreError::Corrupt { .. }) => {}
+        learned => return learned,
+    }
+    let mut learned = Learned::new();
+    for tenant in tenants {
+        match read_or_make(shared, BTreeSet::from([tenant.clone()])).await {
+            Ok(one) => learned.extend(one),
+            Err(error @ StoreError::Corrupt { .. }) => {
+                drop(learned.insert(tenant, Err(Unknown::of(&VaultError::Store(error)))));
+            }
+            Err(error) => return Err(error),
         }
     }
     Ok(learned)
@@ -181,7 +200,7 @@ async fn read_or_make(shared: &Shared, mut missing: BTreeSet<Tenant>) -> Result<
 fn known<T>(found: StdResult<T, VaultError>) -> Result<StdResult<T, Unknown>> {
     match found {
         Ok(found) => Ok(Ok(found)),
-        Err(VaultError::Store(error)) => Err(error),
+        Err(VaultError::Store(error @ StoreError::Unavailable { .. })) => Err(error),
         Err(error) => Ok(Err(Unknown::of(&error))),
     }
 }

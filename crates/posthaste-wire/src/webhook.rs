@@ -66,8 +66,9 @@ impl WebhookChannel {
     fn request(&self, delivery: &Delivery, target: &Target) -> Result<Request<Full<Bytes>>, ExchangeError> {
         let notification = &delivery.notification;
         let unsendable = |text: String| ExchangeError::new(Fault::Unsendable, text);
-        let mut headers = headers::read_headers(&notification.content.headers)
-            .map_err(|bad| unsendable(bad.to_string()))?;
+        let sealed = delivery.opened.headers.iter().flat_map(|headers| headers.reveal());
+        let given = notification.content.headers.iter().chain(sealed);
+        let mut headers = headers::read_headers(given).map_err(|bad| unsendable(bad.to_string()))?;
         let value = |text: String| HeaderValue::try_from(text).map_err(|bad| unsendable(bad.to_string()));
         let seconds = delivery.at.as_millis().div_euclid(1_000);
         headers.insert(HOST, value(target.authority())?);

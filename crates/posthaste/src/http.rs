@@ -30,6 +30,7 @@ use self::stream::Streams;
 use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
+use crate::master_key::KeySource;
 
 pub(crate) mod act;
 pub mod admission;
@@ -121,6 +122,8 @@ pub struct ApiParts {
     pub durability: Durability,
     /// The configuration, without secrets.
     pub settings: Vec<Setting>,
+    /// Where the master key of this node stands.
+    pub key_source: KeySource,
     /// What cursors are sealed with if the settings do not say.
     pub cursor_secret: [u8; 32],
 }

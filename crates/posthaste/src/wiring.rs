@@ -1,5 +1,6 @@
 //! Connects the parts. The only place that names concrete types.
 
+mod master_key;
 #[cfg(feature = "planted")]
 mod planted;
 pub mod store;
@@ -14,6 +15,7 @@ use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::inbound::InboundLimits;
 use posthaste_core::job::Job;
 use posthaste_core::lease::NodeId;
+use posthaste_core::master_key::BadFit;
 use posthaste_core::provider::ProviderKind;
 use posthaste_core::role::Role;
 use posthaste_engine::acts::{ActError, Actor};
@@ -21,6 +23,7 @@ use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::jobs::JobSettings;
 use posthaste_engine::store::{Store, StoreError};
+use posthaste_engine::vault::{NotStarted, VaultError, VaultSettings};
 use posthaste_store::postgres::ConnectError;
 use posthaste_store::sqlite::OpenError;
 use posthaste_store::sqlite::backup::BackupError;
@@ -42,6 +45,7 @@ use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, KeyOrder, Keys, last_used};
 use crate::listen::ListenAddr;
+use crate::master_key::KeyFileError;
 
 /// Time to answer a request, in addition to the time for its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -82,6 +86,13 @@ pub enum StartError {
     First(#[from] ActError),
     #[error(transparent)]
     AdminKey(#[from] BadAdminKey),
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// The master keys are not those of the store.
+    #[error(transparent)]
+    MasterKey(BadFit),
+    #[error("the master key of the store cannot be checked")]
+    Vault(#[source] VaultError),
     #[error("webhooks.root_certificates holds a certificate that cannot be used")]
     Roots(#[from] BadRoot),
     #[error("cannot start the thread that prints for providers of the kind `log`")]
@@ -124,7 +135,8 @@ impl Server {
         let address = listener.local_addr().map_err(taken)?;
         let guard = guard(config);
         let (store, durability) = store::open(&config.store).await?;
-        let engine = engine(config, store.clone(), guard.clone()).await?;
+        let (vault, key_source) = master_key::find(config, &*store).await?;
+        let engine = engine(config, store.clone(), guard.clone(), vault).await?;
         engine.learn_level().await?;
         let node = engine.node_id();
         let new_key = if admin.is_none() { first_admin_key(&engine).await? } else { None };
@@ -142,6 +154,7 @@ impl Server {
             metrics_need_key: config.metrics.require_key,
             durability,
             settings: config.settings.clone(),
+            key_source,
             cursor_secret,
         }));
         let limits = Limits {
@@ -199,7 +212,12 @@ impl Server {
     }
 }
 
-async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<Engine, StartError> {
+async fn engine(
+    config: &Config,
+    store: Arc<dyn Store>,
+    guard: Guard,
+    vault: VaultSettings,
+) -> Result<Engine, StartError> {
     let Webhooks { roots, proxy } = config.webhooks.clone();
     let webhook = HttpOptions { guard: Some(guard), roots, proxy, ..HttpOptions::default() };
     let webhook: Arc<dyn Channel> = Arc::new(WebhookChannel::new(webhook)?);
@@ -225,6 +243,7 @@ async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<
             per_module: config.rate_limit.per_module_per_minute,
         },
         queue_limit: config.queue.limit,
+        vault,
         ..Settings::default()
     };
     if let Some(name) = config.engine.name.clone().or_else(host_name) {
@@ -232,7 +251,11 @@ async fn engine(config: &Config, store: Arc<dyn Store>, guard: Guard) -> Result<
     }
     #[cfg(feature = "planted")]
     planted::in_engine(&mut settings);
-    Ok(Engine::start(parts, settings).await?)
+    Engine::start(parts, settings).await.map_err(|refused| match refused {
+        NotStarted::Store(error) => error.into(),
+        NotStarted::Keys(error) => StartError::MasterKey(error),
+        NotStarted::Vault(error) => StartError::Vault(error),
+    })
 }
 
 fn guard(config: &Config) -> Guard {

@@ -12,6 +12,8 @@ use super::Signer;
 const HALF: usize = 5_000;
 /// How old secrets may be that sign without being read again.
 const FRESH: Duration = Duration::from_secs(10);
+/// The same where nothing signed, because nothing could be encrypted yet.
+const FRESH_NOTHING: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub(super) struct Cache {
@@ -35,7 +37,8 @@ impl Cache {
         }
         let known = self.young.get_mut(tenant)?;
         known.is_used = true;
-        Some((known.signer.clone(), now.saturating_duration_since(known.read_at) < FRESH))
+        let fresh = if known.signer.is_some() { FRESH } else { FRESH_NOTHING };
+        Some((known.signer.clone(), now.saturating_duration_since(known.read_at) < fresh))
     }
 
     /// Remembers what was read by a question of that time. An older answer does not replace a newer one.

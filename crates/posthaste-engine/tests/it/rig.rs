@@ -128,7 +128,7 @@ impl Channel for ScriptedChannel {
     async fn send(&self, delivery: Delivery) -> Reply {
         let arrival = (delivery.notification.id, delivery.attempt, self.clock.now());
         self.arrivals.lock().unwrap().push(arrival);
-        self.signers.lock().unwrap().push(delivery.secrets.clone());
+        self.signers.lock().unwrap().push(delivery.signer.clone());
         let to = &delivery.notification.to;
         let script = self.scripts.lock().unwrap().get_mut(to).and_then(VecDeque::pop_front);
         let habit = self.habits.lock().unwrap().get(to).cloned();

@@ -7,7 +7,7 @@ use posthaste_engine::channel::Delivery;
 
 /// The signatures of exactly these bytes, as they are sent; none if nothing signs.
 pub(super) fn signature(delivery: &Delivery, id: &str, seconds: i64, body: &[u8]) -> Option<HeaderValue> {
-    let secrets = delivery.secrets.as_deref()?;
+    let secrets = delivery.signer.as_deref()?;
     let head = signed_head(id, seconds);
     let sign = |secret: &SigningSecret| {
         let mut hmac = hmac::Context::with_key(&hmac::Key::new(hmac::HMAC_SHA256, secret.bytes()));
@@ -31,6 +31,7 @@ mod tests {
     use posthaste_core::provider::Route;
     use posthaste_core::signature::SigningSecrets;
     use posthaste_core::time::Timestamp;
+    use posthaste_engine::vault::Opened;
 
     use super::*;
 
@@ -49,7 +50,8 @@ mod tests {
             attempt: 1,
             at,
             timeout: Duration::from_secs(1),
-            secrets: secrets.map(Arc::new),
+            signer: secrets.map(Arc::new),
+            opened: Opened::default(),
         }
     }
 

@@ -179,7 +179,11 @@ pub(crate) async fn edit_and_retry(
     let dead = api.reads(&caller).dead_letter(id).await?;
     let dead = dead.ok_or_else(|| Id::<DeadLetterId>::missing(id))?;
     let send = Send::of(&api, &caller, &format!("/v1/dead-letters/{id}/edit-and-retry"), key, &text);
-    let copy = match send.context().edit(api.engine.notification_id(), &text, &dead.notification) {
+    let original = Original {
+        shown: api.engine.shown_headers(&dead.notification.content),
+        notification: api.engine.with_open_headers(&dead.notification).await?,
+    };
+    let copy = match send.context().edit(api.engine.notification_id(), &text, &original) {
         Ok(copy) => copy,
         Err(problem) => return send.repeated().await?.ok_or(problem),
     };
@@ -195,9 +199,18 @@ pub(crate) async fn edit_and_retry(
     }
 }
 
+/// What is edited.
+struct Original {
+    /// With the values of its sensitive headers.
+    notification: Notification,
+    /// Its headers as the caller saw them.
+    shown: BTreeMap<String, String>,
+}
+
 impl SendContext<'_> {
     /// Reads an edit, and makes the copy.
-    fn edit(&self, id: NotificationId, text: &[u8], original: &Notification) -> Result<Notification> {
+    fn edit(&self, id: NotificationId, text: &[u8], original: &Original) -> Result<Notification> {
+        let Original { notification: original, shown } = original;
         let edit: EditedNotification<'_> = read(text)?;
         let mut mistakes = Mistakes::default();
         let new = edit.as_send(original);
@@ -216,7 +229,7 @@ impl SendContext<'_> {
             (Edit::Keep, Edit::Keep | Edit::Remove, Edit::Keep) => Some(original.destination.clone()),
             _ => mistakes.take(self.recipient(&new)).map(Into::into),
         };
-        let headers = edited_headers(&edit.headers, &original.content.headers);
+        let headers = edited_headers(&edit.headers, &original.content.headers, shown);
         // Given and kept ones together: both are sent.
         if edit.headers.given().is_some()
             && let Err(bad) = check_headers(&headers)
@@ -243,6 +256,7 @@ impl SendContext<'_> {
                 body,
                 html: new.html,
                 headers,
+                sealed_headers: None,
                 metadata: edited_metadata(&edit.metadata, original),
                 user_id: new.user_id,
                 module: new.module,
@@ -309,9 +323,11 @@ impl<'t> EditedNotification<'t> {
     }
 }
 
+/// A masked value that comes back as it was shown stays what it stands for.
 fn edited_headers(
     edit: &Edit<UniqueMaybeTexts>,
     before: &BTreeMap<String, String>,
+    shown: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let UniqueMaybeTexts(given) = match edit {
         Edit::Keep => return before.clone(),
@@ -319,10 +335,17 @@ fn edited_headers(
         Edit::Put(given) => given,
     };
     // The names of headers do not differ by case.
-    let is_given = |name: &str| given.keys().any(|other| other.eq_ignore_ascii_case(name));
+    let given_of = |name: &str| given.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+    let is_mask = |name: &str| {
+        let text = given_of(name).and_then(|(_, text)| text.as_ref());
+        text.is_some() && text == shown.get(name) && text != before.get(name)
+    };
+    let is_given = |name: &str| given_of(name).is_some() && !is_mask(name);
     let kept =
         before.iter().filter(|(name, _)| !is_given(name)).map(|(name, text)| (name.clone(), text.clone()));
-    kept.chain(given.iter().filter_map(|(name, text)| Some((name.clone(), text.clone()?)))).collect()
+    let stays = |name: &str| before.keys().any(|kept| kept.eq_ignore_ascii_case(name) && is_mask(kept));
+    let new = given.iter().filter(|(name, _)| !stays(name));
+    kept.chain(new.filter_map(|(name, text)| Some((name.clone(), text.clone()?)))).collect()
 }
 
 fn edited_metadata(edit: &Edit<&RawValue>, original: &Notification) -> Option<String> {

@@ -19,14 +19,11 @@ use super::problem::{Kind, Problem, Result};
 use super::query::Query;
 use super::{Api, Shared};
 use crate::keys::Caller;
-
-/// What a server without a master key needs.
-pub(crate) const NO_MASTER_KEY: &str = "webhooks are not signed: there is no master key to encrypt their secrets with. Set \
-    POSTHASTE_MASTER_KEY to what `openssl rand -hex 32` prints, the same for every node, and start them again";
+use crate::master_key::HOW_TO_SET;
 
 /// What a cluster needs in which not every node can open what is encrypted.
-const NOT_YET: &str = "secrets are encrypted once every live node is of this version and has the master key: start the others \
-    anew with POSTHASTE_MASTER_KEY, and ask again";
+const NOT_YET: &str = "secrets are encrypted once every live node is of this version and has the master key: upgrade the others, \
+    or start them again with the key, and ask again";
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(show)).routes(routes!(rotate))
@@ -63,14 +60,11 @@ fn shown(view: SigningView) -> Secret {
 impl From<SigningError> for Problem {
     fn from(error: SigningError) -> Self {
         match error {
-            SigningError::NoMasterKey => Self::new(Kind::MasterKeyMissing, NO_MASTER_KEY),
+            SigningError::NoMasterKey => Self::new(Kind::MasterKeyMissing, format!("{error}; {HOW_TO_SET}")),
             SigningError::NotYet => Self::new(Kind::MasterKeyMissing, NOT_YET),
             SigningError::Busy => Self::new(Kind::Overloaded, error.to_string()),
             SigningError::Store(error) => error.into(),
-            SigningError::Vault(error) => {
-                tracing::error!(%error, "a signing secret cannot be opened");
-                Self::new(Kind::Internal, format!("the signing secret cannot be opened: {error}"))
-            }
+            SigningError::Vault(error) => error.into(),
         }
     }
 }

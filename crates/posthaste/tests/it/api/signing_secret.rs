@@ -212,7 +212,7 @@ async fn another_node_signs_with_a_new_secret_within_seconds() {
 
 #[tokio::test]
 async fn without_a_master_key_webhooks_go_unsigned_and_the_answer_says_what_to_set() {
-    let running = Running::with(StoreKind::Postgres, |config| config.queue.limit = 0).await;
+    let running = Running::with(StoreKind::Postgres, |config| config.security.master_keys = vec![]).await;
     let arrived = delivered(&running, &running.admin).await;
     assert_eq!(signatures(&arrived), 0);
     for (method, path) in [(Method::GET, PATH), (Method::POST, ROTATE)] {
