@@ -116,7 +116,8 @@ impl WrappedKey {
     }
 
     pub fn key(tenant: &Tenant) -> RecordKey {
-        RecordKey::new(RecordKind::DataKey, Some(tenant.clone()), "data-key").expect("the name is short and plain")
+        RecordKey::new(RecordKind::DataKey, Some(tenant.clone()), "data-key")
+            .expect("the name is short and plain")
     }
 
     fn about(tenant: &Tenant) -> About<'_> {
@@ -242,7 +243,10 @@ mod tests {
     fn the_errors_name_keys_and_never_show_them() {
         let record = MasterRecord::new(&key(1), [0; NONCE]);
         let text = record.check(&[key(2)]).unwrap_err().to_string();
-        assert!(text.contains(&key(1).name().to_string()) && text.contains(&key(2).name().to_string()), "{text}");
+        assert!(
+            text.contains(&key(1).name().to_string()) && text.contains(&key(2).name().to_string()),
+            "{text}"
+        );
         assert!(!text.contains(&key(2).to_hex()[..8]), "{text}");
     }
 }

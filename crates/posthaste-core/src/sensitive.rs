@@ -210,7 +210,9 @@ fn parts(value: &str) -> Vec<&str> {
     parts.extend(scheme(value).map(|(_, token)| token));
     let pairs = value.split(';').filter_map(|pair| pair.split_once('='));
     // An `=` at the end belongs to base64.
-    parts.extend(pairs.map(|(_, value)| value.trim().trim_matches('"')).filter(|value| !value.starts_with('=')));
+    parts.extend(
+        pairs.map(|(_, value)| value.trim().trim_matches('"')).filter(|value| !value.starts_with('=')),
+    );
     parts
 }
 
@@ -225,7 +227,9 @@ fn spellings(text: &str) -> Vec<String> {
     let percent: String = text
         .bytes()
         .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
             byte => format!("%{byte:02X}"),
         })
         .collect();
@@ -247,7 +251,9 @@ mod tests {
     #[test]
     fn the_names_do_not_differ_by_case() {
         let sensitive = SensitiveHeaders::with(["X-Hub-Token".to_owned()]);
-        for name in ["authorization", "Authorization", "COOKIE", "x-api-key", "x-hub-TOKEN", "Proxy-Authorization"] {
+        for name in
+            ["authorization", "Authorization", "COOKIE", "x-api-key", "x-hub-TOKEN", "Proxy-Authorization"]
+        {
             assert!(sensitive.contains(name), "{name}");
         }
         for name in ["", "x-a", "authorization2"] {

@@ -24,8 +24,8 @@ use crate::planted::Planted;
 use crate::series::Whose;
 use crate::settle::Report;
 use crate::slots::{Hold, InSlot};
-use crate::vault::VaultError;
 use crate::store::{Acceptance, Accepted, Arrival, Claimed, Idempotency, Progress, Request, StoreError};
+use crate::vault::VaultError;
 
 /// Why a request was not taken in.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
 use crate::engine::{Engine, Shared};
-use crate::vault::VaultError;
 use crate::store::{Act, Audit, Change, Facts, StoreError};
+use crate::vault::VaultError;
 use crate::{journal, policies, series};
 
 /// Who asks.

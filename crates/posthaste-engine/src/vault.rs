@@ -19,9 +19,9 @@ use posthaste_core::sealed::{About, Key, KeyName, NONCE, NotOpened, open, seal};
 use posthaste_core::sensitive::SensitiveHeaders;
 
 pub use self::cluster::NotStarted;
+pub(crate) use self::cluster::{leave, look, start};
 pub use self::headers::Opened;
 pub use self::rotate::{RotateError, Rotated};
-pub(crate) use self::cluster::{leave, look, start};
 use crate::engine::{Engine, Shared};
 use crate::store::{SEALED_LEVEL, StoreError};
 
@@ -184,8 +184,7 @@ impl Shared {
 impl Vault<'_> {
     /// Whether secrets are sealed: this node has a master key, and every live node can open what is sealed.
     pub fn is_on(&self) -> bool {
-        self.shared.vault.all_know.load(Ordering::Relaxed)
-            && self.shared.node.cluster_level() >= SEALED_LEVEL
+        self.shared.vault.all_know.load(Ordering::Relaxed) && self.shared.node.cluster_level() >= SEALED_LEVEL
     }
 
     /// Whether this node has a master key.
@@ -196,6 +195,11 @@ impl Vault<'_> {
     /// The names of the master keys of this node, the wanted one first.
     pub fn key_names(&self) -> Vec<KeyName> {
         self.shared.vault.keys().map_or_else(Vec::new, |keys| keys.all().iter().map(Key::name).collect())
+    }
+
+    /// The record of the key in force; none if there never was a key.
+    pub async fn in_force(&self) -> Result<Option<MasterRecord>, VaultError> {
+        Ok(self.master_record().await?.map(|(record, _)| record))
     }
 
     /// Seals a secret of a tenant; it opens only under the same id and field. None while the vault is off. When this answers
@@ -233,7 +237,8 @@ impl Vault<'_> {
             return Ok(known);
         }
         let found = self.shared.store.records(vec![WrappedKey::key(tenant)]).await?;
-        let (wrapped, _) = found.first().map(wrapped).ok_or_else(|| VaultError::NoDataKey(tenant.clone()))??;
+        let (wrapped, _) =
+            found.first().map(wrapped).ok_or_else(|| VaultError::NoDataKey(tenant.clone()))??;
         Ok(self.shared.vault.remember(tenant, unwrap(keys, &wrapped, tenant)?))
     }
 
@@ -266,7 +271,8 @@ impl Vault<'_> {
         let found = self.shared.store.records(vec![MasterRecord::key()]).await?;
         let Some(record) = found.into_iter().next() else { return Ok(None) };
         let read = record.value.as_deref().and_then(MasterRecord::from_json);
-        let read = read.ok_or(VaultError::NotOpened { what: "the record of the master key", why: NotOpened::Form })?;
+        let read =
+            read.ok_or(VaultError::NotOpened { what: "the record of the master key", why: NotOpened::Form })?;
         Ok(Some((read, record.version)))
     }
 }

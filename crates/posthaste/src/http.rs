@@ -29,8 +29,8 @@ use self::read_slots::{ReadSlots, Reader};
 use self::stream::Streams;
 use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
-use crate::master_key::KeySource;
 use crate::keys::{Caller, Keys};
+use crate::master_key::KeySource;
 
 pub(crate) mod act;
 pub mod admission;
@@ -51,6 +51,7 @@ mod health;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 mod limits;
+pub(crate) mod master_key;
 pub(crate) mod metrics;
 mod mistake;
 pub(crate) mod nodes;
@@ -207,6 +208,7 @@ fn described() -> OpenApiRouter<Shared> {
         series::router(),
         audit::router(),
         keys::router(),
+        master_key::router(),
         tenants::router(),
         nodes::router(),
         settings::router(),

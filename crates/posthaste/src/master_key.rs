@@ -43,10 +43,7 @@ pub enum KeyFileError {
         source: io::Error,
     },
     #[error("{path} holds no master key: each line {source}; restore the file from its copy")]
-    Bad {
-        path: PathBuf,
-        source: BadKey,
-    },
+    Bad { path: PathBuf, source: BadKey },
     #[error("{path} is empty, and was to hold a master key: restore the file from its copy")]
     Empty { path: PathBuf },
     #[error(

@@ -74,7 +74,8 @@ async fn put(shared: &Shared, value: String, expected: Expected) -> Result<bool>
 /// Says which keys this node knows, and forgets what nodes said that are gone.
 pub(super) async fn tell(shared: &Shared, keys: &MasterKeys) -> Result<()> {
     let node = shared.node.id();
-    let nodes: Vec<NodeId> = shared.store.nodes(shared.node.now()).await?.iter().map(|node| node.id).collect();
+    let nodes: Vec<NodeId> =
+        shared.store.nodes(shared.node.now()).await?.iter().map(|node| node.id).collect();
     change(shared, |told| {
         told.keep(nodes.iter().copied());
         told.put(node, keys.all());

@@ -55,7 +55,8 @@ impl Vault<'_> {
         let id = one.id.to_string();
         let opened = self.open(&one.tenant, (&id, SealedHeaders::FIELD), &sealed.text).await?;
         let headers = SecretHeaders::from_json(&opened);
-        let headers = headers.ok_or(VaultError::NotOpened { what: "what is sealed", why: NotOpened::Form })?;
+        let headers =
+            headers.ok_or(VaultError::NotOpened { what: "what is sealed", why: NotOpened::Form })?;
         Ok(Opened { headers: Some(Arc::new(headers)) })
     }
 

@@ -166,7 +166,8 @@ async fn wrap_all(
         loop {
             let page = shared.store.record_page(RecordKind::DataKey, None, after, PAGE).await?;
             let changes = page.rows.iter().map(|record| change(keys, record, to));
-            let changes: Vec<RecordChange> = changes.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+            let changes: Vec<RecordChange> =
+                changes.filter_map(Result::transpose).collect::<Result<_, _>>()?;
             if !changes.is_empty() {
                 let asked = changes.len() as u64;
                 let made = shared.store.put_records(changes, audit.take(), shared.node.now()).await?;

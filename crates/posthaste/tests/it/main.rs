@@ -24,6 +24,7 @@ mod postgres;
 mod power_cut;
 mod program;
 mod request_id;
+mod secrets;
 mod story;
 mod tidy;
 mod upgrade;

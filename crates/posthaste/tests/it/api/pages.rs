@@ -29,7 +29,7 @@ use super::running::Running;
 const SESSION: &str = "__Host-posthaste";
 
 /// A browser without script.
-struct Browser {
+pub(super) struct Browser {
     client: Client,
     origin: String,
     cookies: BTreeMap<String, String>,
@@ -37,10 +37,10 @@ struct Browser {
 
 /// A page that came.
 #[derive(Debug)]
-struct Shown {
+pub(super) struct Shown {
     status: StatusCode,
     headers: http::HeaderMap,
-    text: String,
+    pub(super) text: String,
 }
 
 impl Shown {
@@ -67,7 +67,7 @@ impl Browser {
     }
 
     /// One that is logged in with a key.
-    async fn with(running: &Running, key: &str) -> Self {
+    pub(super) async fn with(running: &Running, key: &str) -> Self {
         let mut browser = Self::new(running.address());
         let shown = browser.log_in(key).await;
         shown.is(303);
@@ -107,7 +107,7 @@ impl Browser {
         }
     }
 
-    async fn get(&mut self, path: &str) -> Shown {
+    pub(super) async fn get(&mut self, path: &str) -> Shown {
         self.ask(Method::GET, path, &[], String::new()).await
     }
 
