@@ -286,7 +286,7 @@ impl Engine {
             settings,
         });
         if let Err(refused) = vault::start(&shared).await {
-            let _ = vault::leave(&shared).await;
+            vault::leave(&shared).await;
             let _ = shared.store.leave(joined.node).await;
             return Err(refused);
         }
@@ -428,7 +428,7 @@ impl Engine {
         taken(&self.loops).shutdown().await;
         series::end(&self.shared).await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
-            vault::leave(&self.shared).await?;
+            vault::leave(&self.shared).await;
             self.shared.store.leave(self.shared.node.id()).await?;
         }
         // What was given back is somebody else's now, at once.

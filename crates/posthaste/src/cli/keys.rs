@@ -186,11 +186,11 @@ async fn rotate(session: &Session, id: &str, overlap: Option<&str>) -> anyhow::R
 async fn rotate_master(session: &Session) -> anyhow::Result<Exit> {
     let answer = session.post("/v1/master-key/rotate", "{}".to_owned()).await?;
     session.print(&answer, |made| {
-        let (to, from) = (harmless(&field(made, "to")), harmless(&field(made, "from")));
+        let text = |name: &str| harmless(&field(made, name)).into_owned();
+        let (to, from, count) = (text("to"), text("from"), text("dataKeys"));
         if made["changed"] == false {
             return line(&format!("nothing to do: the master key {to} is in force, and every data key is wrapped under it"));
         }
-        let count = harmless(&field(made, "dataKeys"));
         line(&format!("the master key {to} is in force; {count} data keys were wrapped again; {from} is not needed any more"))
     })?;
     Ok(Exit::Done)

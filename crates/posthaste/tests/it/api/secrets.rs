@@ -226,6 +226,31 @@ async fn a_database_without_a_master_key_keeps_headers_and_says_so(on: StoreKind
     running.stop().await;
 }
 
+async fn a_header_whose_key_is_lost_is_asked_for_by_its_name(on: StoreKind) {
+    let running = sealing(on).await;
+    let dead =
+        running.admin.send_until(&webhook(&running.sink.url("/status/400"), &quick(1)), "deadLetter").await;
+    let letter = dead["deadLetterId"].as_str().unwrap();
+    running.change_store("update record set value = '{}' where kind = 8").await;
+    let running = running.restart().await;
+    running.admin.act(&format!("/v1/dead-letters/{letter}/requeue")).await.is(202);
+    let again = running.admin.wait(dead["notificationId"].as_str().unwrap(), "deadLetter").await;
+    let error = again["lastError"].as_str().unwrap();
+    assert!(error.contains("sealed headers cannot be opened") && error.contains("edit and retry"), "{error}");
+    let path = format!("/v1/dead-letters/{}/edit-and-retry", again["deadLetterId"].as_str().unwrap());
+    let to = running.sink.url("/ok");
+    let some = json!({"to": to, "headers": {"authorization": "new", "cookie": null, "x-api-key": "***", "x-hub-secret": "n"}});
+    let problem = running.admin.post(&path, &some).await.problem(422, "VALIDATION_FAILED");
+    assert!(
+        problem["detail"].as_str().unwrap().contains("the value of `X-Api-Key` cannot be opened"),
+        "{problem}"
+    );
+    let none = json!({"to": to, "headers": null});
+    let copy = running.admin.post(&path, &none).await.is(202)["notificationId"].as_str().unwrap().to_owned();
+    running.admin.wait(&copy, "succeeded").await;
+    running.stop().await;
+}
+
 /// The keys that a restart comes with.
 fn keys(running: Running, keys: Vec<Key>) -> Running {
     running.changed(|config: &mut Config| config.security.master_keys = keys)
@@ -265,6 +290,7 @@ async fn a_master_key_is_changed_while_the_server_runs(on: StoreKind) {
 on_each_store! {
     what_is_planted_in_headers_arrives_and_is_found_nowhere_else;
     what_is_kept_in_plain_is_not_shown_either;
+    a_header_whose_key_is_lost_is_asked_for_by_its_name;
     a_database_without_a_master_key_keeps_headers_and_says_so;
     a_master_key_is_changed_while_the_server_runs;
 }
