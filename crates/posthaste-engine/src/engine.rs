@@ -26,6 +26,7 @@
 //!
 //! Wake, expire, sweep, heartbeat, jobs and operations also look at fixed times; age, figures and the comparison of leases look only then.
 
+mod chance;
 mod loops;
 
 use std::collections::BTreeMap;
@@ -291,7 +292,7 @@ impl Engine {
             settings,
         });
         if let Err(refused) = vault::start(&shared).await {
-            let _ = vault::leave(&shared).await;
+            vault::leave(&shared).await;
             let _ = shared.store.leave(joined.node).await;
             return Err(refused);
         }
@@ -433,7 +434,7 @@ impl Engine {
         taken(&self.loops).shutdown().await;
         series::end(&self.shared).await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
-            vault::leave(&self.shared).await?;
+            vault::leave(&self.shared).await;
             self.shared.store.leave(self.shared.node.id()).await?;
         }
         // What was given back is somebody else's now, at once.
@@ -490,15 +491,5 @@ impl Shared {
         if !self.is_shut(bucket.flow) {
             self.hints.due(bucket);
         }
-    }
-
-    /// A number from 0.0 to just under 1.0.
-    pub(crate) fn draw(&self) -> f64 {
-        self.chance.lock().expect("no code panics while it draws").f64()
-    }
-
-    /// Random bits for an id.
-    pub(crate) fn random(&self) -> u128 {
-        self.chance.lock().expect("no code panics while it draws").u128(..)
     }
 }

@@ -205,6 +205,11 @@ impl Vault<'_> {
         self.shared.vault.keys().map_or_else(Vec::new, |keys| keys.all().iter().map(Key::name).collect())
     }
 
+    /// The record of the key in force; none if there never was a key.
+    pub async fn in_force(&self) -> Result<Option<MasterRecord>, VaultError> {
+        Ok(self.master_record().await?.map(|(record, _)| record))
+    }
+
     /// Seals a secret of a tenant; it opens only under the same id and field. None while the vault is off. When this answers
     /// with a text, the data key is durable.
     pub async fn seal(

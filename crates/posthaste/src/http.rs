@@ -51,6 +51,7 @@ mod health;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 mod limits;
+pub(crate) mod master_key;
 pub(crate) mod metrics;
 mod mistake;
 pub(crate) mod nodes;
@@ -209,6 +210,7 @@ fn described() -> OpenApiRouter<Shared> {
         audit::router(),
         keys::router(),
         signing_secret::router(),
+        master_key::router(),
         tenants::router(),
         nodes::router(),
         settings::router(),

@@ -145,12 +145,12 @@ pub(super) async fn unaware(shared: &Shared, nodes: &[NodeView], key: KeyName) -
     Ok(lives.filter(is_unaware).cloned().collect())
 }
 
-/// The node stops: what it said is not true any more.
-pub(crate) async fn leave(shared: &Shared) -> Result<()> {
+/// The node stops: what it said is not true any more. If the store does not serve, the next node that starts forgets it.
+pub(crate) async fn leave(shared: &Shared) {
     let told_as = *shared.vault.told_as.lock().expect("no code panics while it notes a number");
-    match told_as {
-        Some(node) => change(shared, |told| told.remove(node)).await,
-        None => Ok(()),
+    let Some(node) = told_as else { return };
+    if let Err(error) = change(shared, |told| told.remove(node)).await {
+        tracing::debug!(%error, "the keys of this node are still noted");
     }
 }
 

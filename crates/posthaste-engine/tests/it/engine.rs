@@ -37,6 +37,8 @@ mod story;
 mod sweeping;
 mod tries;
 mod turns;
+mod vault;
+mod vault_rotation;
 mod zgw;
 
 /// One minute between attempts, without chance and without quick tries.

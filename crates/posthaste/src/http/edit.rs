@@ -13,6 +13,7 @@ use posthaste_core::policy::PolicyLayer;
 use posthaste_core::provider::pinned;
 use posthaste_core::schema::TimeFromAcceptance;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::vault::VaultError;
 use posthaste_wire::webhook::check_headers;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,7 +22,6 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
 use super::body::{LARGEST_NOTIFICATION, Text, at, read};
 use super::extract::{ActorOf, Authenticated, Id, IdempotencyKey, NoQuery};
 use super::problem::{Kind, Problem, Result};
@@ -29,6 +29,7 @@ use super::send::{Mistakes, NewNotification, SendContext, read_body};
 use super::sends::{Send, json};
 use super::unique::{Unique, UniqueMaybeTexts};
 use super::views::{Metadata, Status, WebhookHeaders};
+use super::{Api, Shared};
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(edit_and_retry))
@@ -179,10 +180,7 @@ pub(crate) async fn edit_and_retry(
     let dead = api.reads(&caller).dead_letter(id).await?;
     let dead = dead.ok_or_else(|| Id::<DeadLetterId>::missing(id))?;
     let send = Send::of(&api, &caller, &format!("/v1/dead-letters/{id}/edit-and-retry"), key, &text);
-    let original = Original {
-        shown: api.engine.shown_headers(&dead.notification.content),
-        notification: api.engine.with_open_headers(&dead.notification).await?,
-    };
+    let original = Original::of(&api, &dead.notification).await?;
     let copy = match send.context().edit(api.engine.notification_id(), &text, &original) {
         Ok(copy) => copy,
         Err(problem) => return send.repeated().await?.ok_or(problem),
@@ -205,12 +203,46 @@ struct Original {
     notification: Notification,
     /// Its headers as the caller saw them.
     shown: BTreeMap<String, String>,
+    /// Why its sealed headers can never be opened again, if so.
+    lost: Option<VaultError>,
+}
+
+impl Original {
+    async fn of(api: &Api, one: &Notification) -> Result<Self> {
+        let shown = api.engine.shown_headers(&one.content);
+        match api.engine.with_open_headers(one).await {
+            Ok(notification) => Ok(Self { notification, shown, lost: None }),
+            Err(error) if error.may_pass() => Err(error.into()),
+            Err(error) => {
+                let content = Content { sealed_headers: None, ..one.content.clone() };
+                let notification = Notification { content, ..one.clone() };
+                Ok(Self { notification, shown, lost: Some(error) })
+            }
+        }
+    }
+
+    /// The first header that would stay as it was and cannot be opened, and why.
+    fn lost_header(&self, edit: &Edit<UniqueMaybeTexts>) -> Option<(&str, &VaultError)> {
+        let lost = self.lost.as_ref()?;
+        let is_given = |name: &str| match edit {
+            Edit::Keep => false,
+            Edit::Remove => true,
+            Edit::Put(UniqueMaybeTexts(given)) => {
+                let text = given.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+                text.is_some_and(|(_, text)| text.as_ref() != self.shown.get(name))
+            }
+        };
+        let mut sealed =
+            self.shown.keys().filter(|name| !self.notification.content.headers.contains_key(*name));
+        sealed.find(|name| !is_given(name)).map(|name| (name.as_str(), lost))
+    }
 }
 
 impl SendContext<'_> {
     /// Reads an edit, and makes the copy.
     fn edit(&self, id: NotificationId, text: &[u8], original: &Original) -> Result<Notification> {
-        let Original { notification: original, shown } = original;
+        let lost = original;
+        let Original { notification: original, shown, .. } = original;
         let edit: EditedNotification<'_> = read(text)?;
         let mut mistakes = Mistakes::default();
         let new = edit.as_send(original);
@@ -230,6 +262,12 @@ impl SendContext<'_> {
             _ => mistakes.take(self.recipient(&new)).map(Into::into),
         };
         let headers = edited_headers(&edit.headers, &original.content.headers, shown);
+        if let Some((name, why)) = lost.lost_header(&edit.headers) {
+            let detail = format!(
+                "the value of `{name}` cannot be opened ({why}): give a new one, or null to remove it"
+            );
+            mistakes.add("/headers", detail);
+        }
         // Given and kept ones together: both are sent.
         if edit.headers.given().is_some()
             && let Err(bad) = check_headers(&headers)

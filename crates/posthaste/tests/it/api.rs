@@ -52,6 +52,7 @@ mod running;
 mod s3;
 mod saved_views;
 mod schema;
+mod secrets;
 mod sends;
 mod series;
 mod signing_secret;

@@ -26,6 +26,7 @@ mod power_cut;
 mod program;
 mod receivers;
 mod request_id;
+mod secrets;
 mod story;
 mod tidy;
 mod upgrade;

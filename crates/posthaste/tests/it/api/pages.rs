@@ -40,7 +40,7 @@ pub(super) struct Browser {
 pub(super) struct Shown {
     status: StatusCode,
     headers: http::HeaderMap,
-    text: String,
+    pub(super) text: String,
 }
 
 impl Shown {

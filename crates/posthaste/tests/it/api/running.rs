@@ -84,6 +84,12 @@ impl Running {
         Self { server, sink, admin, place, config }
     }
 
+    /// The same with other settings, from its next start on.
+    pub(super) fn changed(mut self, change: impl FnOnce(&mut Config)) -> Self {
+        change(&mut self.config);
+        self
+    }
+
     /// Stops it and starts it again, on the same store and at another address.
     pub(super) async fn restart(self) -> Self {
         self.server.stop().await.unwrap();
