@@ -24,6 +24,7 @@ pub mod jitter;
 pub mod job;
 pub mod lease;
 pub mod live;
+pub mod master_key;
 mod micros;
 pub mod notification;
 pub mod operation;
@@ -40,7 +41,10 @@ pub mod retry_after;
 pub mod role;
 #[cfg(feature = "schema")]
 pub mod schema;
+pub mod sealed;
+pub mod sensitive;
 pub mod series;
+pub mod signature;
 pub mod simulate;
 pub mod slots;
 pub mod state;

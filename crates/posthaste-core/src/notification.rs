@@ -12,6 +12,7 @@ use crate::channel::Channel;
 use crate::flow::FlowKey;
 use crate::id::NotificationId;
 use crate::policy::PolicyLayer;
+use crate::sensitive::SealedHeaders;
 use crate::time::Timestamp;
 
 /// The owner of a notification. It comes from the credential; only with a key for all tenants may a request name it.
@@ -146,6 +147,9 @@ pub struct Content {
     /// For webhooks and e-mail.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// The headers that hold secrets, where they are not among `headers`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_headers: Option<SealedHeaders>,
     /// JSON text of the sender, returned unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
@@ -169,6 +173,7 @@ impl Content {
             body,
             html: None,
             headers: BTreeMap::new(),
+            sealed_headers: None,
             metadata: None,
             user_id: None,
             module: None,
@@ -256,15 +261,19 @@ impl Notification {
 
     /// Approximate size in memory. Includes every field that a sender can make long.
     pub fn bytes(&self) -> usize {
-        let Content { body, html, headers, metadata, user_id, module, policy, edit_of: _ } = &self.content;
+        let Content { body, html, headers, sealed_headers, metadata, user_id, module, policy, edit_of: _ } =
+            &self.content;
         let (Body::Text(body) | Body::Json(body)) = body;
         let others = [&self.template, &self.subject, &self.event_key, &self.correlation_id];
         let others = others.into_iter().chain([html, metadata, user_id, module]);
         let others: usize = others.flatten().map(String::len).sum();
-        let headers: usize = headers.iter().map(|(name, value)| HEADER_SIZE + name.len() + value.len()).sum();
+        let sealed = sealed_headers.as_ref().map_or(0, |sealed| sealed.text.len());
+        let shown = sealed_headers.iter().flat_map(|sealed| &sealed.shown);
+        let headers = headers.iter().chain(shown);
+        let headers: usize = headers.map(|(name, value)| HEADER_SIZE + name.len() + value.len()).sum();
         let schedule = policy.as_ref().and_then(|policy| policy.schedule.as_deref()).map_or(0, size_of_val);
         let texts = self.to.len() + self.destination.len() + body.len();
-        size_of::<Self>() + texts + others + headers + schedule
+        size_of::<Self>() + texts + others + headers + sealed + schedule
     }
 
     /// The due time of the first attempt if accepted at `now`.
@@ -344,6 +353,10 @@ mod tests {
         let mut new = plain();
         new.content.headers = (0..1_000).map(|number| (number.to_string(), String::new())).collect();
         assert!(new.bytes() >= plain().bytes() + 1_000 * 2 * size_of::<String>());
+        let mut new = plain();
+        let shown = BTreeMap::from([(long.clone(), String::new())]);
+        new.content.sealed_headers = Some(SealedHeaders { shown, text: long.clone() });
+        assert!(new.bytes() >= plain().bytes() + 2 * long.len());
     }
 
     #[test]

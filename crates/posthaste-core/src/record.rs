@@ -19,10 +19,18 @@ pub enum RecordKind {
     Note = 6,
     /// A login at the dashboard.
     Session = 7,
+    /// A tenant's data key, wrapped by a master key.
+    DataKey = 8,
+    /// Which master key is in force. There is one.
+    MasterKey = 9,
+    /// The master keys that a node knows, by their names.
+    NodeKeys = 10,
+    /// The secrets that sign the webhooks of a tenant, encrypted.
+    SigningSecret = 11,
 }
 
 impl RecordKind {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::Template,
         Self::Contact,
         Self::Suppression,
@@ -30,6 +38,10 @@ impl RecordKind {
         Self::View,
         Self::Note,
         Self::Session,
+        Self::DataKey,
+        Self::MasterKey,
+        Self::NodeKeys,
+        Self::SigningSecret,
     ];
 
     /// The number in the store.
@@ -166,7 +178,7 @@ mod tests {
         for kind in RecordKind::ALL {
             assert_eq!(RecordKind::from_code(kind.code()), Some(kind));
         }
-        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(8)), (None, None));
+        assert_eq!((RecordKind::from_code(0), RecordKind::from_code(12)), (None, None));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::series::Whose;
 use crate::settle::Report;
 use crate::slots::{Hold, InSlot};
 use crate::store::{Acceptance, Accepted, Arrival, Claimed, Idempotency, Progress, Request, StoreError};
+use crate::vault::VaultError;
 
 /// Why a request was not taken in.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +45,18 @@ pub enum AcceptError {
     /// The store could not take it, or did not say whether it did.
     #[error("the notification could not be stored")]
     Store(#[source] Arc<StoreError>),
+    /// Its secrets could not be sealed.
+    #[error("the headers of the notification could not be sealed")]
+    Vault(#[source] VaultError),
+}
+
+impl From<VaultError> for AcceptError {
+    fn from(error: VaultError) -> Self {
+        match error {
+            VaultError::Store(error) => Self::Store(Arc::new(error)),
+            never => Self::Vault(never),
+        }
+    }
 }
 
 /// One caller's request on its way to the store.
@@ -77,7 +90,7 @@ pub struct Admitted {
 impl Engine {
     /// Decides when each notification is due, and reserves times under the inbound limits. Nothing of the notifications is stored
     /// yet: the caller renders its answer from what was decided, and an idempotency key keeps that answer.
-    pub async fn admit(&self, notifications: Vec<Notification>) -> Result<Vec<Admitted>, AcceptError> {
+    pub async fn admit(&self, mut notifications: Vec<Notification>) -> Result<Vec<Admitted>, AcceptError> {
         if self.shared.is_draining() {
             return Err(AcceptError::Stopping);
         }
@@ -88,6 +101,10 @@ impl Engine {
         if !self.shared.has_room_for(notifications.len()).await {
             self.shared.counts.queue_full(notifications.len());
             return Err(AcceptError::QueueFull);
+        }
+        let vault = self.vault();
+        for one in notifications.iter_mut().filter(|one| vault.has_to_seal(one)) {
+            Box::pin(vault.seal_headers(one)).await?;
         }
         let limited = self.has_inbound_limits();
         let reserved = if limited { self.reserve(&notifications).await? } else { vec![] };

@@ -13,6 +13,7 @@ use posthaste_core::time::Timestamp;
 
 use crate::engine::{Engine, Shared};
 use crate::store::{Act, Audit, Change, Facts, StoreError};
+use crate::vault::VaultError;
 use crate::{journal, policies, series};
 
 /// Who asks.
@@ -96,6 +97,18 @@ pub enum ActError {
     /// The store could not do it, or did not say whether it did.
     #[error("the change could not be stored")]
     Store(#[from] StoreError),
+    /// Secrets could not be sealed or opened.
+    #[error("the sealed headers of the notification cannot be used")]
+    Vault(#[source] VaultError),
+}
+
+impl From<VaultError> for ActError {
+    fn from(error: VaultError) -> Self {
+        match error {
+            VaultError::Store(error) => Self::Store(error),
+            never => Self::Vault(never),
+        }
+    }
 }
 
 /// What stands for the notification of a dead letter.

@@ -7,13 +7,18 @@ use async_trait::async_trait;
 use posthaste_core::notification::Notification;
 use posthaste_core::provider::Route;
 use posthaste_core::reply::Reply;
+use posthaste_core::signature::SigningSecrets;
 use posthaste_core::time::Timestamp;
+
+use crate::vault::Opened;
 
 /// One try, as a channel is asked to make it.
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// What to send.
     pub notification: Arc<Notification>,
+    /// Its secrets, which the notification itself does not show.
+    pub opened: Opened,
     /// Which provider of the channel is to carry it.
     pub route: Route,
     /// The number of the attempt, for the receiver.
@@ -23,6 +28,8 @@ pub struct Delivery {
     /// How long the try may take. When it is over the engine ends the try, whatever the channel has seen by then, so a
     /// reply that is known is returned a moment before.
     pub timeout: Duration,
+    /// The secrets of the tenant that sign a webhook at `at`; none if nothing is signed.
+    pub signer: Option<Arc<SigningSecrets>>,
 }
 
 /// A way out. It reports what it saw: it does not classify, retry or remember.

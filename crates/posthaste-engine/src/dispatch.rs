@@ -23,8 +23,10 @@ use crate::node::LeaseGone;
 use crate::outcome::Finished;
 use crate::planted::Planted;
 use crate::settle::{Report, Unsent};
+use crate::signing::{Signer, Unknown};
 use crate::slots::{Held, InSlot};
 use crate::store::Claimed;
+use crate::vault::Opened;
 
 /// The longest wait for a channel to become ready. After it the try is made all the same.
 const LONGEST_READY: Duration = Duration::from_secs(10);
@@ -122,7 +124,7 @@ async fn attempt(
     policy: &Policy,
     held: &mut Held,
 ) -> Result<Step, LeaseGone> {
-    let way = way(shared, claimed, held);
+    let Some(way) = supplied(shared, claimed, held).await else { return Ok(Step::GiveBack) };
     let place = way.as_ref().ok().map(|way| shared.destinations.place(claimed, &way.route));
     let ready = may_start(shared, claimed, policy, &way).await?;
     let mut began_at = shared.node.now();
@@ -250,6 +252,9 @@ fn note(
 struct Way {
     route: Route,
     channel: Arc<dyn Channel>,
+    opened: Opened,
+    /// What signs its tries; none if nothing does.
+    signer: Signer,
 }
 
 /// Chooses the way of an attempt: the provider that the slot was taken for, if it was. All its tries take the same. The reply is
@@ -264,7 +269,25 @@ fn way(shared: &Shared, claimed: &Claimed, held: &Held) -> Result<Way, Reply> {
         None => shared.pools.route(name, &notification.destination).map_err(none)?,
     };
     let channel = shared.channels.get(&name).ok_or_else(|| none(NoProvider::Empty(name)))?;
-    Ok(Way { route, channel: channel.clone() })
+    Ok(Way { route, channel: channel.clone(), opened: Opened::default(), signer: None })
+}
+
+/// The way of an attempt with the secrets that its tries need. None if they cannot be read now: then it is not sent now.
+async fn supplied(shared: &Shared, claimed: &Claimed, held: &Held) -> Option<Result<Way, Reply>> {
+    let mut way = match way(shared, claimed, held) {
+        Ok(way) => way,
+        Err(unsendable) => return Some(Err(unsendable)),
+    };
+    match shared.vault().for_attempt(&claimed.notification).await {
+        Ok(opened) => way.opened = opened?,
+        Err(unsendable) => return Some(Err(unsendable)),
+    }
+    match shared.signer(&claimed.notification).await {
+        Ok(signer) => way.signer = signer,
+        Err(Unknown::Unavailable) => return None,
+        Err(Unknown::Damaged(what)) => return Some(Err(Reply::fault(Fault::Broken, what))),
+    }
+    Some(Ok(way))
 }
 
 /// Waits until a try may start: the channel is ready for it, outcomes can be recorded, and the lease outlasts it. Returns the
@@ -389,10 +412,12 @@ async fn ready(shared: &Shared, claimed: &Claimed, way: &Way) -> Result<(), Repl
 async fn send(shared: &Shared, claimed: &Claimed, way: &Way, timeout: Duration, at: Timestamp) -> Reply {
     let delivery = Delivery {
         notification: claimed.notification.clone(),
+        opened: way.opened.clone(),
         route: way.route.clone(),
         attempt: claimed.progress.attempt,
         at,
         timeout,
+        signer: way.signer.clone(),
     };
     let ended = async {
         if timeout <= shared.settings.surely() {
@@ -404,12 +429,20 @@ async fn send(shared: &Shared, claimed: &Claimed, way: &Way, timeout: Duration, 
     let text = tokio::select! {
         biased;
         reply = tokio::time::timeout(timeout, way.channel.send(delivery)) => match reply {
-            Ok(reply) => return reply,
+            Ok(reply) => return without_secrets(shared, claimed, way, reply),
             Err(_) => format!("no answer within {timeout:?}"),
         },
         () = ended => "cut off without an answer: this node could not reach its store for too long".to_owned(),
     };
     Reply::fault(Fault::Timeout, text)
+}
+
+/// A receiver may send back what it was sent.
+fn without_secrets(shared: &Shared, claimed: &Claimed, way: &Way, reply: Reply) -> Reply {
+    match shared.vault().redactor(&claimed.notification, &way.opened) {
+        Some(redactor) => redactor.redact_reply(reply),
+        None => reply,
+    }
 }
 
 fn record(

@@ -5,6 +5,7 @@
 //! | signal | given when | wakes |
 //! |---|---|---|
 //! | `inbox` | a caller hands in notifications | accept |
+//! | `signing.asks` | a webhook is to be signed and the secrets of its tenant were not read lately | signing |
 //! | `reservations` | a caller's notifications need times under the inbound limits | inbound |
 //! | `slots.deal_now` | a slot is free, a bucket is due, a quick try asks for a slot, outcomes can be recorded again, a heartbeat was answered | claim |
 //! | `claimed` | accept or claim has a notification with a slot | dispatch |
@@ -25,6 +26,7 @@
 //!
 //! Wake, expire, sweep, heartbeat, jobs and operations also look at fixed times; age, figures and the comparison of leases look only then.
 
+mod chance;
 mod loops;
 
 use std::collections::BTreeMap;
@@ -75,9 +77,11 @@ use crate::reclaim::DeadNodes;
 use crate::series::Rollups;
 use crate::settle::{Report, Unsent};
 use crate::signal::Signal;
+use crate::signing::Signing;
 use crate::slots::{InSlot, NodeSlots};
 use crate::store::{Claimed, NodeView, Store, StoreError};
 use crate::sweep::Sweep;
+use crate::vault::{self, NotStarted, VaultSettings, VaultState};
 use crate::{destinations, jobs, node, series};
 
 /// What an engine needs from outside.
@@ -129,6 +133,8 @@ pub struct Settings {
     pub inbound: InboundLimits,
     /// How many notifications the main lane may have; 0: as many as there are.
     pub queue_limit: u32,
+    /// The master keys, and which headers are secrets.
+    pub vault: VaultSettings,
     /// A bug, for a test to find.
     #[cfg(feature = "testing")]
     pub planted: Option<Planted>,
@@ -173,6 +179,7 @@ impl Default for Settings {
             destination_limits: BTreeMap::new(),
             inbound: InboundLimits::default(),
             queue_limit: 0,
+            vault: VaultSettings::default(),
             #[cfg(feature = "testing")]
             planted: None,
         }
@@ -223,6 +230,8 @@ pub(crate) struct Shared {
     pub(crate) recording: Signal<bool>,
     pub(crate) counts: Counts,
     pub(crate) rollups: Rollups,
+    pub(crate) signing: Signing,
+    pub(crate) vault: VaultState,
     draining: AtomicBool,
     /// The first loop that ended, which none of them does by itself.
     ended: Signal<Option<&'static str>>,
@@ -234,7 +243,7 @@ const INBOX: usize = 1_024;
 
 impl Engine {
     /// Joins the cluster and starts the loops on the current runtime.
-    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, StoreError> {
+    pub async fn start(parts: Parts, settings: Settings) -> Result<Self, NotStarted> {
         let settings = settings.within_bounds();
         let asked = node::instant(&*parts.clock);
         let joined = parts.store.join(settings.name.clone(), settings.hold, parts.clock.now()).await?;
@@ -245,6 +254,7 @@ impl Engine {
         let (claimed, to_send) = mpsc::unbounded_channel();
         let (reports, to_settle) = mpsc::unbounded_channel();
         let (jobs, to_run) = mpsc::unbounded_channel();
+        let (asks, to_sign) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
             store: parts.store,
             channels: parts.channels,
@@ -273,16 +283,23 @@ impl Engine {
             recording: Signal::new(true),
             counts: Counts::default(),
             rollups: Rollups::new(joined.node),
+            signing: Signing::new(asks),
+            vault: VaultState::new(&settings.vault),
             draining: AtomicBool::new(false),
             ended: Signal::new(None),
             chance: Mutex::new(fastrand::Rng::with_seed(parts.seed)),
             pools: parts.pools,
             settings,
         });
+        if let Err(refused) = vault::start(&shared).await {
+            vault::leave(&shared).await;
+            let _ = shared.store.leave(joined.node).await;
+            return Err(refused);
+        }
         jobs::plan(&shared).await?;
         destinations::start(&shared).await?;
         let loops = Arc::new(Mutex::new(JoinSet::new()));
-        loops::start(&shared, &loops, Queues { arrivals, to_reserve, to_send, to_settle, to_run });
+        loops::start(&shared, &loops, Queues { arrivals, to_reserve, to_send, to_settle, to_run, to_sign });
         Ok(Self { shared, loops, changes: Mutex::default() })
     }
 
@@ -417,6 +434,7 @@ impl Engine {
         taken(&self.loops).shutdown().await;
         series::end(&self.shared).await;
         if left == 0 || self.shared.has(Planted::LeaveWhileSending) {
+            vault::leave(&self.shared).await;
             self.shared.store.leave(self.shared.node.id()).await?;
         }
         // What was given back is somebody else's now, at once.
@@ -473,15 +491,5 @@ impl Shared {
         if !self.is_shut(bucket.flow) {
             self.hints.due(bucket);
         }
-    }
-
-    /// A number from 0.0 to just under 1.0.
-    pub(crate) fn draw(&self) -> f64 {
-        self.chance.lock().expect("no code panics while it draws").f64()
-    }
-
-    /// Random bits for an id.
-    pub(crate) fn random(&self) -> u128 {
-        self.chance.lock().expect("no code panics while it draws").u128(..)
     }
 }

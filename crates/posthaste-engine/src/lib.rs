@@ -49,8 +49,10 @@ mod series;
 pub mod settings;
 mod settle;
 mod signal;
+pub mod signing;
 mod slots;
 #[warn(missing_docs)]
 pub mod store;
 mod sweep;
+pub mod vault;
 mod wake;

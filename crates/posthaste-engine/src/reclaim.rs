@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use crate::engine::Shared;
 use crate::journal;
 use crate::store::Result;
+use crate::vault;
 
 /// The pause after a store error.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -61,6 +62,9 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 async fn refresh(shared: &Shared) {
     if let Err(error) = shared.policies.refresh(&*shared.store).await {
         shared.store_failed("read settings", &error);
+    }
+    if let Err(error) = vault::look(shared).await {
+        shared.store_failed("look which nodes know the master key", &error);
     }
 }
 

@@ -21,7 +21,7 @@ impl Engine {
     pub async fn edit_and_retry(
         &self,
         id: DeadLetterId,
-        copy: Notification,
+        mut copy: Notification,
         idempotency: Option<Idempotency>,
         actor: &Actor,
     ) -> Result<Accepted, ActError> {
@@ -36,6 +36,7 @@ impl Engine {
         }
         let missing = || ActError::NotFound { what: "dead letter", id: id.to_string() };
         let original = self.shared.store.notification_of(id).await?.ok_or_else(missing)?;
+        self.vault().seal_headers(&mut copy).await?;
         let copy = Arc::new(copy);
         for _ in 0..LOOKS {
             let facts = self.shared.store.facts(vec![original]).await?.pop();

@@ -19,7 +19,7 @@ pub use self::jobs::{Begun, JobPlan, JobRun, JobStart, JobView, Jobs, RunEnd, Un
 pub use self::key_uses::{KeyUse, KeyUses};
 pub use self::nodes::{
     Alone, DESTINATIONS_LEVEL, Joined, LEVEL, LIMITED_ANSWERS_LEVEL, Listener, NodeView, Nodes, Notice,
-    PROVIDERS_LEVEL, Pulse,
+    PROVIDERS_LEVEL, Pulse, SEALED_LEVEL,
 };
 pub use self::operations::{Forwarded, Operations, Rest, UnfinishedOperation, Walk};
 pub use self::queue::{

@@ -4,6 +4,7 @@
 //! only costs the connection.
 
 mod headers;
+mod sign;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::printable::printable;
 
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const POSTHASTE_ATTEMPT: HeaderName = HeaderName::from_static("posthaste-attempt");
 const OUR_USER_AGENT: HeaderValue =
     HeaderValue::from_static(concat!("Posthaste/", env!("CARGO_PKG_VERSION")));
@@ -69,12 +71,18 @@ impl WebhookChannel {
     fn request(&self, delivery: &Delivery, target: &Target) -> Result<Request<Full<Bytes>>, ExchangeError> {
         let notification = &delivery.notification;
         let unsendable = |text: String| ExchangeError::new(Fault::Unsendable, text);
-        let mut headers = headers::read_headers(&notification.content.headers)
-            .map_err(|bad| unsendable(bad.to_string()))?;
+        let sealed = delivery.opened.headers.iter().flat_map(|headers| headers.reveal());
+        let given = notification.content.headers.iter().chain(sealed);
+        let mut headers = headers::read_headers(given).map_err(|bad| unsendable(bad.to_string()))?;
         let value = |text: String| HeaderValue::try_from(text).map_err(|bad| unsendable(bad.to_string()));
         let seconds = delivery.at.as_millis().div_euclid(1_000);
         headers.insert(HOST, value(target.authority())?);
-        headers.insert(WEBHOOK_ID, value(notification.id.to_string())?);
+        let id = notification.id.to_string();
+        let body = Bytes::from_owner(Message(notification.clone()));
+        if let Some(signature) = sign::signature(delivery, &id, seconds, &body) {
+            headers.insert(WEBHOOK_SIGNATURE, signature);
+        }
+        headers.insert(WEBHOOK_ID, value(id)?);
         headers.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(seconds));
         headers.insert(POSTHASTE_ATTEMPT, HeaderValue::from(delivery.attempt));
         headers.entry(USER_AGENT).or_insert(OUR_USER_AGENT);
@@ -82,7 +90,6 @@ impl WebhookChannel {
             Body::Json(_) => JSON,
             Body::Text(_) => TEXT,
         });
-        let body = Bytes::from_owner(Message(notification.clone()));
         // Also for an empty body: some receivers refuse a POST without it.
         headers.insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
         let mut request = Request::new(Full::new(body));

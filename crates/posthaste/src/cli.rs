@@ -33,6 +33,7 @@ mod send;
 mod serve;
 mod server_settings;
 mod settings;
+mod signing_secret;
 mod sink;
 mod stats;
 mod tail;
@@ -85,6 +86,7 @@ enum Command {
     Audit(audit::AuditArgs),
     Policy(policy::PolicyArgs),
     Keys(keys::KeysArgs),
+    SigningSecret(signing_secret::SigningSecretArgs),
     Tenants(tenants::TenantsArgs),
     Jobs(jobs::JobsArgs),
     Nodes(nodes::NodesArgs),
@@ -172,6 +174,7 @@ fn run(cli: Cli) -> anyhow::Result<Exit> {
         Command::Audit(args) => block_on(audit::run(args, &reach)),
         Command::Policy(args) => block_on(policy::run(args, &reach)),
         Command::Keys(args) => block_on(keys::run(args, &reach)),
+        Command::SigningSecret(args) => block_on(signing_secret::run(args, &reach)),
         Command::Tenants(args) => block_on(tenants::run(args, &reach)),
         Command::FailureGroups(args) => block_on(failure_groups::run(args, &reach)),
         Command::Jobs(args) => block_on(jobs::run(args, &reach)),

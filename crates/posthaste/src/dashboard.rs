@@ -53,6 +53,7 @@ mod sessions;
 mod settings;
 mod shell;
 mod show;
+mod signing_secret;
 mod simulation;
 mod sink;
 mod story;
@@ -161,6 +162,9 @@ pub static PAGES: &[PageRoute] = &[
     act("/keys", "createKey"),
     act("/keys/{id}/rotate", "rotateKey"),
     act("/keys/{id}/revoke", "revokeKey"),
+    page("/signing-secret", "getSigningSecret"),
+    act("/signing-secret/show", "getSigningSecret"),
+    act("/signing-secret/rotate", "rotateSigningSecret"),
     PageRoute { method: Method::GET, path: "/sink", needs: Needs::Admin },
     PageRoute { method: Method::POST, path: "/sink/dial", needs: Needs::Admin },
     PageRoute { method: Method::POST, path: "/sink/reset", needs: Needs::Admin },
@@ -223,6 +227,9 @@ pub(crate) fn router() -> Router<Shared> {
         .route("/keys", get(keys::page).post(keys::create))
         .route("/keys/{id}/rotate", post(keys::rotate))
         .route("/keys/{id}/revoke", post(keys::revoke))
+        .route("/signing-secret", get(signing_secret::page))
+        .route("/signing-secret/show", post(signing_secret::show))
+        .route("/signing-secret/rotate", post(signing_secret::rotate))
         .route("/sink", get(sink::page))
         .route("/sink/dial", post(sink::turn))
         .route("/sink/reset", post(sink::reset))

@@ -32,6 +32,7 @@ use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
 use crate::tokens::Tokens;
+use crate::master_key::KeySource;
 
 mod access_token;
 pub(crate) mod act;
@@ -53,6 +54,7 @@ mod health;
 pub(crate) mod jobs;
 pub(crate) mod keys;
 mod limits;
+pub(crate) mod master_key;
 pub(crate) mod metrics;
 mod mistake;
 pub(crate) mod nodes;
@@ -75,6 +77,7 @@ mod sends;
 pub(crate) mod series;
 pub mod server;
 pub(crate) mod settings;
+pub(crate) mod signing_secret;
 pub(crate) mod stats;
 pub(crate) mod stream;
 pub(crate) mod tenants;
@@ -127,6 +130,8 @@ pub struct ApiParts {
     pub durability: Durability,
     /// The configuration, without secrets.
     pub settings: Vec<Setting>,
+    /// Where the master key of this node stands.
+    pub key_source: KeySource,
     /// What cursors are sealed with if the settings do not say.
     pub cursor_secret: [u8; 32],
 }
@@ -218,6 +223,8 @@ fn described() -> OpenApiRouter<Shared> {
         series::router(),
         audit::router(),
         keys::router(),
+        signing_secret::router(),
+        master_key::router(),
         tenants::router(),
         nodes::router(),
         settings::router(),

@@ -13,6 +13,7 @@ mod destination_name;
 pub mod http;
 pub mod keys;
 pub mod listen;
+pub mod master_key;
 mod open_files;
 pub mod shutdown;
 pub mod telemetry;

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod first_key;
+mod master_key;
 #[cfg(feature = "planted")]
 mod planted;
 pub mod store;
@@ -18,12 +19,14 @@ use posthaste_core::channel::Channel as ChannelName;
 use posthaste_core::inbound::InboundLimits;
 use posthaste_core::job::Job;
 use posthaste_core::lease::NodeId;
+use posthaste_core::master_key::BadFit;
 use posthaste_core::provider::ProviderKind;
 use posthaste_engine::acts::{ActError, Actor};
 use posthaste_engine::channel::Channel;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::jobs::JobSettings;
 use posthaste_engine::store::{Store, StoreError};
+use posthaste_engine::vault::{NotStarted, VaultError, VaultSettings};
 use posthaste_store::postgres::ConnectError;
 use posthaste_store::sqlite::OpenError;
 use posthaste_store::sqlite::backup::BackupError;
@@ -46,6 +49,7 @@ use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys, last_used};
 use crate::listen::ListenAddr;
 use crate::tokens::Tokens;
+use crate::master_key::KeyFileError;
 
 /// Time to answer a request, in addition to the time for its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -88,6 +92,13 @@ pub enum StartError {
     AdminKey(#[from] BadAdminKey),
     #[error(transparent)]
     FirstKey(#[from] BadKeyFile),
+    #[error(transparent)]
+    KeyFile(#[from] KeyFileError),
+    /// The master keys are not those of the store.
+    #[error(transparent)]
+    MasterKey(BadFit),
+    #[error("the master key of the store cannot be checked")]
+    Vault(#[source] VaultError),
     #[error("webhooks.root_certificates holds a certificate that cannot be used")]
     Roots(#[from] BadRoot),
     #[error("auth.jwt.root_certificates holds a certificate that cannot be used")]
@@ -135,7 +146,8 @@ impl Server {
         let guard = guard(config);
         let (store, durability) = store::open(&config.store).await?;
         let webhooks = webhooks(config, guard.clone())?;
-        let engine = engine(config, store.clone(), webhooks.clone()).await?;
+        let (vault, key_source) = master_key::find(config, &*store).await?;
+        let engine = engine(config, store.clone(), webhooks.clone(), vault).await?;
         engine.learn_level().await?;
         let node = engine.node_id();
         let new_key = match admin {
@@ -157,6 +169,7 @@ impl Server {
             metrics_need_key: config.metrics.require_key,
             durability,
             settings: config.settings.clone(),
+            key_source,
             cursor_secret,
         }));
         let limits = Limits {
@@ -232,6 +245,7 @@ async fn engine(
     config: &Config,
     store: Arc<dyn Store>,
     webhooks: Arc<WebhookChannel>,
+    vault: VaultSettings,
 ) -> Result<Engine, StartError> {
     let mut channels = providers(config)?;
     channels.insert(ChannelName::Webhook, webhooks);
@@ -255,6 +269,7 @@ async fn engine(
             per_module: config.rate_limit.per_module_per_minute,
         },
         queue_limit: config.queue.limit,
+        vault,
         ..Settings::default()
     };
     if let Some(name) = config.engine.name.clone().or_else(host_name) {
@@ -262,7 +277,11 @@ async fn engine(
     }
     #[cfg(feature = "planted")]
     planted::in_engine(&mut settings);
-    Ok(Engine::start(parts, settings).await?)
+    Engine::start(parts, settings).await.map_err(|refused| match refused {
+        NotStarted::Store(error) => error.into(),
+        NotStarted::Keys(error) => StartError::MasterKey(error),
+        NotStarted::Vault(error) => StartError::Vault(error),
+    })
 }
 
 fn guard(config: &Config) -> Guard {

@@ -13,6 +13,7 @@ use posthaste_core::lease::{Fence, Lease, NodeId};
 use posthaste_core::notification::{Body, Content, Notification, Priority, Tenant};
 use posthaste_core::policy::PolicyLayer;
 use posthaste_core::reason::Reason;
+use posthaste_core::sensitive::SealedHeaders;
 use posthaste_core::state::{Lane, State};
 use posthaste_core::time::Timestamp;
 
@@ -138,6 +139,10 @@ impl Scene {
             body: Body::Json("{\"n\": 1.50, \"s\": \"ä\\u0000\"}".to_owned()),
             html: Some("<b>hello</b>".to_owned()),
             headers: BTreeMap::from([("x-one".to_owned(), "1".to_owned())]),
+            sealed_headers: Some(SealedHeaders {
+                shown: BTreeMap::from([("authorization".to_owned(), "Bearer ***".to_owned())]),
+                text: "v1.AAAA".to_owned(),
+            }),
             metadata: Some("[1, 2]".to_owned()),
             user_id: Some("u1".to_owned()),
             module: Some("billing".to_owned()),

@@ -13,10 +13,11 @@ use crate::catch_panic::CatchPanic;
 use crate::inbound::Reservation;
 use crate::jobs::Started;
 use crate::settle::Report;
+use crate::signing::Ask;
 use crate::slots::InSlot;
 use crate::{
     accept, age, claim, destinations, dispatch, expire, heartbeat, hints, inbound, jobs, leases, operations,
-    reclaim, series, settle, sweep, wake,
+    reclaim, series, settle, signing, sweep, wake,
 };
 
 /// What the loops are handed.
@@ -26,11 +27,12 @@ pub(super) struct Queues {
     pub(super) to_send: mpsc::UnboundedReceiver<InSlot>,
     pub(super) to_settle: mpsc::UnboundedReceiver<Report>,
     pub(super) to_run: mpsc::UnboundedReceiver<Started>,
+    pub(super) to_sign: mpsc::UnboundedReceiver<Ask>,
 }
 
 /// Starts every loop, each under the eyes of `watch`.
 pub(super) fn start(shared: &Arc<Shared>, loops: &Arc<Mutex<JoinSet<()>>>, queues: Queues) {
-    let Queues { arrivals, to_reserve, to_send, to_settle, to_run } = queues;
+    let Queues { arrivals, to_reserve, to_send, to_settle, to_run, to_sign } = queues;
     let all = Arc::downgrade(loops);
     // Locked until all are there: a loop that ends at once still ends the last of them.
     let mut loops = loops.lock().expect("no code panics while it starts the loops");
@@ -53,6 +55,7 @@ pub(super) fn start(shared: &Arc<Shared>, loops: &Arc<Mutex<JoinSet<()>>>, queue
     loops.spawn(watch("tell", Box::pin(hints::tell(shared.clone()))));
     loops.spawn(watch("listen", Box::pin(hints::listen(shared.clone()))));
     loops.spawn(watch("inbound", Box::pin(inbound::run(shared.clone(), to_reserve))));
+    loops.spawn(watch("signing", Box::pin(signing::run(shared.clone(), to_sign))));
     let store = shared.store.clone();
     loops.spawn(watch("store", Box::pin(async move { store.broken().await })));
 }

@@ -55,7 +55,8 @@ pub struct Joined {
 /// - 3: channels with providers.
 /// - 4: breakers, blocks and limits of destinations.
 /// - 5: answers of status 429 under an idempotency key.
-pub const LEVEL: u32 = 5;
+/// - 6: headers that are sealed.
+pub const LEVEL: u32 = 6;
 
 /// The level from which on nodes send over channels that have providers. An older one would bury their notifications.
 pub const PROVIDERS_LEVEL: u32 = 3;
@@ -65,6 +66,9 @@ pub const DESTINATIONS_LEVEL: u32 = 4;
 
 /// The level from which on nodes know that the answer under an idempotency key may be a 429. An older one would repeat it as a 202.
 pub const LIMITED_ANSWERS_LEVEL: u32 = 5;
+
+/// The level from which on nodes open what is sealed. An older one would send a notification without its sealed headers.
+pub const SEALED_LEVEL: u32 = 6;
 
 /// What a heartbeat says.
 #[derive(Debug, Clone, PartialEq, Eq)]

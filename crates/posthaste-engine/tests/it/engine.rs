@@ -31,11 +31,14 @@ mod retries;
 mod saved_views;
 mod series;
 mod settings;
+mod signing;
 mod slow_answers;
 mod story;
 mod sweeping;
 mod tries;
 mod turns;
+mod vault;
+mod vault_rotation;
 mod zgw;
 
 /// One minute between attempts, without chance and without quick tries.

@@ -18,6 +18,7 @@ use posthaste_core::notification::{Body, Content, Notification};
 use posthaste_core::policy::{DEFAULT_LONGEST_TIMEOUT, PolicyLayer, PolicySet};
 use posthaste_core::provider::{Pools, Provider, ProviderKind};
 use posthaste_core::reply::{Reply, RetryAfter};
+use posthaste_core::signature::SigningSecrets;
 use posthaste_core::state::State;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::acts::Actor;
@@ -26,6 +27,7 @@ use posthaste_engine::clock::Clock;
 use posthaste_engine::engine::{Engine, Parts, Settings};
 use posthaste_engine::model_store::ModelStore;
 use posthaste_engine::store::{Accepted, AuditRow, DeadLetterView, Reads, Store, View};
+use posthaste_engine::vault::NotStarted;
 use tokio::time::Instant;
 
 /// The time of paused tests: it starts here and goes by the runtime's clock.
@@ -91,12 +93,24 @@ pub(crate) struct ScriptedChannel {
     habits: Mutex<BTreeMap<String, Script>>,
     waits: Mutex<BTreeMap<String, VecDeque<Wait>>>,
     arrivals: Mutex<Vec<(NotificationId, u32, Timestamp)>>,
+    signers: Mutex<Vec<Option<Arc<SigningSecrets>>>>,
+    /// The headers that each try was sent with.
+    headers: Mutex<Vec<BTreeMap<String, String>>>,
     clock: PausedClock,
 }
 
 impl ScriptedChannel {
     pub(crate) fn arrivals(&self) -> Vec<(NotificationId, u32, Timestamp)> {
         self.arrivals.lock().unwrap().clone()
+    }
+
+    /// What signed each arrival.
+    pub(crate) fn signers(&self) -> Vec<Option<Arc<SigningSecrets>>> {
+        self.signers.lock().unwrap().clone()
+    }
+
+    pub(crate) fn headers(&self) -> Vec<BTreeMap<String, String>> {
+        self.headers.lock().unwrap().clone()
     }
 }
 
@@ -121,6 +135,10 @@ impl Channel for ScriptedChannel {
     async fn send(&self, delivery: Delivery) -> Reply {
         let arrival = (delivery.notification.id, delivery.attempt, self.clock.now());
         self.arrivals.lock().unwrap().push(arrival);
+        self.signers.lock().unwrap().push(delivery.signer.clone());
+        let opened = delivery.opened.headers.iter().flat_map(|headers| headers.reveal().clone());
+        let headers = delivery.notification.content.headers.clone().into_iter().chain(opened);
+        self.headers.lock().unwrap().push(headers.collect());
         let to = &delivery.notification.to;
         let script = self.scripts.lock().unwrap().get_mut(to).and_then(VecDeque::pop_front);
         let habit = self.habits.lock().unwrap().get(to).cloned();
@@ -160,6 +178,8 @@ impl Rig {
             habits: Mutex::default(),
             waits: Mutex::default(),
             arrivals: Mutex::default(),
+            signers: Mutex::default(),
+            headers: Mutex::default(),
             clock,
         };
         let model = ModelStore::with_clock(move || clock.now());
@@ -190,8 +210,17 @@ impl Rig {
         self.start_on(Arc::new(self.model.clone())).await
     }
 
+    /// The same, for one that may be refused.
+    pub(crate) async fn try_start(&self) -> Result<Engine, NotStarted> {
+        self.try_start_on(Arc::new(self.model.clone())).await
+    }
+
     /// Starts an engine on another store.
     pub(crate) async fn start_on(&self, store: Arc<dyn Store>) -> Engine {
+        self.try_start_on(store).await.unwrap()
+    }
+
+    async fn try_start_on(&self, store: Arc<dyn Store>) -> Result<Engine, NotStarted> {
         let channel: Arc<dyn Channel> = self.channel.clone();
         let channels = self.ways.iter().map(|way| (*way, channel.clone())).collect();
         let relays = self.ways.iter().filter(|way| way.has_providers()).map(|way| Provider {
@@ -209,7 +238,7 @@ impl Rig {
             overrides: BTreeMap::new(),
             seed: self.seed,
         };
-        Engine::start(parts, self.settings.clone()).await.unwrap()
+        Engine::start(parts, self.settings.clone()).await
     }
 
     /// How a notification stands.

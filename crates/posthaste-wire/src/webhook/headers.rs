@@ -34,13 +34,15 @@ pub struct BadHeader {
 
 /// Refuses reserved headers, and those that HTTP cannot carry (CR, LF and NUL among them).
 pub fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), BadHeader> {
-    read_headers(headers).map(drop)
+    read_headers(headers.iter()).map(drop)
 }
 
 /// Checks and converts the headers.
-pub(super) fn read_headers(headers: &BTreeMap<String, String>) -> Result<HeaderMap, BadHeader> {
+pub(super) fn read_headers<'h>(
+    headers: impl Iterator<Item = (&'h String, &'h String)>,
+) -> Result<HeaderMap, BadHeader> {
     // `HeaderMap` panics above 24,576 headers.
-    let mut read = HeaderMap::with_capacity(headers.len().min(MAX_HEADERS) + 8);
+    let mut read = HeaderMap::with_capacity(headers.size_hint().0.min(MAX_HEADERS) + 8);
     let mut bytes = 0;
     for (name, value) in headers {
         let bad =

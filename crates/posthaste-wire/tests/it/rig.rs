@@ -18,6 +18,7 @@ use posthaste_core::reply::{Answer, Fault, Reply};
 use posthaste_core::time::Timestamp;
 use posthaste_engine::channel::{Channel, Delivery};
 use posthaste_engine::clock::Clock;
+use posthaste_engine::vault::Opened;
 use posthaste_wire::guard::{Guard, Target};
 use posthaste_wire::http::{HttpOptions, Resolve};
 use posthaste_wire::sink::{Sink, SinkOptions};
@@ -72,10 +73,12 @@ pub(crate) fn notification(to: &str) -> Notification {
 pub(crate) fn delivery(notification: Notification, timeout: Duration) -> Delivery {
     Delivery {
         notification: Arc::new(notification),
+        opened: Opened::default(),
         route: Route::Direct,
         attempt: 3,
         at: StandingClock.now(),
         timeout,
+        signer: None,
     }
 }
 

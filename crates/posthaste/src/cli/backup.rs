@@ -8,9 +8,10 @@ use clap::Args;
 use serde_json::json;
 
 use super::Exit;
-use super::output::{Output, json as print_json, line};
+use super::output::{Output, json as print_json, line, note};
 use super::settings::StoreArgs;
 use crate::config::StoreUrl;
+use crate::master_key;
 use crate::wiring::store;
 
 const EXAMPLES: &str = "\
@@ -20,6 +21,8 @@ Examples:
 
 The copy contains everything that was acknowledged before it started. The server keeps running. To restore: stop the
 server, replace its file by the copy, remove the file's -wal and -shm, start.
+The master key is not in the copy: without it the secrets in the copy cannot be read. Where the server keeps it in a file beside
+the store, the command says which; copy that file once, and again after `posthaste keys rotate-master`, to another place.
 For a store in PostgreSQL use pg_dump, or pg_basebackup and a log archive.
 Exit codes: 0 the copy is on disk and was checked, 1 there is no copy, 2 wrong use";
 
@@ -35,7 +38,9 @@ pub(crate) struct BackupArgs {
 }
 
 pub(crate) fn run(args: BackupArgs, output: Output) -> anyhow::Result<Exit> {
-    let config = args.store.load()?.store;
+    let config = args.store.load()?;
+    let has_own_key = !config.security.master_keys.is_empty();
+    let config = config.store;
     let file = match &config.url {
         StoreUrl::Sqlite(file) => file,
         StoreUrl::Postgres(_) => bail!(
@@ -49,21 +54,36 @@ pub(crate) fn run(args: BackupArgs, output: Output) -> anyhow::Result<Exit> {
     let began = Instant::now();
     let copied = store::backup(file, &args.to)?;
     let seconds = began.elapsed().as_secs_f64();
+    let key_file = master_key::beside(file);
+    let key_file = Some(key_file.display().to_string()).filter(|_| !has_own_key && key_file.exists());
     match output {
         Output::Json => {
             let shown = json!({
                 "store": config.url.to_string(), "file": args.to.display().to_string(), "bytes": copied.bytes,
                 "waiting": copied.waiting, "schema": copied.schema, "seconds": seconds,
+                "keyFile": key_file,
             });
             print_json(shown.to_string().as_bytes())?;
         }
-        Output::Table => line(&format!(
-            "{}: {} bytes, {} notifications that have not ended, schema {}, in {seconds:.2} s; read whole and in order",
-            args.to.display(),
-            copied.bytes,
-            copied.waiting,
-            copied.schema,
-        ))?,
+        Output::Table => {
+            line(&format!(
+                "{}: {} bytes, {} notifications that have not ended, schema {}, in {seconds:.2} s; read whole and in order",
+                args.to.display(),
+                copied.bytes,
+                copied.waiting,
+                copied.schema,
+            ))?;
+            if let Some(key_file) = key_file {
+                note(&format!(
+                    "the master key is not in the copy, and without it the secrets in the copy are lost: keep a copy of \
+                     {key_file} in another place"
+                ));
+            } else if has_own_key {
+                note(
+                    "the master key of the settings is not in the copy, and without it the secrets in the copy are lost",
+                );
+            }
+        }
     }
     Ok(Exit::Done)
 }

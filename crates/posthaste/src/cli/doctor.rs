@@ -6,6 +6,7 @@ mod jobs;
 mod leaving;
 mod limits;
 mod operations;
+mod secret_files;
 mod secrets;
 mod store;
 mod tokens;
@@ -114,9 +115,11 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
                 let mut found = store::check(&config.store).await;
                 found.extend(leaving::check(&config).await);
                 found.extend(destinations::configured(&config));
-                found.extend(secrets::check(&config));
+                found.extend(secret_files::check(&config));
                 found.extend(limits::check(&config));
                 found.extend(tokens::check(&config).await);
+                let is_known = findings.iter().any(|finding| finding.check == "secrets");
+                found.extend(secrets::configured(&config, is_known));
                 found
             }
             Err(error) if is_wrong_use(&error) => return Err(error),
@@ -273,6 +276,7 @@ async fn keyed(session: &Session, is_ready: bool) -> Vec<Finding> {
     if let Ok(Ok(jobs)) = session.get("/v1/jobs").await.map(|answer| answer.json::<Value>()) {
         found.push(jobs::finding(&jobs, SystemClock.now()));
         found.extend(groups::check(session).await);
+        found.extend(secrets::check(session).await);
     }
     found
 }

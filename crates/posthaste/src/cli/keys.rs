@@ -18,6 +18,7 @@ Examples:
   posthaste keys create --name shop --tenant acme --role sender
   posthaste keys rotate key_01jrq3v9zk8n2m4p6r8t0w2y4a
   posthaste keys revoke key_01jrq3v9zk8n2m4p6r8t0w2y4a
+  posthaste keys rotate-master
 
 Only a key with the role admin may create, rotate and revoke keys; one of a tenant only those of its tenant.";
 const LIST_EXAMPLES: &str = "\
@@ -43,6 +44,18 @@ The new key is shown only once. The old one stays valid for the overlap.";
 const REVOKE_EXAMPLES: &str = "\
 Examples:
   posthaste keys revoke key_01jrq3v9zk8n2m4p6r8t0w2y4a";
+
+const ROTATE_MASTER_EXAMPLES: &str = "\
+Examples:
+  posthaste keys rotate-master
+
+A store in one SQLite file: the server makes the new key itself, in the file beside the store. Copy that file anew.
+Several nodes, or a key in the settings:
+  1. put the new key first in POSTHASTE_MASTER_KEY or security.master_key of every node, the old one after it, separated by a
+     comma, and restart the nodes one after the other
+  2. posthaste keys rotate-master
+  3. remove the old key from the settings
+The nodes go on running meanwhile, and notifications are not touched. If it was interrupted, run it again.";
 
 /// List, create, rotate and revoke API keys
 #[derive(Args)]
@@ -81,6 +94,9 @@ enum KeysCommand {
         #[arg(long, value_name = "DURATION")]
         overlap: Option<String>,
     },
+    /// Change the master key, under which the secrets in the store are sealed
+    #[command(after_help = ROTATE_MASTER_EXAMPLES)]
+    RotateMaster,
     /// Revoke one at once
     #[command(after_help = REVOKE_EXAMPLES)]
     Revoke {
@@ -137,6 +153,7 @@ pub(crate) async fn run(args: KeysArgs, reach: &ServerArgs) -> anyhow::Result<Ex
             create(&session, body).await
         }
         KeysCommand::Rotate { id, overlap } => rotate(&session, &id, overlap.as_deref()).await,
+        KeysCommand::RotateMaster => rotate_master(&session).await,
         KeysCommand::Revoke { id } => revoke(&session, &id).await,
     }
 }
@@ -163,6 +180,19 @@ async fn rotate(session: &Session, id: &str, overlap: Option<&str>) -> anyhow::R
         };
         note(&format!("rotated {}; the new key is not shown again; {old}", harmless(id)));
         Ok(())
+    })?;
+    Ok(Exit::Done)
+}
+
+async fn rotate_master(session: &Session) -> anyhow::Result<Exit> {
+    let answer = session.post("/v1/master-key/rotate", "{}".to_owned()).await?;
+    session.print(&answer, |made| {
+        let text = |name: &str| harmless(&field(made, name)).into_owned();
+        let (to, from, count) = (text("to"), text("from"), text("dataKeys"));
+        if made["changed"] == false {
+            return line(&format!("nothing to do: the master key {to} is in force, and every data key is wrapped under it"));
+        }
+        line(&format!("the master key {to} is in force; {count} data keys were wrapped again; {from} is not needed any more"))
     })?;
     Ok(Exit::Done)
 }

@@ -13,6 +13,9 @@ use super::{DEFAULTS, policies};
 /// The prefix of variables that are settings.
 const PREFIX: &str = "POSTHASTE__";
 
+/// A variable with a name of its own.
+const MASTER_KEY: &str = "POSTHASTE_MASTER_KEY";
+
 /// In bytes.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
@@ -119,8 +122,9 @@ impl Layers {
         variables: &[(OsString, OsString)],
         problems: &mut Vec<ConfigProblem>,
     ) {
-        let is_setting =
-            |(name, _): &&(OsString, OsString)| name.as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        let is_setting = |(name, text): &&(OsString, OsString)| {
+            name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) || (name == MASTER_KEY && !text.is_empty())
+        };
         // The order of an environment is arbitrary. The order of errors should not be.
         let mut settings: Vec<_> = variables.iter().filter(is_setting).collect();
         settings.sort();
@@ -130,6 +134,7 @@ impl Layers {
                 problems.push(origin.problem("it is not UTF-8 text".to_owned()));
                 continue;
             };
+            let name = if name == MASTER_KEY { "POSTHASTE__SECURITY__MASTER_KEY" } else { name };
             let parts = name[PREFIX.len()..].split("__").map(str::to_owned).collect();
             let path = self.in_file_case(parts);
             let given = ConfigValue { value: text.into(), origin };

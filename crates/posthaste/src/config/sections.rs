@@ -10,6 +10,7 @@ use posthaste_core::job::Schedule;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::provider::ProviderKind;
 use posthaste_core::retention::Periods;
+use posthaste_core::sealed::Key;
 use posthaste_wire::guard::Subnet;
 use posthaste_wire::http::{Proxy, Root, roots_in};
 use url::Url;
@@ -79,6 +80,10 @@ pub struct EngineSettings {
 pub struct Security {
     /// Private networks to which sending is allowed.
     pub allow_subnets: Vec<Subnet>,
+    /// The key that secrets are sealed under, then others that still open.
+    pub master_keys: Vec<Key>,
+    /// Headers of notifications that hold secrets, beside those that always do.
+    pub sensitive_headers: Vec<String>,
 }
 
 /// `[webhooks]`
@@ -199,7 +204,7 @@ pub(super) fn read(reader: &mut ConfigReader<'_>) -> Config {
         store: store(reader),
         policies: PolicySet::new().with_longest_timeout(engine.longest_timeout),
         engine,
-        security: Security { allow_subnets: reader.read("security.allow_subnets", subnets) },
+        security: security(reader),
         jwt: jwt::read(reader),
         webhooks: webhooks(reader),
         metrics: Metrics { require_key: reader.read("metrics.require_key", values::flag) },
@@ -285,6 +290,28 @@ fn engine(reader: &mut ConfigReader<'_>) -> EngineSettings {
         concurrency: reader.read("engine.concurrency", values::whole(1..=100_000)),
         name: reader.read("engine.name", values::optional_name),
         longest_timeout: reader.read("engine.longest_timeout", values::max_timeout),
+    }
+}
+
+fn security(reader: &mut ConfigReader<'_>) -> Security {
+    let text = reader.secret("security.master_key");
+    let master_keys = Key::list(text.as_ref().map_or("", Secret::reveal)).unwrap_or_else(|bad| {
+        reader.report_key("security.master_key", &bad.to_string());
+        vec![]
+    });
+    Security {
+        allow_subnets: reader.read("security.allow_subnets", subnets),
+        master_keys,
+        sensitive_headers: reader.read("security.sensitive_headers", header_names),
+    }
+}
+
+fn header_names(given: &ConfigValue) -> Read<Vec<String>> {
+    let names = values::list(given)?;
+    let is_name = |name: &&String| ::http::HeaderName::from_bytes(name.as_bytes()).is_err();
+    match names.iter().find(is_name) {
+        Some(bad) => Err(format!("holds `{}`, which is not the name of a header", bad.escape_debug())),
+        None => Ok(names),
     }
 }
 

@@ -90,6 +90,7 @@ const NAV: [(&str, &[Entry]); 5] = [
             ("Tenants", "/tenants", "listTenants"),
             ("Settings", "/settings", "listSettings"),
             ("Keys", "/keys", "listKeys"),
+            ("Signing secret", "/signing-secret", "getSigningSecret"),
             ("Session", "/session", "stats"),
         ],
     ),

@@ -79,7 +79,7 @@ pub(crate) async fn get(
         DeadLetterStatus::Pending => reads.held_by(vec![found.notification.id]).await?.into_values().next(),
         DeadLetterStatus::Requeued | DeadLetterStatus::Cancelled => None,
     };
-    Ok(Json(DeadLetterDetail::of(&found, now.as_ref(), operation)))
+    Ok(Json(DeadLetterDetail::of(&api, &found, now.as_ref(), operation)))
 }
 
 /// An act on a dead letter that was done.

@@ -13,6 +13,7 @@ use posthaste_core::policy::PolicyLayer;
 use posthaste_core::provider::pinned;
 use posthaste_core::schema::TimeFromAcceptance;
 use posthaste_core::time::Timestamp;
+use posthaste_engine::vault::VaultError;
 use posthaste_wire::webhook::check_headers;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -21,7 +22,6 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::Shared;
 use super::body::{LARGEST_NOTIFICATION, Text, at, read};
 use super::extract::{ActorOf, Authenticated, Id, IdempotencyKey, NoQuery};
 use super::problem::{Kind, Problem, Result};
@@ -29,6 +29,7 @@ use super::send::{Mistakes, NewNotification, SendContext, read_body};
 use super::sends::{Send, json};
 use super::unique::{Unique, UniqueMaybeTexts};
 use super::views::{Metadata, Status, WebhookHeaders};
+use super::{Api, Shared};
 
 pub(super) fn router() -> OpenApiRouter<Shared> {
     OpenApiRouter::new().routes(routes!(edit_and_retry))
@@ -179,7 +180,8 @@ pub(crate) async fn edit_and_retry(
     let dead = api.reads(&caller).dead_letter(id).await?;
     let dead = dead.ok_or_else(|| Id::<DeadLetterId>::missing(id))?;
     let send = Send::of(&api, &caller, &format!("/v1/dead-letters/{id}/edit-and-retry"), key, &text);
-    let copy = match send.context().edit(api.engine.notification_id(), &text, &dead.notification) {
+    let original = Original::of(&api, &dead.notification).await?;
+    let copy = match send.context().edit(api.engine.notification_id(), &text, &original) {
         Ok(copy) => copy,
         Err(problem) => return send.repeated().await?.ok_or(problem),
     };
@@ -195,9 +197,52 @@ pub(crate) async fn edit_and_retry(
     }
 }
 
+/// What is edited.
+struct Original {
+    /// With the values of its sensitive headers.
+    notification: Notification,
+    /// Its headers as the caller saw them.
+    shown: BTreeMap<String, String>,
+    /// Why its sealed headers can never be opened again, if so.
+    lost: Option<VaultError>,
+}
+
+impl Original {
+    async fn of(api: &Api, one: &Notification) -> Result<Self> {
+        let shown = api.engine.shown_headers(&one.content);
+        match api.engine.with_open_headers(one).await {
+            Ok(notification) => Ok(Self { notification, shown, lost: None }),
+            Err(error) if error.may_pass() => Err(error.into()),
+            Err(error) => {
+                let content = Content { sealed_headers: None, ..one.content.clone() };
+                let notification = Notification { content, ..one.clone() };
+                Ok(Self { notification, shown, lost: Some(error) })
+            }
+        }
+    }
+
+    /// The first header that would stay as it was and cannot be opened, and why.
+    fn lost_header(&self, edit: &Edit<UniqueMaybeTexts>) -> Option<(&str, &VaultError)> {
+        let lost = self.lost.as_ref()?;
+        let is_given = |name: &str| match edit {
+            Edit::Keep => false,
+            Edit::Remove => true,
+            Edit::Put(UniqueMaybeTexts(given)) => {
+                let text = given.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+                text.is_some_and(|(_, text)| text.as_ref() != self.shown.get(name))
+            }
+        };
+        let mut sealed =
+            self.shown.keys().filter(|name| !self.notification.content.headers.contains_key(*name));
+        sealed.find(|name| !is_given(name)).map(|name| (name.as_str(), lost))
+    }
+}
+
 impl SendContext<'_> {
     /// Reads an edit, and makes the copy.
-    fn edit(&self, id: NotificationId, text: &[u8], original: &Notification) -> Result<Notification> {
+    fn edit(&self, id: NotificationId, text: &[u8], original: &Original) -> Result<Notification> {
+        let lost = original;
+        let Original { notification: original, shown, .. } = original;
         let edit: EditedNotification<'_> = read(text)?;
         let mut mistakes = Mistakes::default();
         let new = edit.as_send(original);
@@ -222,7 +267,13 @@ impl SendContext<'_> {
             (Edit::Keep, Edit::Keep | Edit::Remove, Edit::Keep) => Some(original.destination.clone()),
             _ => mistakes.take(self.recipient(&new)).map(Into::into),
         };
-        let headers = edited_headers(&edit.headers, &original.content.headers);
+        let headers = edited_headers(&edit.headers, &original.content.headers, shown);
+        if let Some((name, why)) = lost.lost_header(&edit.headers) {
+            let detail = format!(
+                "the value of `{name}` cannot be opened ({why}): give a new one, or null to remove it"
+            );
+            mistakes.add("/headers", detail);
+        }
         // Given and kept ones together: both are sent.
         if edit.headers.given().is_some()
             && let Err(bad) = check_headers(&headers)
@@ -249,6 +300,7 @@ impl SendContext<'_> {
                 body,
                 html: new.html,
                 headers,
+                sealed_headers: None,
                 metadata: edited_metadata(&edit.metadata, original),
                 user_id: new.user_id,
                 module,
@@ -315,9 +367,11 @@ impl<'t> EditedNotification<'t> {
     }
 }
 
+/// A masked value that comes back as it was shown stays what it stands for.
 fn edited_headers(
     edit: &Edit<UniqueMaybeTexts>,
     before: &BTreeMap<String, String>,
+    shown: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
     let UniqueMaybeTexts(given) = match edit {
         Edit::Keep => return before.clone(),
@@ -325,10 +379,17 @@ fn edited_headers(
         Edit::Put(given) => given,
     };
     // The names of headers do not differ by case.
-    let is_given = |name: &str| given.keys().any(|other| other.eq_ignore_ascii_case(name));
+    let given_of = |name: &str| given.iter().find(|(other, _)| other.eq_ignore_ascii_case(name));
+    let is_mask = |name: &str| {
+        let text = given_of(name).and_then(|(_, text)| text.as_ref());
+        text.is_some() && text == shown.get(name) && text != before.get(name)
+    };
+    let is_given = |name: &str| given_of(name).is_some() && !is_mask(name);
     let kept =
         before.iter().filter(|(name, _)| !is_given(name)).map(|(name, text)| (name.clone(), text.clone()));
-    kept.chain(given.iter().filter_map(|(name, text)| Some((name.clone(), text.clone()?)))).collect()
+    let stays = |name: &str| before.keys().any(|kept| kept.eq_ignore_ascii_case(name) && is_mask(kept));
+    let new = given.iter().filter(|(name, _)| !stays(name));
+    kept.chain(new.filter_map(|(name, text)| Some((name.clone(), text.clone()?)))).collect()
 }
 
 fn edited_metadata(edit: &Edit<&RawValue>, original: &Notification) -> Option<String> {

@@ -58,6 +58,10 @@ pub enum Kind {
     StateConflict,
     /// The API key cannot be rotated now.
     KeyConflict,
+    /// There is no master key.
+    MasterKeyMissing,
+    /// The master key cannot be changed now.
+    MasterKeyConflict,
     /// The job is running.
     JobRunning,
     /// The operation is finished.
@@ -94,7 +98,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::BadRequest,
         Self::BadJson,
         Self::Invalid,
@@ -113,6 +117,8 @@ impl Kind {
         Self::NotFailed,
         Self::StateConflict,
         Self::KeyConflict,
+        Self::MasterKeyMissing,
+        Self::MasterKeyConflict,
         Self::JobRunning,
         Self::OperationFinished,
         Self::TooManyOperations,
@@ -180,6 +186,10 @@ impl Kind {
                 (CONFLICT, "DESTINATION_CONFLICT", "The destination cannot be changed so now")
             }
             Self::KeyConflict => (CONFLICT, "KEY_CONFLICT", "The API key cannot be changed now"),
+            Self::MasterKeyMissing => (CONFLICT, "MASTER_KEY_MISSING", "The server has no master key"),
+            Self::MasterKeyConflict => {
+                (CONFLICT, "MASTER_KEY_CONFLICT", "The master key cannot be changed now")
+            }
             Self::DeadLetterResolved => {
                 (CONFLICT, "DEAD_LETTER_RESOLVED", "The dead letter is not in the needed status")
             }

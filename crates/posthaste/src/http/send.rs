@@ -201,6 +201,7 @@ impl SendContext<'_> {
                         body,
                         html: new.html,
                         headers,
+                        sealed_headers: None,
                         metadata: new.metadata.map(|value| value.get().to_owned()),
                         user_id: new.user_id,
                         module,

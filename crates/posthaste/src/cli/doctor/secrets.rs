@@ -1,59 +1,88 @@
-//! The checks of `posthaste doctor` on files with secrets: nobody but their owner should be able to read them.
+//! The checks of `posthaste doctor` on secrets at rest.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use serde_json::Value;
 
 use super::Finding;
+use crate::cli::reach::Session;
 use crate::config::{Config, StoreUrl};
-use crate::wiring::KEY_FILE;
+use crate::master_key::{self, HOW_TO_SET};
 
 const CHECK: &str = "secrets";
-/// The permissions of everybody but the owner and the group, and of the group to change a file.
-const TOO_OPEN: u32 = 0o027;
 
-pub(super) fn check(config: &Config) -> Vec<Finding> {
-    let mut files = config.secret_files.clone();
-    files.extend(first_key(config));
-    let open: Vec<String> = files.iter().filter_map(too_open).collect();
-    match (files.is_empty(), open.is_empty()) {
-        (true, _) => vec![],
-        (false, true) => vec![Finding::ok(CHECK, "files with secrets are not open to others")],
-        (false, false) => vec![Finding::warn(CHECK, open.join("\n"))],
+/// What the server says. Only an admin key for all tenants may ask.
+pub(super) async fn check(session: &Session) -> Option<Finding> {
+    let told: Value = session.get("/v1/master-key").await.ok()?.json().ok()?;
+    Some(finding(&told))
+}
+
+fn finding(told: &Value) -> Finding {
+    let (in_force, next) = (told["inForce"].as_str(), told["next"].as_str());
+    match (in_force, next, told["sealing"] == true) {
+        (None, ..) => Finding::warn(
+            CHECK,
+            format!(
+                "the server has no master key: webhooks are not signed, and headers such as authorization are kept as they are\n{HOW_TO_SET}"
+            ),
+        ),
+        (Some(key), Some(next), _) => Finding::warn(
+            CHECK,
+            format!(
+                "the change of the master key from {key} to {next} was begun and not ended\nrun `posthaste keys rotate-master` again"
+            ),
+        ),
+        (Some(key), None, false) => Finding::warn(
+            CHECK,
+            format!(
+                "nothing is sealed: a live node does not know the master key {key}, or is of an older version\n\
+                 set the same POSTHASTE_MASTER_KEY or security.master_key on every node, and restart them"
+            ),
+        ),
+        (Some(key), None, true) => {
+            let file = told["file"].as_str().map_or_else(String::new, |file| format!(", which is in {file}"));
+            Finding::ok(CHECK, format!("they are sealed under the master key {key}{file}"))
+        }
     }
 }
 
-/// The file of the first admin key, if it still stands where a start wrote it.
-fn first_key(config: &Config) -> Option<PathBuf> {
-    let file = match &config.store.url {
-        StoreUrl::Sqlite(store) => store.with_file_name(KEY_FILE),
-        StoreUrl::Postgres(_) => KEY_FILE.into(),
-    };
-    file.exists().then_some(file)
-}
-
-fn too_open(file: &PathBuf) -> Option<String> {
-    let mode = std::fs::metadata(file).ok()?.permissions().mode() & 0o777;
-    let file = file.display();
-    (mode & TOO_OPEN != 0)
-        .then(|| format!("{file} holds a secret and has the mode {mode:03o}: chmod 600 {file}"))
+/// What the settings say, where no server was asked.
+pub(super) fn configured(config: &Config, is_known: bool) -> Vec<Finding> {
+    let mut found = vec![];
+    match &config.store.url {
+        StoreUrl::Postgres(_) if config.security.master_keys.is_empty() && !is_known => {
+            found.push(Finding::warn(CHECK, format!("the settings have no master key\n{HOW_TO_SET}")));
+        }
+        StoreUrl::Sqlite(file) => {
+            let path = master_key::beside(file);
+            if master_key::is_open_to_others(&path) {
+                let path = path.display();
+                let text =
+                    format!("others than its owner may read the master key\n`chmod 600 {path}` ends that");
+                found.push(Finding::warn("master key", text));
+            }
+        }
+        StoreUrl::Postgres(_) => {}
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{Permissions, set_permissions, write};
+    use serde_json::json;
 
+    use super::super::Mark;
     use super::*;
 
     #[test]
-    fn a_file_that_others_can_read_is_told_and_one_for_its_group_is_not() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("secret");
-        write(&file, "x").unwrap();
-        for (mode, is_open) in [(0o600, false), (0o400, false), (0o440, false), (0o644, true), (0o620, true)]
-        {
-            set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(too_open(&file).is_some(), is_open, "{mode:o}");
+    fn what_is_wrong_is_said_with_what_to_do() {
+        for (told, mark, says) in [
+            (json!({"sealing": false, "inForce": null, "next": null}), Mark::Warn, "openssl rand -hex 32"),
+            (json!({"sealing": true, "inForce": "a", "next": "b"}), Mark::Warn, "keys rotate-master"),
+            (json!({"sealing": false, "inForce": "a", "next": null}), Mark::Warn, "does not know"),
+            (json!({"sealing": true, "inForce": "a", "next": null, "file": "/x.key"}), Mark::Ok, "/x.key"),
+        ] {
+            let found = finding(&told);
+            assert_eq!(found.mark, mark, "{told}");
+            assert!(found.text.contains(says), "{}", found.text);
         }
-        assert_eq!(too_open(&directory.path().join("missing")), None);
     }
 }

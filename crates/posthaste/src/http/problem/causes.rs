@@ -6,6 +6,7 @@ use posthaste_engine::acts::{ActError, Current};
 use posthaste_engine::log_throttle::LogThrottle;
 use posthaste_engine::reads::ReadError;
 use posthaste_engine::store::StoreError;
+use posthaste_engine::vault::VaultError;
 use tokio::time::Instant;
 
 use super::{Kind, Problem, pointer};
@@ -84,6 +85,19 @@ impl From<AcceptError> for Problem {
             ),
             AcceptError::Policy(bad) => bad.under("policy").into(),
             AcceptError::Store(error) => Self::of_store(&error),
+            AcceptError::Vault(error) => error.into(),
+        }
+    }
+}
+
+impl From<VaultError> for Problem {
+    fn from(error: VaultError) -> Self {
+        match error {
+            VaultError::Store(error) => Self::of_store(&error),
+            never => {
+                tracing::error!(error = %never, "a secret could not be sealed or opened");
+                Self::new(Kind::Internal, format!("the secrets of the tenant cannot be used: {never}"))
+            }
         }
     }
 }
@@ -108,6 +122,7 @@ impl From<ActError> for Problem {
             ActError::Stopping => Self::stopping(),
             ActError::Policy(bad) => bad.into(),
             ActError::Store(error) => Self::of_store(&error),
+            ActError::Vault(error) => error.into(),
         }
     }
 }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use super::super::Api;
 use super::attempt::AttemptView;
 use super::{Metadata, WebhookHeaders, body, metadata};
 
@@ -114,6 +115,7 @@ pub(crate) struct Payload {
 impl DeadLetterDetail {
     /// With how its notification stands, if that is still kept.
     pub(crate) fn of(
+        api: &Api,
         view: &store::DeadLetterView,
         now: Option<&store::View>,
         operation: Option<OperationId>,
@@ -124,7 +126,7 @@ impl DeadLetterDetail {
         let payload = Payload {
             subject: one.subject.clone(),
             html: one.content.html.clone(),
-            headers: one.content.headers.clone(),
+            headers: api.engine.shown_headers(&one.content),
             body: body(one),
             metadata: metadata(one),
         };

@@ -183,7 +183,7 @@ impl NotificationDetail {
             parked: parked.map(ParkedView::of),
             planned: PlanView::of(api, view, history),
             html: content.html.clone(),
-            headers: content.headers.clone(),
+            headers: api.engine.shown_headers(content),
             policy: content.policy.clone(),
             body: body(&view.notification),
             metadata: metadata(&view.notification),

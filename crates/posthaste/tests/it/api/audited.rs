@@ -159,6 +159,13 @@ impl Scene {
                 Change { form: format!("/keys/{key}/revoke"), ..plain(format!("/keys/{key}")) }
             }
             "rotateKey" => plain(format!("/keys/{}/rotate", self.key().await)),
+            "rotateMasterKey" => plain("/master-key/rotate".to_owned()),
+            "getSigningSecret" => plain("/signing-secret/show".to_owned()).with(json!({}), &[("tenant", "a")]),
+            "rotateSigningSecret" => {
+                let path = "/signing-secret/rotate?tenant=a".to_owned();
+                Change { path, ..plain("/signing-secret/rotate".to_owned()) }
+                    .with(json!({}), &[("tenant", "a")])
+            }
             new => panic!("the new route {new} needs its case"),
         }
     }
@@ -192,6 +199,10 @@ async fn every_change_by_the_api_is_audited_once_with_key_and_address(on: StoreK
     let mut changes = 0;
     for route in routes().iter().filter(|route| route.method != Method::GET && route.access.needs_key()) {
         if NO_CHANGE.contains(&route.name.as_str()) {
+            continue;
+        }
+        // A database has the key of the settings, so there is nothing to change.
+        if on == StoreKind::Postgres && route.name == "rotateMasterKey" {
             continue;
         }
         let change = scene.change(&route.name).await;

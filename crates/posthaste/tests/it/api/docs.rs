@@ -217,8 +217,9 @@ impl Page {
     fn same_text(&self, place: &str, printed: &str, real: &str) -> bool {
         let both_times = printed.parse::<Timestamp>().is_ok() && real.parse::<Timestamp>().is_ok();
         // These are drawn anew each time.
-        let drawn =
-            ["/nextCursor", "/start", "/version", "/requestId"].iter().any(|end| place.ends_with(end));
+        let drawn = ["/nextCursor", "/secret", "/start", "/version", "/requestId"]
+            .iter()
+            .any(|end| place.ends_with(end));
         let renamed =
             self.names.iter().fold(printed.to_owned(), |text, (name, real)| text.replace(name, real));
         both_times || drawn || renamed == real

@@ -52,12 +52,12 @@ impl Shown {
     }
 
     /// The page, if it came.
-    fn page(self) -> String {
+    pub(super) fn page(self) -> String {
         assert_eq!(self.status, StatusCode::OK, "{}", self.text);
         self.text
     }
 
-    fn is(&self, status: u16) {
+    pub(super) fn is(&self, status: u16) {
         assert_eq!(self.status, status, "{} {}", self.to(), self.text);
     }
 }
@@ -115,7 +115,7 @@ impl Browser {
         }
     }
 
-    async fn get(&mut self, path: &str) -> Shown {
+    pub(super) async fn get(&mut self, path: &str) -> Shown {
         self.ask(Method::GET, path, &[], String::new()).await
     }
 
@@ -165,7 +165,7 @@ fn filled(page: &PageRoute, id: impl Fn(&PageRoute) -> String) -> String {
 }
 
 /// Holds a page to what every page promises: its headers, and nothing inline.
-fn is_safe(shown: &Shown) {
+pub(super) fn is_safe(shown: &Shown) {
     assert_eq!(shown.headers["content-security-policy"], CSP);
     assert_eq!(shown.headers["x-content-type-options"], "nosniff");
     assert_eq!(shown.headers["cache-control"], "no-store");

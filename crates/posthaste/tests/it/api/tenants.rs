@@ -363,6 +363,9 @@ async fn trespass(two: &Two, route: &Route) {
         "getPolicy" | "putPolicy" | "deletePolicy" => trespass_policy(two, route).await,
         // The keys of these tenants have no role, which these routes need: `roles` walks them with one.
         "revokeKey" | "rotateKey" => drop(ask(with(&two.key), "").await.problem(403, "FORBIDDEN")),
+        "getSigningSecret" | "rotateSigningSecret" => {
+            ask(format!("{path}?tenant=b"), "").await.problem(403, "FORBIDDEN");
+        }
         "listNodes" | "listSettings" | "listTenants" | "listJobs" => {
             drop(ask(path.to_owned(), "").await.problem(403, "FORBIDDEN"))
         }

@@ -93,6 +93,7 @@ impl Scene {
             "/dead-letters?status=all".to_owned(),
             "/dead-letters/none".to_owned(),
             "/policies/tenant:acme".to_owned(),
+            "/signing-secret?tenant=acme".to_owned(),
         ]
     }
 

@@ -122,6 +122,8 @@ async fn each_role_sees_the_pages_whose_operations_it_may_call(on: StoreKind) {
             let api = match path.as_str() {
                 "/" => "/v1/stats".to_owned(),
                 "/retry-operations/new" => "/v1/retry-operations".to_owned(),
+                // The page asks for the tenant, and shows no secret by itself.
+                "/signing-secret" => "/v1/signing-secret?tenant=a".to_owned(),
                 "/policies/tenant:a/simulate" => "/v1/policies/simulate".to_owned(),
                 _ => format!("/v1{path}"),
             };
