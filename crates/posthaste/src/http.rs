@@ -31,8 +31,8 @@ use self::wrong_keys::WrongKeyAnswers;
 use crate::config::{RateAnswer, Setting};
 use crate::dashboard::Dashboard;
 use crate::keys::{Caller, Keys};
-use crate::tokens::Tokens;
 use crate::master_key::KeySource;
+use crate::tokens::Tokens;
 
 mod access_token;
 pub(crate) mod act;

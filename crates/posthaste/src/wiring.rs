@@ -48,8 +48,8 @@ use crate::http::server::{self, Limits};
 use crate::http::{Api, ApiParts, cursor, hex};
 use crate::keys::{self, BadAdminKey, Keys, last_used};
 use crate::listen::ListenAddr;
-use crate::tokens::Tokens;
 use crate::master_key::KeyFileError;
+use crate::tokens::Tokens;
 
 /// Time to answer a request, in addition to the time for its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);

@@ -99,7 +99,7 @@ async fn a_stop_does_not_wait_for_longer_than_the_drain_time() {
     program.signal("TERM");
     assert_eq!(program.ended(Duration::from_secs(15)).await.code(), Some(0));
     assert!(signalled.elapsed() >= Duration::from_secs(1), "it was given its time");
-    assert!(program.log().contains("stopped with running attempts"), "{}", program.log());
+    program.says("stopped with running attempts").await;
     goes_on(&home, &sink, &id).await;
     sink.stop().await;
 }

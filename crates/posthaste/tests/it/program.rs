@@ -199,6 +199,12 @@ impl Program {
         self.log.lock().unwrap().join("\n")
     }
 
+    /// Waits until it has logged this: what it says is read by another thread.
+    pub(crate) async fn says(&self, text: &str) {
+        let said = eventually(async || self.log().contains(text).then_some(())).await;
+        said.unwrap_or_else(|| panic!("the log lacks `{text}`:\n{}", self.log()));
+    }
+
     /// Ends it as a crash would: kill -9. Gone when this returns.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("the program can be killed");

@@ -160,7 +160,9 @@ impl Scene {
             }
             "rotateKey" => plain(format!("/keys/{}/rotate", self.key().await)),
             "rotateMasterKey" => plain("/master-key/rotate".to_owned()),
-            "getSigningSecret" => plain("/signing-secret/show".to_owned()).with(json!({}), &[("tenant", "a")]),
+            "getSigningSecret" => {
+                plain("/signing-secret/show".to_owned()).with(json!({}), &[("tenant", "a")])
+            }
             "rotateSigningSecret" => {
                 let path = "/signing-secret/rotate?tenant=a".to_owned();
                 Change { path, ..plain("/signing-secret/rotate".to_owned()) }

@@ -50,6 +50,7 @@ impl Scene {
 
     async fn open(&self, path: &str) {
         self.browser.open(&format!("{}{path}", self.origin)).await;
+        self.browser.is_painted().await;
     }
 
     async fn log_in(&self, key: &str) {

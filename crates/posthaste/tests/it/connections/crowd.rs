@@ -93,7 +93,7 @@ async fn idle_connections_with_a_key_cannot_close_the_door_to_probes_and_others(
         let answered = timeout(PATIENCE, asked(&program, &get("/v1/stats"), 200)).await;
         idle.push(answered.expect("another caller is answered"));
     }
-    assert!(program.log().contains("is closed for another"), "{}", program.log());
+    program.says("is closed for another").await;
     for (number, line) in idle.iter_mut().enumerate() {
         assert_eq!(is_open(line).await, !(1..=4).contains(&number), "{number}");
     }
@@ -126,11 +126,7 @@ async fn connections_without_a_key_cannot_close_the_door_to_probes() {
         let answered = timeout(PATIENCE, asked(&program, &keyless(path), 200)).await;
         probes.push(answered.expect("a probe is answered"));
     }
-    assert!(
-        program.log().contains("one that waits for a request is closed for another"),
-        "{}",
-        program.log()
-    );
+    program.says("one that waits for a request is closed for another").await;
     for line in [&mut silent, &mut trickling, &mut uploading].into_iter().chain(&mut idle) {
         line.end().await;
     }

@@ -120,6 +120,13 @@ impl Driver {
         self.ask(Method::POST, "/url", json!({"url": url})).await.unwrap();
     }
 
+    /// Waits until the page has come whole and was painted once: before that, the browser may drop keys that are pressed.
+    pub(super) async fn is_painted(&self) {
+        let painted =
+            "return document.readyState === 'complete' && performance.getEntriesByType('paint').length > 0";
+        self.wait_until(painted, json!([])).await;
+    }
+
     pub(super) async fn reload(&self) {
         self.ask(Method::POST, "/refresh", json!({})).await.unwrap();
     }

@@ -85,8 +85,7 @@ async fn the_keyboard_reaches_rows_acts_and_pages() {
     {
         browser.keys(keys).await;
         browser.wait_for("h1", heading).await;
-        // The keys are there once the page has come whole.
-        browser.wait_until("return document.readyState === 'complete'", json!([])).await;
+        browser.is_painted().await;
     }
     scene.end().await;
 }

@@ -10,9 +10,9 @@ use posthaste::tokens::Algorithm;
 use serde_json::json;
 
 use super::super::running::{ADMIN, Running, StoreKind};
-use super::super::wrong_keys::failed_authentications;
 use super::super::tokens::accepting;
 use super::super::tokens::issuer::{Signer, claims};
+use super::super::wrong_keys::failed_authentications;
 use super::{Browser, SESSION, form, is_safe, token_of};
 
 on_each_store! {

@@ -64,7 +64,12 @@ fn may(role: Option<Role>, route: &str) -> bool {
         read if READS.split(' ').any(|known| known == read) => reads,
         act if ACTS.split(' ').any(|known| known == act) => acts,
         "putPolicy" | "deletePolicy" | "listKeys" => role.is_none(),
-        "createKey" | "revokeKey" | "rotateKey" | "getSigningSecret" | "rotateSigningSecret" | "rotateMasterKey" => false,
+        "createKey"
+        | "revokeKey"
+        | "rotateKey"
+        | "getSigningSecret"
+        | "rotateSigningSecret"
+        | "rotateMasterKey" => false,
         new => panic!("the new route {new} needs its case"),
     }
 }
