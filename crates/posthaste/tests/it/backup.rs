@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::cli::{Ended, run};
 use super::kept::Kept;
 use super::load::{Aim, Load};
-use super::program::{Home, eventually, post, sink};
+use super::program::{Home, PATIENCE, eventually, post, sink};
 
 async fn backup(store: &str, to: &Path) -> Ended {
     run(&["backup", "--store", store, "--to", to.to_str().unwrap(), "--output", "json"]).await
@@ -56,7 +56,12 @@ async fn a_copy_made_under_load_delivers_what_was_acknowledged_before_it_began()
     let conn = Connection::open(&copy).unwrap();
     assert_eq!(conn.execute("update queue set due = 0 where due > 4000000000000000", []).unwrap(), 50);
     drop(conn);
-    let restored = Home::new(&[]).with_file(copy);
+    // The key is not in the copy, and the copy is refused without it.
+    let restored = Home::new(&[]).with_file(copy.clone());
+    let mut refused = restored.spawn();
+    assert_eq!(refused.ended(PATIENCE).await.code(), Some(1));
+    assert!(refused.log().contains("copy.db.key, and that file is gone"), "{}", refused.log());
+    std::fs::copy(told["keyFile"].as_str().unwrap(), format!("{}.key", copy.display())).unwrap();
     let program = restored.start().await;
     program.rest().await;
     program.stop().await;

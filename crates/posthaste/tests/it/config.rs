@@ -263,6 +263,25 @@ fn a_policy_takes_fields_of_several_sources_and_the_stronger_way_to_say_the_same
 }
 
 #[test]
+fn a_master_key_has_a_variable_of_its_own_and_is_never_shown() {
+    let (one, two) = ("ab".repeat(32), "cd".repeat(32));
+    let both = format!("{one}, {two}");
+    let variables =
+        [("POSTHASTE_MASTER_KEY", both.as_str()), ("POSTHASTE__SECURITY__SENSITIVE_HEADERS", "X-A,x-b")];
+    let config = load("", &variables, &[]).unwrap();
+    let keys: Vec<String> = config.security.master_keys.iter().map(|key| key.to_hex().to_string()).collect();
+    assert_eq!(keys, [one.as_str(), two.as_str()]);
+    assert_eq!(config.security.sensitive_headers, ["X-A", "x-b"]);
+    let shown = config.settings.iter().find(|one| one.key == "security.master_key").unwrap();
+    assert_eq!((&shown.value, shown.place.as_deref()), (&json!("***"), Some("POSTHASTE_MASTER_KEY")));
+    assert!(!format!("{config:?}").contains("abab"));
+    assert_eq!(load("", &[("POSTHASTE_MASTER_KEY", "")], &[]), Ok(Config::defaults()));
+    let twice = [("POSTHASTE_MASTER_KEY", one.as_str()), ("POSTHASTE__SECURITY__MASTER_KEY", two.as_str())];
+    let error = load("", &twice, &[]).unwrap_err();
+    assert!(error.contains("security.master_key is given twice") && !error.contains("cdcd"), "{error}");
+}
+
+#[test]
 fn the_variables_of_the_notify_service_are_the_global_policy() {
     let file =
         "[policies.global]\nmax_retries = 2\ndead_letter = false\n[policies.webhook]\ntimeout = \"3s\"";

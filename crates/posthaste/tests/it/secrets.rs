@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::json;
 
-use super::program::{Home, PATIENCE, eventually, get, json as read, sink};
+use super::cli;
+use super::program::{Home, KEY, PATIENCE, eventually, get, json as read, sink};
 
 const SECRET: &str = "planted-in-the-program-0123456789";
 
@@ -88,7 +89,8 @@ async fn a_rotation_that_is_killed_is_ended_by_the_next_one() {
         let client = program.client();
         let answer = client.post("/v1/notifications", &webhook(&sink.url("/status/400"))).await.unwrap();
         texts.push(read(&answer, StatusCode::ACCEPTED)["notificationId"].as_str().unwrap().to_owned());
-        let rotating = client.post("/v1/master-key/rotate", &json!({}));
+        let nothing = json!({});
+        let rotating = client.post("/v1/master-key/rotate", &nothing);
         // Killed at another moment of it each time.
         let _ = tokio::time::timeout(Duration::from_millis(pause), rotating).await;
         program.kill();
@@ -111,7 +113,32 @@ async fn a_rotation_that_is_killed_is_ended_by_the_next_one() {
         read(&client.post(&path, &json!({})).await.unwrap(), StatusCode::ACCEPTED);
     }
     program.rest().await;
-    assert_eq!(sink.received() - before, texts.len(), "each was sent with its header");
+    assert_eq!(sink.received() - before, texts.len() as u64, "each was sent with its header");
     program.stop().await;
     sink.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_commands_say_where_the_key_is_and_change_it() {
+    let home = Home::new(&[]);
+    let program = home.start().await;
+    let url = format!("http://{}", program.address());
+    let ask = async |args: &[&str]| cli::run(&[args, &["--url", &url, "--key", KEY]].concat()).await;
+    let key_file = key_file(&home).display().to_string();
+    let doctor = ask(&["doctor"]).await;
+    assert!(
+        doctor.out.contains("sealed under the master key") && doctor.out.contains(&key_file),
+        "{doctor:?}"
+    );
+    let rotated = ask(&["keys", "rotate-master"]).await;
+    assert_eq!(rotated.code, Some(0), "{rotated:?}");
+    assert!(rotated.out.contains("is in force; 0 data keys were wrapped again"), "{rotated:?}");
+    let (store, copy) = (format!("sqlite://{}", home.file().display()), home.path().join("copy.db"));
+    let backup = cli::run(&["backup", "--store", &store, "--to", copy.to_str().unwrap()]).await;
+    assert_eq!(backup.code, Some(0), "{backup:?}");
+    assert!(
+        backup.err.contains("the master key is not in the copy") && backup.err.contains(&key_file),
+        "{backup:?}"
+    );
+    program.stop().await;
 }

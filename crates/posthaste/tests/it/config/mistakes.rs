@@ -83,6 +83,14 @@ const FILES: &[(&str, &str)] = &[
         "[security]\nallow_subnets = \"10.0.0.0/8\"",
         "FILE: security.allow_subnets must be a list of texts, not `10.0.0.0/8`",
     ),
+    (
+        "[security]\nmaster_key = \"hunter2\"",
+        "FILE: security.master_key must be 32 bytes, written as 64 hex digits or as base64; `openssl rand -hex 32` makes one",
+    ),
+    (
+        "[security]\nsensitive_headers = [\"x-a\", \"a b\"]",
+        "FILE: security.sensitive_headers holds `a b`, which is not the name of a header",
+    ),
     ("[log]\nlevel = \"loud\"", "FILE: log.level must be one of error, warn, info, debug, trace, not `loud`"),
     (
         "[breaker]\nforget_after = \"1m\"",
