@@ -31,7 +31,6 @@ pub(crate) struct MasterKeyView {
     /// Where the key of this node stands.
     source: SourceView,
     /// The file that it is in, if the server made it. A backup of the store needs it as well.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) file: Option<String>,
     /// The key that data keys are wrapped under; null if there never was one.
     #[schema(value_type = Option<String>)]

@@ -66,7 +66,12 @@ fn may(role: Option<Role>, route: &str) -> bool {
         read if READS.split(' ').any(|known| known == read) => reads,
         act if ACTS.split(' ').any(|known| known == act) => acts,
         "putPolicy" | "deletePolicy" | "listKeys" => role.is_none(),
-        "createKey" | "revokeKey" | "rotateKey" | "getSigningSecret" | "rotateSigningSecret" => false,
+        "createKey"
+        | "revokeKey"
+        | "rotateKey"
+        | "getSigningSecret"
+        | "rotateSigningSecret"
+        | "rotateMasterKey" => false,
         new => panic!("the new route {new} needs its case"),
     }
 }
@@ -76,7 +81,7 @@ const READS: &str = "\
     listNotifications listFailed listRetryQueue listDeadLetters getDeadLetter stats statsSeries \
     retryLoad stream listAudit listPolicies getPolicy previewPolicy simulatePolicy listNodes listSettings listTenants \
     listJobs listJobRuns listViews getView listFailureGroups getFailureGroup listRetryOperations getRetryOperation \
-    listDestinations getDestination";
+    listDestinations getDestination masterKey";
 
 /// Routes that an operator may call.
 const ACTS: &str = "\
@@ -85,7 +90,9 @@ const ACTS: &str = "\
     cancelRetryOperation putDestination blockDestination unblockDestination resetDestination";
 
 /// Routes that only keys for all tenants may call.
-const FOR_ALL: [&str; 8] = [
+const FOR_ALL: [&str; 10] = [
+    "masterKey",
+    "rotateMasterKey",
     "listNodes",
     "listSettings",
     "listTenants",
