@@ -60,6 +60,7 @@ impl Unknown {
             text = format!("{text}: {error}");
             beneath = error.source();
         }
+        text.push_str("; if that cannot be mended, `posthaste signing-secret rotate` makes a new one");
         Self::Damaged(text)
     }
 }

@@ -135,10 +135,12 @@ impl Shared {
             let (secrets, expected, number) = match self.kept_secret(tenant).await? {
                 None => (SigningSecrets::first(new, now), Expected::Absent, 0),
                 Some(record) => {
-                    let kept = self.opened(tenant, &record).await?;
-                    let secrets = match deed {
-                        Deed::Show => kept,
-                        Deed::Rotate => kept.rotated(new, now),
+                    let secrets = match (deed, self.opened(tenant, &record).await) {
+                        (Deed::Show, kept) => kept?,
+                        (Deed::Rotate, Ok(kept)) => kept.rotated(new, now),
+                        (Deed::Rotate, Err(error)) if error.may_pass() => return Err(error.into()),
+                        // What cannot be opened any more cannot sign, so nothing is lost with it.
+                        (Deed::Rotate, Err(_)) => SigningSecrets::first(new, now),
                     };
                     (secrets, Expected::Version(record.version), record.number.saturating_add(1))
                 }

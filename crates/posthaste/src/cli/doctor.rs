@@ -5,9 +5,9 @@ mod groups;
 mod jobs;
 mod leaving;
 mod limits;
+mod master_key;
 mod operations;
 mod secret_files;
-mod secrets;
 mod store;
 mod tokens;
 
@@ -118,8 +118,8 @@ pub(crate) async fn run(args: DoctorArgs, reach: &ServerArgs) -> anyhow::Result<
                 found.extend(secret_files::check(&config));
                 found.extend(limits::check(&config));
                 found.extend(tokens::check(&config).await);
-                let is_known = findings.iter().any(|finding| finding.check == "secrets");
-                found.extend(secrets::configured(&config, is_known));
+                let is_known = findings.iter().any(|finding| finding.check == "master key");
+                found.extend(master_key::configured(&config, is_known));
                 found
             }
             Err(error) if is_wrong_use(&error) => return Err(error),
@@ -276,7 +276,7 @@ async fn keyed(session: &Session, is_ready: bool) -> Vec<Finding> {
     if let Ok(Ok(jobs)) = session.get("/v1/jobs").await.map(|answer| answer.json::<Value>()) {
         found.push(jobs::finding(&jobs, SystemClock.now()));
         found.extend(groups::check(session).await);
-        found.extend(secrets::check(session).await);
+        found.extend(master_key::check(session).await);
     }
     found
 }

@@ -206,4 +206,10 @@ async fn what_is_kept_and_cannot_be_opened_fails_the_attempt_and_is_never_sent_u
     assert_eq!(attempts[0].outcome, Outcome::Failed(FailureType::Unknown));
     assert!(attempts[0].error.as_deref().unwrap().contains("signs the webhooks"), "{attempts:?}");
     assert!(engine.signing_secret("default".parse().unwrap(), &ada()).await.is_err());
+    // A rotation is the way out.
+    let new = engine.rotate_signing_secret("default".parse().unwrap(), &ada()).await.unwrap();
+    assert_eq!(new.standing.previous_until, None);
+    assert_eq!(send_one(&rig, &engine).await.unwrap().current(), &new.secret);
+    pass(secs(60)).await;
+    assert_eq!(rig.state(id).await, State::Succeeded);
 }

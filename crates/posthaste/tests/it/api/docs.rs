@@ -10,6 +10,7 @@ use posthaste::client::ClientResponse;
 use posthaste::clock::SystemClock;
 use posthaste::http::problem::Kind;
 use posthaste_core::channel::Channel;
+use posthaste_core::sealed::KeyName;
 use posthaste_core::time::Timestamp;
 use posthaste_engine::clock::Clock;
 use serde_json::{Value, json};
@@ -199,6 +200,7 @@ impl Page {
             (Value::Number(_), Value::Number(_))
                 if [
                     "/durationMs",
+                    "/dataKeys",
                     "/data/0/number",
                     "/run",
                     "/p50",
@@ -217,12 +219,13 @@ impl Page {
     fn same_text(&self, place: &str, printed: &str, real: &str) -> bool {
         let both_times = printed.parse::<Timestamp>().is_ok() && real.parse::<Timestamp>().is_ok();
         // These are drawn anew each time.
-        let drawn = ["/nextCursor", "/secret", "/start", "/version", "/requestId"]
+        let drawn = ["/nextCursor", "/start", "/version", "/requestId", "/file", "/secret"]
             .iter()
             .any(|end| place.ends_with(end));
         let renamed =
             self.names.iter().fold(printed.to_owned(), |text, (name, real)| text.replace(name, real));
-        both_times || drawn || renamed == real
+        let both_keys = [printed, real].iter().all(|text| text.parse::<KeyName>().is_ok());
+        both_times || both_keys || drawn || renamed == real
     }
 }
 

@@ -15,7 +15,6 @@ use posthaste::http::openapi;
 use posthaste::http::problem::Kind;
 use posthaste::http::route::Route;
 use posthaste::wiring::Server;
-use posthaste_core::sealed::Key;
 use posthaste_wire::sink::{Sink, SinkOptions};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -69,10 +68,6 @@ impl Running {
         let (place, url) = place(on).await;
         config.store.url = url;
         config.security.allow_subnets = vec!["127.0.0.0/8".parse().unwrap()];
-        // A server on a file makes its own.
-        if on == StoreKind::Postgres {
-            config.security.master_keys = vec![Key::new([7; Key::LENGTH])];
-        }
         // All receivers of a test share one origin; the tests of breakers say what opens them.
         config.breaker.failure_threshold = 1_000_000;
         change(&mut config);

@@ -6,6 +6,7 @@ use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::Method;
+use posthaste_core::sealed::Key;
 use posthaste_wire::sink::ReceivedRequest;
 use serde_json::{Value, json};
 
@@ -14,6 +15,16 @@ use super::running::{ADMIN, Caller, Running, StoreKind};
 
 const PATH: &str = "/v1/signing-secret";
 const ROTATE: &str = "/v1/signing-secret/rotate";
+
+/// With a master key: of the settings, or in the file that the server makes.
+async fn start(on: StoreKind) -> Running {
+    Running::with(on, |config| {
+        if on == StoreKind::Postgres {
+            config.security.master_keys = vec![Key::new([7; Key::LENGTH])];
+        }
+    })
+    .await
+}
 
 async fn admin_of(running: &Running, tenant: &str) -> Caller {
     running.caller(Some(&admin_key_of(running, tenant).await))
@@ -55,7 +66,7 @@ fn signatures(arrived: &ReceivedRequest) -> usize {
 }
 
 async fn a_tenant_has_a_secret_that_signs_its_webhooks_and_can_be_rotated(on: StoreKind) {
-    let running = Running::start(on).await;
+    let running = start(on).await;
     let (acme, other) = (admin_of(&running, "acme").await, admin_of(&running, "other").await);
     // The first webhook makes it, or the first look.
     let before = delivered(&running, &acme).await;
@@ -97,7 +108,7 @@ async fn a_tenant_has_a_secret_that_signs_its_webhooks_and_can_be_rotated(on: St
 }
 
 async fn each_look_is_in_the_audit_with_key_and_address(on: StoreKind) {
-    let running = Running::start(on).await;
+    let running = start(on).await;
     let acme = admin_of(&running, "acme").await;
     acme.get(PATH).await;
     acme.get(PATH).await;
@@ -120,7 +131,7 @@ async fn each_look_is_in_the_audit_with_key_and_address(on: StoreKind) {
 }
 
 async fn only_an_admin_asks_and_one_for_all_says_whose(on: StoreKind) {
-    let running = Running::start(on).await;
+    let running = start(on).await;
     let acme = admin_of(&running, "acme").await;
     let tenant = running.tenant("acme").await;
     let told = running.admin.ask(Method::GET, PATH, &[], "").await;
@@ -145,7 +156,7 @@ async fn only_an_admin_asks_and_one_for_all_says_whose(on: StoreKind) {
 }
 
 async fn the_page_shows_a_secret_only_when_it_is_asked_to(on: StoreKind) {
-    let running = Running::start(on).await;
+    let running = start(on).await;
     let key = admin_key_of(&running, "acme").await;
     let acme = running.caller(Some(&key));
     let mut browser = Browser::with(&running, &key).await;
@@ -195,7 +206,7 @@ on_each_store! {
 
 #[tokio::test]
 async fn another_node_signs_with_a_new_secret_within_seconds() {
-    let running = Running::start(StoreKind::Postgres).await;
+    let running = start(StoreKind::Postgres).await;
     let (server, elsewhere) = running.another_node().await;
     let there = elsewhere.get(&format!("{PATH}?tenant=default")).await;
     assert_eq!(fitting(&delivered(&running, &running.admin).await, &secret(&there)), 1);
@@ -212,7 +223,7 @@ async fn another_node_signs_with_a_new_secret_within_seconds() {
 
 #[tokio::test]
 async fn without_a_master_key_webhooks_go_unsigned_and_the_answer_says_what_to_set() {
-    let running = Running::with(StoreKind::Postgres, |config| config.security.master_keys = vec![]).await;
+    let running = Running::start(StoreKind::Postgres).await;
     let arrived = delivered(&running, &running.admin).await;
     assert_eq!(signatures(&arrived), 0);
     for (method, path) in [(Method::GET, PATH), (Method::POST, ROTATE)] {

@@ -366,7 +366,7 @@ async fn trespass(two: &Two, route: &Route) {
         "getSigningSecret" | "rotateSigningSecret" => {
             ask(format!("{path}?tenant=b"), "").await.problem(403, "FORBIDDEN");
         }
-        "listNodes" | "listSettings" | "listTenants" | "listJobs" => {
+        "listNodes" | "listSettings" | "listTenants" | "listJobs" | "masterKey" | "rotateMasterKey" => {
             drop(ask(path.to_owned(), "").await.problem(403, "FORBIDDEN"))
         }
         "listJobRuns" | "runJob" | "pauseJob" | "resumeJob" => {

@@ -101,6 +101,31 @@ async fn keys_have_roles_expire_and_are_rotated() {
 }
 
 #[tokio::test]
+async fn the_signing_secret_is_shown_and_rotated() {
+    let scene = Scene::start().await;
+    let shown = scene.run(&["signing-secret", "show", "--tenant", "acme"]).await;
+    assert_eq!(shown.code, Some(0), "{shown:?}");
+    let secret = shown.out.trim();
+    assert!(secret.starts_with("whsec_") && shown.out.lines().count() == 1, "{shown:?}");
+    assert!(shown.err.contains("made ") && !shown.err.contains("before it"), "{shown:?}");
+    let rotated = scene.run(&["signing-secret", "rotate", "--tenant", "acme"]).await;
+    assert!(rotated.code == Some(0) && rotated.out.trim() != secret, "{rotated:?}");
+    assert!(rotated.err.contains("the one before it signs, too, until"), "{rotated:?}");
+    let json = scene.json(&["signing-secret", "show", "--tenant", "acme"]).await;
+    assert_eq!(json["secret"], rotated.out.trim());
+    // A key for all tenants says whose; one of a tenant need not, and is an admin's.
+    let refused = scene.run(&["signing-secret", "show"]).await;
+    assert!(refused.code == Some(1) && refused.err.contains("?tenant="), "{refused:?}");
+    let key = |role| ["keys", "create", "--name", "k", "--tenant", "acme", "--role", role];
+    let admin = scene.run(&key("admin")).await;
+    let own = scene.run(&["signing-secret", "show", "--key", admin.out.trim()]).await;
+    assert_eq!(own.out, rotated.out);
+    let operator = scene.run(&key("operator")).await;
+    let refused = scene.run(&["signing-secret", "show", "--key", operator.out.trim()]).await;
+    assert!(refused.code == Some(1) && refused.err.contains("admin"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn policies_are_set_shown_previewed_and_removed() {
     let scene = Scene::start().await;
     let policy = r#"{"preset": "story", "maxAttempts": 4, "jitter": "none"}"#;

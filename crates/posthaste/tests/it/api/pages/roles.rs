@@ -129,7 +129,9 @@ async fn each_role_sees_the_pages_whose_operations_it_may_call(on: StoreKind) {
             };
             let caller = scene.running.caller(Some(&key));
             let allowed = if route.method == Method::GET {
-                caller.ask(Method::GET, &api, &[], "").await.status
+                // The page of a secret that cannot be encrypted says so.
+                let told = caller.ask(Method::GET, &api, &[], "").await.status;
+                if told == 409 { StatusCode::OK } else { told }
             } else {
                 // A form that leads to an act: a wrong request is refused by role before it is read.
                 let told = caller.ask(route.method.clone(), &api, &[], "[]").await.status;

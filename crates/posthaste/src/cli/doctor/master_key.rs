@@ -7,7 +7,7 @@ use crate::cli::reach::Session;
 use crate::config::{Config, StoreUrl};
 use crate::master_key::{self, HOW_TO_SET};
 
-const CHECK: &str = "secrets";
+const CHECK: &str = "master key";
 
 /// What the server says. Only an admin key for all tenants may ask.
 pub(super) async fn check(session: &Session) -> Option<Finding> {
@@ -57,7 +57,7 @@ pub(super) fn configured(config: &Config, is_known: bool) -> Vec<Finding> {
                 let path = path.display();
                 let text =
                     format!("others than its owner may read the master key\n`chmod 600 {path}` ends that");
-                found.push(Finding::warn("master key", text));
+                found.push(Finding::warn("key file", text));
             }
         }
         StoreUrl::Postgres(_) => {}
