@@ -107,6 +107,12 @@ impl Scene {
                 plain(format!("/dead-letters/{}/edit-and-retry", self.dead_letter().await))
                     .with(json!({"to": to}), &[("to", &to), ("body", "{}")])
             }
+            other => self.change_of_settings(other).await,
+        }
+    }
+
+    async fn change_of_settings(&self, route: &str) -> Change {
+        match route {
             "runJob" => plain("/jobs/dead-letter-cleanup/run".to_owned()),
             "pauseJob" => plain("/jobs/retention/pause".to_owned()),
             "resumeJob" => plain("/jobs/retention/resume".to_owned()),
