@@ -70,6 +70,12 @@ impl AuditView {
             outcome,
         }
     }
+
+    /// The name of the actor, without the id of its key, which is shown beside it.
+    pub(crate) fn name(&self) -> &str {
+        let name = self.key_id.as_ref().and_then(|key| self.actor.strip_suffix(&format!(" ({key})")));
+        name.unwrap_or(&self.actor)
+    }
 }
 
 /// The parameters of the list.

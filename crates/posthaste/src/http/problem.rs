@@ -4,6 +4,7 @@ mod causes;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::num::NonZeroU16;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -238,7 +239,7 @@ pub struct Problem {
     /// The notification that was accepted all the same.
     pub deferred: Option<Box<Deferred>>,
     /// When to ask again, in seconds; else 1 where an answer has to say it.
-    pub retry_after: Option<u64>,
+    pub retry_after: Option<NonZeroU16>,
 }
 
 /// A notification that waits for a rate limit.
@@ -436,7 +437,8 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            let seconds = self.deferred.as_ref().map(|one| one.seconds).or(self.retry_after);
+            let seconds = self.deferred.as_ref().map(|one| one.seconds);
+            let seconds = seconds.or(self.retry_after.map(|seconds| seconds.get().into()));
             headers.insert(RETRY_AFTER, seconds.unwrap_or(1).into());
         }
         if status == StatusCode::UNAUTHORIZED {

@@ -6,6 +6,7 @@
 //! number is bounded, and a stop ends the wait.
 
 use std::net::IpAddr;
+use std::num::NonZeroU16;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -103,6 +104,7 @@ impl Api {
 
 fn too_many(forgiven: Duration) -> Problem {
     let detail = "too many wrong keys came from this address: check the key; a key that is right is never refused for it";
-    let seconds = forgiven.as_secs() + u64::from(forgiven.subsec_nanos() > 0);
-    Problem { retry_after: Some(seconds.max(1)), ..Problem::new(Kind::TooManyWrongKeys, detail) }
+    // Rounded up.
+    let seconds = NonZeroU16::MIN.saturating_add(forgiven.as_secs().try_into().unwrap_or(u16::MAX));
+    Problem { retry_after: Some(seconds), ..Problem::new(Kind::TooManyWrongKeys, detail) }
 }

@@ -107,6 +107,12 @@ impl Scene {
                 plain(format!("/dead-letters/{}/edit-and-retry", self.dead_letter().await))
                     .with(json!({"to": to}), &[("to", &to), ("body", "{}")])
             }
+            other => self.change_of_settings(other).await,
+        }
+    }
+
+    async fn change_of_settings(&self, route: &str) -> Change {
+        match route {
             "runJob" => plain("/jobs/dead-letter-cleanup/run".to_owned()),
             "pauseJob" => plain("/jobs/retention/pause".to_owned()),
             "resumeJob" => plain("/jobs/retention/resume".to_owned()),
@@ -240,6 +246,11 @@ async fn every_change_by_a_form_is_audited_once_with_key_and_address(on: StoreKi
         assert!(shown.status.is_success() || shown.status == 303, "{}: {start}", page.path);
         scene.is_audited(&id, before, page.path).await;
     }
+    // The page about it shows both.
+    let page = browser.ask(Method::GET, "/audit", &[], String::new()).await.text;
+    let shown =
+        format!(">ada</span><span class=\"l2\">from {ADDRESS}, <a href=\"/audit?actor={id}\">{id}</a>");
+    assert!(page.contains(&shown), "{page}");
     scene.running.stop().await;
 }
 

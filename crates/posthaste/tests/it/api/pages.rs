@@ -82,7 +82,13 @@ impl Browser {
         browser
     }
 
-    async fn ask(&mut self, method: Method, path: &str, more: &[(&str, &str)], body: String) -> Shown {
+    pub(super) async fn ask(
+        &mut self,
+        method: Method,
+        path: &str,
+        more: &[(&str, &str)],
+        body: String,
+    ) -> Shown {
         let cookies: Vec<String> =
             self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut headers = vec![("cookie".to_owned(), cookies.join("; "))];

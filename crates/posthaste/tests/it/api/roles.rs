@@ -73,12 +73,14 @@ async fn a_rotated_key_has_two_secrets_until_the_overlap_ends(on: StoreKind) {
     assert_eq!(first.get("/v1/stats").await["queued"], second.get("/v1/stats").await["queued"]);
     let listed = running.admin.get("/v1/keys").await["data"][0].clone();
     assert_eq!(listed["start"], json!(rotated["key"].as_str().unwrap()[..12]));
+    assert_eq!(listed["previous"], rotated["previous"]);
     // A second rotation shortens the time of the first key as well.
     let rotated = running.admin.post(&path, &json!({"overlap": "100ms"})).await.is(200);
     let third = running.caller(rotated["key"].as_str());
     for old in [first, second] {
         until_refused(&old).await;
     }
+    assert_eq!(running.admin.get("/v1/keys").await["data"][0]["previous"], Value::Null);
     third.get("/v1/stats").await;
     let kept = running.everything_kept().await;
     for secret in [&made, &rotated].map(|shown| &shown["key"].as_str().unwrap()[12..32]) {

@@ -125,6 +125,7 @@ async fn keys_are_made_rotated_and_revoked_on_their_page() {
     assert!(!browser.get("/keys").await.page().contains(&key));
     let rotated = browser.press("/keys", &format!("/keys/{id}/rotate"), &[]).await.page();
     assert!(rotated.contains("phk_") && !rotated.contains(&key), "{rotated}");
+    assert!(rotated.contains("rotated, the old secret until"), "{rotated}");
     browser.press("/keys", &format!("/keys/{id}/revoke"), &[]).await.is(303);
     running.caller(Some(&key)).ask(http::Method::GET, "/v1/stats", &[], "").await.is(401);
     running.stop().await;
