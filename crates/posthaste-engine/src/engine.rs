@@ -314,6 +314,11 @@ impl Engine {
         self.shared.node.now()
     }
 
+    /// The latest that the time of the cluster can be: that of what has just ended, such as of a dead letter.
+    pub fn latest(&self) -> Timestamp {
+        self.shared.node.latest()
+    }
+
     /// The policies in force.
     pub fn policies(&self) -> &Policies {
         &self.shared.policies

@@ -181,7 +181,7 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let acts = acts_on_letters(bar.value("status"));
     let row = |one| Row::of(&visitor, shell.now, one).with_tick(acts);
     let rows = listed.data.into_iter().map(row).collect();
-    let picks = Picks::of(&visitor, &bar, shell.now, acts, &[]);
+    let picks = Picks::of(&visitor, &bar, api.engine.latest(), acts, &[]);
     let (groups, group) = causes(&api, &visitor, &bar).await;
     let may_start = visitor.may("startRetryOperation");
     let saved = SavedViews::of(&api, &visitor, ViewList::DeadLetters, &bar).await;

@@ -307,7 +307,8 @@ impl NewPage {
     }
 
     async fn of(api: &Shared, visitor: &Visitor, mut wanted: Wanted, problem: Option<Problem>) -> Self {
-        wanted.fix(api.engine.now());
+        // What the page before showed has died by then, also where the time is only known between two bounds.
+        wanted.fix(api.engine.latest());
         wanted.key = hex(&keys::random::<16>());
         let counted = match &wanted.what {
             What::Nothing => Ok(None),

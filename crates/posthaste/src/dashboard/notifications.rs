@@ -86,7 +86,8 @@ pub(super) async fn page(State(api): State<Shared>, visitor: Visitor) -> Result<
     let all_tenants = visitor.caller.tenant.is_none();
     let last = listed.data.last().filter(|_| next.is_some()).map(|row| row.notification_id.to_string());
     let news = news.map(|news| news.up_to(last));
-    let picks = Picks::of(&visitor, &bar, shell.now, acts_on_notifications(bar.value("status")), &[]);
+    let picks =
+        Picks::of(&visitor, &bar, api.engine.latest(), acts_on_notifications(bar.value("status")), &[]);
     let saved = SavedViews::of(&api, &visitor, ViewList::Notifications, &bar).await;
     let page =
         NotificationsPage { shell, bar, saved, tabs, rows: listed.data, next, all_tenants, news, picks };

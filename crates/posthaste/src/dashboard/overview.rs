@@ -142,10 +142,18 @@ fn needs(stats: &StatsView, nodes: &[NodeView], jobs: &[JobView]) -> Vec<Need> {
             state: "failed",
             what: format!("The last run of {} failed", job.id),
             href: "/jobs".to_owned(),
-            then: format!("{error}. It runs again by itself at its next time."),
+            then: format!("{error}. {}", runs_again(job)),
         });
     }
     needs
+}
+
+const fn runs_again(job: &JobView) -> &'static str {
+    match (job.paused, job.next_run_at) {
+        (true, _) => "It is paused: it runs when it is resumed, or asked for.",
+        (false, Some(_)) => "It runs again by itself at its next time.",
+        (false, None) => "It runs only when it is asked for.",
+    }
 }
 
 /// The groups that grow most, of the largest ones.
@@ -232,6 +240,37 @@ mod tests {
             top_reasons: vec![],
         };
         StatsView { total, oldest_due_seconds: oldest, channels: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_failed_job_says_whether_it_runs_again_by_itself() {
+        let at = posthaste_core::time::Timestamp::EPOCH;
+        let run = || crate::http::jobs::RunView {
+            number: 1,
+            started_at: at,
+            finished_at: Some(at),
+            outcome: Some("failed"),
+            count: 0,
+            error: Some("the disk is full".to_owned()),
+            node: "a".to_owned(),
+            started_by: None,
+        };
+        for (paused, next_run_at, said) in [
+            (false, Some(at), "by itself"),
+            (true, None, "It is paused"),
+            (false, None, "only when it is asked"),
+        ] {
+            let job = JobView {
+                id: "retention".to_owned(),
+                cron: None,
+                paused,
+                next_run_at,
+                running: false,
+                last_run: Some(run()),
+            };
+            let then = &needs(&stats(0, 0, None), &[], &[job])[0].then;
+            assert!(then.starts_with("the disk is full. ") && then.contains(said), "{then}");
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(super) async fn page(State(api): State<Shared>, mut visitor: Visitor) -> Res
     let shell = Shell::of(&api, &visitor, "Retry queue", "/retry-queue").await;
     // The queue is what waits for a retry or makes one: an act on all that match is no wider.
     let also = [("state", "retryScheduled,retrying")];
-    let picks = Picks::of(&visitor, &bar, shell.now, &[Action::Cancel, Action::RetryNow], &also);
+    let picks = Picks::of(&visitor, &bar, api.engine.latest(), &[Action::Cancel, Action::RetryNow], &also);
     let page = RetryQueuePage {
         saved: SavedViews::of(&api, &visitor, ViewList::RetryQueue, &bar).await,
         picks,

@@ -165,6 +165,10 @@ async fn jobs_are_run_paused_and_resumed_on_their_page() {
         jobs["data"].as_array().unwrap().iter().find(|job| job["id"] == "retry-expire").unwrap()["paused"]
             .clone()
     };
+    // A job without a schedule waits for no time.
+    let page = browser.get("/jobs").await.page();
+    let said = |words: &str| page.matches(&format!(">{words}</span>")).count();
+    assert_eq!((said("off"), said("waits for its time")), (1, 5), "{page}");
     browser.press("/jobs", "/jobs/retry-expire/pause", &[]).await.is(303);
     assert_eq!(paused(&running).await, true);
     browser.press("/jobs", "/jobs/retry-expire/resume", &[]).await.is(303);
