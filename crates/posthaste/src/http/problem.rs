@@ -203,9 +203,7 @@ impl Kind {
                 (TOO_MANY, "TOO_MANY_READS", "Too many lists and figures are asked for at a time")
             }
             Self::TooManyStreams => (TOO_MANY, "TOO_MANY_STREAMS", "Too many streams are open"),
-            Self::TooManyWrongKeys => {
-                (TOO_MANY, "TOO_MANY_WRONG_KEYS", "Too many wrong keys came from this address")
-            }
+            Self::TooManyWrongKeys => (TOO_MANY, "TOO_MANY_WRONG_KEYS", "Too many wrong keys were given"),
             Self::QueueFull => (UNAVAILABLE, "QUEUE_FULL", "The queue is full"),
             Self::Stopping => (UNAVAILABLE, "STOPPING", "This node is stopping"),
             Self::Overloaded => (UNAVAILABLE, "OVERLOADED", "There is no room for the request now"),
