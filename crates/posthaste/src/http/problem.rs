@@ -184,9 +184,7 @@ impl Kind {
             }
             Self::KeyConflict => (CONFLICT, "KEY_CONFLICT", "The API key cannot be changed now"),
             Self::MasterKeyMissing => (CONFLICT, "MASTER_KEY_MISSING", "The server has no master key"),
-            Self::MasterKeyConflict => {
-                (CONFLICT, "MASTER_KEY_CONFLICT", "The master key cannot be changed now")
-            }
+            Self::MasterKeyConflict => (CONFLICT, "MASTER_KEY_CONFLICT", "The master key cannot change now"),
             Self::DeadLetterResolved => {
                 (CONFLICT, "DEAD_LETTER_RESOLVED", "The dead letter is not in the needed status")
             }
