@@ -5,6 +5,7 @@ use http::Method;
 use posthaste::config::Config;
 use posthaste::dashboard::{Needs, PAGES};
 use posthaste_core::group::{GroupBy, GroupId};
+use posthaste_core::sealed::Key;
 use serde_json::{Value, json};
 
 use super::pages::Browser;
@@ -44,8 +45,13 @@ struct Scene {
 
 impl Scene {
     async fn start(on: StoreKind) -> Self {
-        let behind_a_proxy =
-            |config: &mut Config| config.server.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+        let behind_a_proxy = |config: &mut Config| {
+            config.server.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+            // A file makes one of its own.
+            if on == StoreKind::Postgres {
+                config.security.master_keys = vec![Key::new([7; Key::LENGTH])];
+            }
+        };
         let running = Running::with(on, behind_a_proxy).await;
         let destination = super::destinations::receiver(&running, "default");
         Self { running, destination }
