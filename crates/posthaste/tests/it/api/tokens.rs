@@ -4,6 +4,8 @@ mod attacks;
 pub(crate) mod issuer;
 mod keys;
 
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::Method;
@@ -39,7 +41,19 @@ pub(crate) fn accepting(signer: &Signer) -> impl FnOnce(&mut Config) + use<> {
         }
     };
     let jwt = jwt(signer.algorithm(), keys);
-    |config| config.jwt = Some(jwt)
+    |config| accept(config, jwt)
+}
+
+/// Callers say where they are, so that wrong tokens can come from many addresses: those from one are answered slower and slower.
+fn accept(config: &mut Config, jwt: Jwt) {
+    config.jwt = Some(jwt);
+    config.server.trusted_proxies = vec!["127.0.0.0/8".parse().unwrap()];
+}
+
+/// An address that nobody else has.
+fn elsewhere() -> String {
+    static LAST: AtomicU32 = AtomicU32::new(0x0b00_0000);
+    Ipv4Addr::from(LAST.fetch_add(1, Ordering::Relaxed)).to_string()
 }
 
 /// One token of each role.
@@ -189,7 +203,8 @@ async fn a_token_brings_no_tenant_about_that_a_new_key_could_not_be_for(on: Stor
     let running = Running::with(on, accepting(&signer)).await;
     let ask = async |tenant: &str| {
         let caller = running.caller(Some(&signer.token(&claims(tenant, "operator"))));
-        caller.ask(Method::GET, "/v1/stats", &[], "").await.status.as_u16()
+        let from = [("x-forwarded-for", &*elsewhere())];
+        caller.ask(Method::GET, "/v1/stats", &from, "").await.status.as_u16()
     };
     for tenant in ["Acme", "system", "posthaste", "*", "a b", "", "a/b", "ä"] {
         assert_eq!(ask(tenant).await, 401, "{tenant}");

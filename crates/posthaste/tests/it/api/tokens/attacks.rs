@@ -5,8 +5,8 @@ use posthaste::tokens::Algorithm;
 use serde_json::{Value, json};
 
 use super::super::running::{Running, StoreKind};
-use super::accepting;
 use super::issuer::{Signer, claims, part, pem, seconds};
+use super::{accepting, elsewhere};
 
 /// A name and a token.
 type Attack = (String, String);
@@ -252,7 +252,8 @@ async fn every_attack_gets_the_same_answer(on: StoreKind) {
         for (method, path, body) in
             [(Method::GET, "/v1/stats", ""), (Method::POST, "/v1/notifications", sent.as_str())]
         {
-            let told = caller.ask(method, path, &[("authorization", &authorization)], body.to_owned()).await;
+            let headers = [("authorization", &*authorization), ("x-forwarded-for", &*elsewhere())];
+            let told = caller.ask(method, path, &headers, body.to_owned()).await;
             assert_eq!(told.status, 401, "{name}: {}", told.json);
             assert_eq!(told.headers["www-authenticate"], "Bearer", "{name}");
             let mut shown = told.json;

@@ -9,17 +9,17 @@ use serde_json::json;
 
 use super::super::running::{Running, StoreKind};
 use super::issuer::{KeyServer, Signer, claims, jwks};
-use super::jwt;
+use super::{accept, elsewhere, jwt};
 
 async fn start(on: StoreKind, algorithm: Algorithm, server: &KeyServer) -> Running {
     let keys = JwtKeys::Url { target: Target::parse(&server.url).unwrap(), roots: vec![] };
-    Running::with(on, |config| config.jwt = Some(jwt(algorithm, keys))).await
+    Running::with(on, |config| accept(config, jwt(algorithm, keys))).await
 }
 
 /// The status of a read with a new token of this signer.
 async fn status(running: &Running, signer: &Signer) -> u16 {
     let caller = running.caller(Some(&signer.token(&claims("a", "reader"))));
-    caller.ask(Method::GET, "/v1/stats", &[], "").await.status.as_u16()
+    caller.ask(Method::GET, "/v1/stats", &[("x-forwarded-for", &elsewhere())], "").await.status.as_u16()
 }
 
 async fn a_new_key_of_the_provider_is_found_and_unknown_ones_cause_one_request(on: StoreKind) {
@@ -88,7 +88,7 @@ async fn a_file_of_keys_is_read_again(on: StoreKind) {
     let file = directory.path().join("keys.json");
     std::fs::write(&file, jwks([&first])).unwrap();
     let keys = JwtKeys::File(file.clone());
-    let running = Running::with(on, |config| config.jwt = Some(jwt(Algorithm::Rs256, keys))).await;
+    let running = Running::with(on, |config| accept(config, jwt(Algorithm::Rs256, keys))).await;
     assert_eq!(status(&running, &first).await, 200);
     std::fs::write(&file, jwks([&first, &second])).unwrap();
     assert_eq!(status(&running, &second).await, 200);
@@ -110,7 +110,8 @@ async fn keys_that_do_not_fit_the_algorithm_are_passed_over(on: StoreKind) {
             // A header that lies about the algorithm, with the key that the set has for it.
             let header = json!({"alg": own.algorithm().name(), "kid": other.name});
             let token = other.token_with(&header, &claims("a", "reader"));
-            let told = running.caller(Some(&token)).ask(Method::GET, "/v1/stats", &[], "").await;
+            let from = [("x-forwarded-for", &*elsewhere())];
+            let told = running.caller(Some(&token)).ask(Method::GET, "/v1/stats", &from, "").await;
             let wanted = if other.name == own.name { 200 } else { 401 };
             assert_eq!(told.status, wanted, "{} as {}", other.name, own.name);
         }
