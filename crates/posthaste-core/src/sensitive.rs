@@ -126,17 +126,11 @@ const SCHEMES: [&str; 12] = [
 
 /// What is shown of a value: its scheme, if it has one that is known.
 pub fn mask(value: &str) -> String {
-    match scheme(value) {
-        Some((scheme, _)) => format!("{scheme} {MASK}"),
-        None => MASK.to_owned(),
+    let is_known = |scheme: &str| SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme));
+    match value.trim().split_once(' ') {
+        Some((scheme, _)) if is_known(scheme) => format!("{scheme} {MASK}"),
+        Some(_) | None => MASK.to_owned(),
     }
-}
-
-/// The scheme and what follows it.
-fn scheme(value: &str) -> Option<(&str, &str)> {
-    let (scheme, token) = value.trim().split_once(' ')?;
-    let is_known = SCHEMES.iter().any(|known| known.eq_ignore_ascii_case(scheme));
-    is_known.then(|| (scheme, token.trim()))
 }
 
 /// Keeps secrets out of texts that come from outside: a receiver may send back what it was sent.
@@ -203,11 +197,11 @@ impl Redactor {
     }
 }
 
-/// The whole value, what follows its scheme, and the single values of a cookie.
+/// The whole value, what follows its first word, which may be a scheme that is not known here, and the single values of a cookie.
 fn parts(value: &str) -> Vec<&str> {
     let value = value.trim();
     let mut parts = vec![value];
-    parts.extend(scheme(value).map(|(_, token)| token));
+    parts.extend(value.split_once(' ').map(|(_, token)| token.trim()));
     let pairs = value.split(';').filter_map(|pair| pair.split_once('='));
     // An `=` at the end belongs to base64.
     parts.extend(
@@ -308,6 +302,8 @@ mod tests {
         ] {
             assert_eq!(redactor.redact(text), shown, "{text}");
         }
+        let unknown_scheme = Redactor::of(["GenieKey s3cr3t-t0ken"]);
+        assert_eq!(unknown_scheme.redact("no such key: s3cr3t-t0ken"), "no such key: ***");
         let html = Redactor::of(["a<b>&'c\""]);
         assert_eq!(html.redact("<p>a&lt;b&gt;&amp;&#39;c&quot;</p>"), "<p>***</p>");
         assert_eq!(html.redact(r#"{"h":"a<b>&'c\""}"#), r#"{"h":"***"}"#);

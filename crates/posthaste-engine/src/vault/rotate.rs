@@ -1,8 +1,8 @@
 //! Another master key: data keys are wrapped again, one by one, while the nodes run. Notifications are not touched.
 //!
-//! 1. The record of the key in force names the next one: from then on new data keys are wrapped under it, and a node without it
-//!    does not start.
-//! 2. Each live node must have said that it knows it; otherwise the record is set back.
+//! 1. Each live node must have said that it knows the next key. Then the record of the key in force names it: from then on new data
+//!    keys are wrapped under it, and a node without it does not start.
+//! 2. Each live node is looked at again; if one came without the next key just before, the record is set back.
 //! 3. Each data key is wrapped under it.
 //! 4. It is the key in force.
 //!
@@ -108,6 +108,7 @@ async fn rotate(shared: &Shared, keys: &MasterKeys, audit: Audit) -> Result<Rota
         if from == to && record.next.is_none() {
             return Ok(Rotated { from, to, wrapped: wrap_all(shared, keys, to, Some(audit)).await? });
         }
+        check_known(shared, to).await?;
         // Where it is the key in force already, what was begun for another key is ended.
         let next = (from != to).then_some(to);
         let begun = MasterRecord { next, ..record.clone() };
@@ -119,11 +120,12 @@ async fn rotate(shared: &Shared, keys: &MasterKeys, audit: Audit) -> Result<Rota
                 None => continue,
             }
         };
-        let nodes = shared.store.nodes(shared.node.now()).await?;
-        let unaware = cluster::unaware(shared, &nodes, to).await?;
-        if !unaware.is_empty() {
+        // A node may have started just before it was begun.
+        if let Err(refused) = check_known(shared, to).await {
             put(shared, &MasterRecord { next: None, ..begun }, version, None).await?;
-            return Err(RotateError::Unaware { key: to, nodes: unaware });
+            // A tenant that was new meanwhile has a data key that not every node can open.
+            wrap_all(shared, keys, from, None).await?;
+            return Err(refused);
         }
         let mut count = wrap_all(shared, keys, to, None).await?;
         let ended = MasterRecord::new(keys.wanted(), keys.nonce());
@@ -135,6 +137,13 @@ async fn rotate(shared: &Shared, keys: &MasterKeys, audit: Audit) -> Result<Rota
         return Ok(Rotated { from, to, wrapped: count });
     }
     Err(RotateError::Busy)
+}
+
+/// Whether every live node knows a key.
+async fn check_known(shared: &Shared, key: KeyName) -> Result<(), RotateError> {
+    let nodes = shared.store.nodes(shared.node.now()).await?;
+    let nodes = cluster::unaware(shared, &nodes, key).await?;
+    if nodes.is_empty() { Ok(()) } else { Err(RotateError::Unaware { key, nodes }) }
 }
 
 async fn put(

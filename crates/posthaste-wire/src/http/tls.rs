@@ -1,9 +1,9 @@
 //! TLS: whom a client trusts, and which certificate it shows to which origin.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 
 use rustls::client::{ResolvesClientCert, WebPkiServerVerifier};
@@ -26,6 +26,11 @@ pub(super) struct Tls {
     bare: Arc<ClientConfig>,
     /// By origin, `https://host:port`.
     certified: RwLock<BTreeMap<String, Arc<ClientConfig>>>,
+}
+
+tokio::task_local! {
+    /// Whether the server of the handshake that is under way asked for a certificate.
+    static ASKED: Cell<bool>;
 }
 
 /// What the server asked of this side in the handshake.
@@ -84,13 +89,12 @@ impl Tls {
         if let Some(config) = self.certified(origin) {
             return (ClientAuth::Shown, TlsConnector::from(config).connect(name, stream).await);
         }
-        let asked = Arc::new(Asked::default());
-        let mut config = ClientConfig::clone(&self.bare);
-        config.client_auth_cert_resolver = asked.clone();
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-        let client_auth =
-            if asked.0.load(Ordering::Relaxed) { ClientAuth::Missing } else { ClientAuth::NotAsked };
-        (client_auth, stream)
+        let handshake = async {
+            let stream = TlsConnector::from(self.bare.clone()).connect(name, stream).await;
+            let client_auth = if ASKED.with(Cell::get) { ClientAuth::Missing } else { ClientAuth::NotAsked };
+            (client_auth, stream)
+        };
+        ASKED.scope(Cell::new(false), handshake).await
     }
 }
 
@@ -104,7 +108,7 @@ fn config(
         .with_safe_default_protocol_versions()?
         .with_webpki_verifier(verifier.clone());
     let mut config = match certificate {
-        None => config.with_no_client_auth(),
+        None => config.with_client_cert_resolver(Arc::new(NoCertificate)),
         Some(certificate) => {
             config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certificate.certified.clone())))
         }
@@ -113,13 +117,15 @@ fn config(
     Ok(Arc::new(config))
 }
 
-/// Has no certificate, and remembers that one was asked for.
-#[derive(Debug, Default)]
-struct Asked(AtomicBool);
+/// Has no certificate, and notes that one was asked for. There is one for all connections, because a session is resumed only under
+/// the resolver that it began with.
+#[derive(Debug)]
+struct NoCertificate;
 
-impl ResolvesClientCert for Asked {
+impl ResolvesClientCert for NoCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.0.store(true, Ordering::Relaxed);
+        // A handshake that nobody asks about is none of ours.
+        let _ = ASKED.try_with(|asked| asked.set(true));
         None
     }
 

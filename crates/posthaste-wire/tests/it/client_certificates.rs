@@ -7,7 +7,7 @@ use posthaste_wire::http::{BadCertificate, ClientCertificate, HttpOptions};
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{HandshakeKind, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use tokio::io::AsyncWriteExt;
 use tokio_rustls::TlsAcceptor;
 
@@ -123,6 +123,46 @@ async fn the_origin_of_a_certificate_sees_it_and_other_origins_see_none() {
         let seen = wants.seen();
         assert!(matches!(&seen[..], [Some(_)]), "one connection serves all: {seen:?}");
         assert_eq!(other.seen(), [None]);
+    }
+}
+
+/// A whole handshake costs the receiver a signature for each connection.
+#[tokio::test]
+async fn a_new_connection_resumes_the_session_of_the_last_one() {
+    let authority = Authority::new();
+    for version in VERSIONS {
+        let (certificate, key) = authority.issue("hooks.test");
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        let (acceptor, kinds) = (TlsAcceptor::from(Arc::new(config)), Arc::new(Mutex::new(vec![])));
+        let kept = kinds.clone();
+        let peer = Peer::start(move |stream| {
+            let (acceptor, kept) = (acceptor.clone(), kept.clone());
+            async move {
+                let mut stream = acceptor.accept(stream).await.unwrap();
+                kept.lock().unwrap().push(stream.get_ref().1.handshake_kind());
+                read_request(&mut stream).await.unwrap();
+                let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok";
+                stream.write_all(answer).await.unwrap();
+                stream.shutdown().await.unwrap();
+            }
+        })
+        .await;
+        let channel = channel(trusting(&authority));
+        for _ in 0..2 {
+            let url = format!("https://hooks.test:{}/in", peer.address.port());
+            assert_eq!(status(&send(&channel, &url).await), 200);
+        }
+        let kinds = kinds.lock().unwrap().clone();
+        assert_eq!(kinds, [Some(HandshakeKind::Full), Some(HandshakeKind::Resumed)]);
     }
 }
 

@@ -22,7 +22,8 @@ Examples:
 The copy contains everything that was acknowledged before it started. The server keeps running. To restore: stop the
 server, replace its file by the copy, remove the file's -wal and -shm, start.
 The master key is not in the copy: without it the secrets in the copy cannot be read. Where the server keeps it in a file beside
-the store, the command says which; copy that file once, and again after `posthaste keys rotate-master`, to another place.
+the store, the command says which; copy that file once, and again after `posthaste keys rotate-master`, to another place. A copy of
+the store opens with the key of its time, so keep the older copies of the key as long as those of the store.
 For a store in PostgreSQL use pg_dump, or pg_basebackup and a log archive.
 Exit codes: 0 the copy is on disk and was checked, 1 there is no copy, 2 wrong use";
 

@@ -49,12 +49,14 @@ const ROTATE_MASTER_EXAMPLES: &str = "\
 Examples:
   posthaste keys rotate-master
 
-A store in one SQLite file: the server makes the new key itself, in the file beside the store. Copy that file anew.
+A store in one SQLite file: the server makes the new key itself, in the file beside the store. Copy that file anew, and keep the
+old copy: backups from before need it.
 Several nodes, or a key in the settings:
   1. put the new key first in POSTHASTE_MASTER_KEY or security.master_key of every node, the old one after it, separated by a
      comma, and restart the nodes one after the other
   2. posthaste keys rotate-master
-  3. remove the old key from the settings
+  3. run it once more; when it says that nothing is to do, remove the old key from the settings, and keep it for as long as
+     there are backups from before
 The nodes go on running meanwhile, and notifications are not touched. If it was interrupted, run it again.";
 
 /// List, create, rotate and revoke API keys

@@ -65,7 +65,7 @@ pub(crate) fn run(args: ServeArgs) -> anyhow::Result<Exit> {
         let server = Server::start(&config, admin.as_deref()).await?;
         log_start(&server, &config);
         if let Some(key) = &server.new_key {
-            show(key)?;
+            show(key);
         }
         tracing::info!(address = %server.address, "ready");
         serve(server, &mut signals).await
@@ -156,10 +156,17 @@ pub(crate) fn admin_key() -> anyhow::Result<Option<String>> {
 }
 
 /// Says where the new key stands. The key itself is shown to a person alone: what goes into a file or a pipe is kept by others.
-fn show(key: &FirstKey) -> anyhow::Result<()> {
+fn show(key: &FirstKey) {
     let file = key.file.display();
     tracing::info!(%file, "there was no admin key: one was made and written to a file");
-    let mut out = stdout().lock();
+    // Whoever closed stdout finds the file in the log.
+    if let Err(error) = print(key) {
+        tracing::warn!(%error, "where the first admin key is cannot be printed");
+    }
+}
+
+fn print(key: &FirstKey) -> std::io::Result<()> {
+    let (mut out, file) = (stdout().lock(), key.file.display());
     if out.is_terminal() {
         writeln!(out, "admin key, shown this once: {}", key.secret)?;
     }
@@ -167,7 +174,7 @@ fn show(key: &FirstKey) -> anyhow::Result<()> {
         out,
         "The first admin key is in {file}. Commands use it after: export POSTHASTE_KEY=file:{file}"
     )?;
-    Ok(out.flush()?)
+    out.flush()
 }
 
 /// The sources of a command's settings: its flags, the environment, and the file.

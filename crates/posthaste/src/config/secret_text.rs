@@ -28,6 +28,10 @@ pub(super) fn secret_file(given: &str) -> Option<PathBuf> {
 
 /// PEM text: in a variable (`env:NAME`), or in the file that the value names, with `file:` before it or without.
 pub(super) fn pem(given: &str) -> Result<String, String> {
+    // A path is quoted in the error, and a private key must not be.
+    if given.contains("-----BEGIN") {
+        return Err("holds the PEM text itself: give the path of its file, or env:NAME".to_owned());
+    }
     match given.split_once(':') {
         Some(("env", _)) => secret_text(given),
         _ => read(&pem_file(given).unwrap_or_default()),

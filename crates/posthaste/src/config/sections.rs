@@ -10,7 +10,7 @@ use posthaste_core::job::Schedule;
 use posthaste_core::policy::PolicySet;
 use posthaste_core::provider::ProviderKind;
 use posthaste_core::retention::Periods;
-use posthaste_core::sealed::Key;
+use posthaste_core::sealed::{BadKey, Key};
 use posthaste_wire::guard::Subnet;
 use posthaste_wire::http::{Proxy, Root, roots_in};
 use url::Url;
@@ -295,10 +295,15 @@ fn engine(reader: &mut ConfigReader<'_>) -> EngineSettings {
 
 fn security(reader: &mut ConfigReader<'_>) -> Security {
     let text = reader.secret("security.master_key");
-    let master_keys = Key::list(text.as_ref().map_or("", Secret::reveal)).unwrap_or_else(|bad| {
+    let listed = text.as_ref().map(|text| Key::list(text.reveal()));
+    // A file with comments alone would be taken for no key, and nothing would be sealed.
+    let listed =
+        listed.map(|keys| keys.and_then(|keys| if keys.is_empty() { Err(BadKey) } else { Ok(keys) }));
+    let master_keys = listed.transpose().unwrap_or_else(|bad| {
         reader.report_key("security.master_key", &bad.to_string());
-        vec![]
+        None
     });
+    let master_keys = master_keys.unwrap_or_default();
     Security {
         allow_subnets: reader.read("security.allow_subnets", subnets),
         master_keys,

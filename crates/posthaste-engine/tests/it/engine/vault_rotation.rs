@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use posthaste_core::master_key::BadFit;
+use posthaste_core::master_key::{BadFit, MasterRecord};
 use posthaste_core::notification::Tenant;
 use posthaste_core::record::RecordKind;
 use posthaste_engine::engine::Engine;
@@ -119,7 +119,9 @@ async fn every_live_node_must_know_the_new_key_first() {
     let new = rig.start().await;
     pass(secs(5)).await;
     let sealed = seal(&new, &tenant(1)).await;
+    let before = rig.model.records(vec![MasterRecord::key()]).await.unwrap();
     let refused = new.rotate_master_key(&ada()).await.unwrap_err();
+    assert_eq!(rig.model.records(vec![MasterRecord::key()]).await.unwrap(), before, "it was not begun");
     let text = refused.to_string();
     assert!(matches!(refused, RotateError::Unaware { .. }), "{text}");
     assert!(text.contains("(`old`)") && text.contains("put it first"), "{text}");
@@ -130,6 +132,32 @@ async fn every_live_node_must_know_the_new_key_first() {
     old.drain(secs(1)).await.unwrap();
     new.rotate_master_key(&ada()).await.unwrap();
     assert!(new.vault().open(&tenant(1), ("id", "field"), &sealed).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_made_while_a_rotation_is_taken_back_opens_on_every_node() {
+    let mut rig = rig(&[1]);
+    rig.start().await.drain(secs(1)).await.unwrap();
+    rig.settings.vault = knowing(&[2, 1]);
+    let other = rig.start().await;
+    let store = Arc::new(FaultyStore::on(&rig.model));
+    let rotating = rig.start_on(store.clone()).await;
+    // The record names the next key after 3 s, and no longer after 6 s.
+    store.next("put_records", [Trouble::DoneLate(secs(3)), Trouble::DoneLate(secs(3))]);
+    let meanwhile = async {
+        pass(secs(1)).await;
+        rig.settings.vault = knowing(&[1]);
+        let old = rig.start().await;
+        pass(secs(3)).await;
+        let sealed = seal(&other, &tenant(7)).await;
+        assert_eq!(wrapped_under(&rig, 2).await, 1);
+        (old, sealed)
+    };
+    let ada = ada();
+    let (refused, (old, sealed)) = tokio::join!(rotating.rotate_master_key(&ada), meanwhile);
+    assert!(matches!(refused, Err(RotateError::Unaware { .. })), "{refused:?}");
+    let opened = old.vault().open(&tenant(7), ("id", "field"), &sealed).await;
+    assert_eq!(opened.unwrap(), SECRET.as_bytes());
 }
 
 #[tokio::test(start_paused = true)]

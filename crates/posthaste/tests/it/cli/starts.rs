@@ -1,7 +1,7 @@
 //! How `serve` starts: its surroundings, its first key and what it is told.
 
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -131,6 +131,21 @@ fn the_first_key_is_in_a_file_of_its_owner_and_neither_in_the_logs_nor_in_a_pipe
     again.lines.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "", "the key is made once");
     assert_eq!(first_key(directory.path()), key);
+}
+
+/// The key is stored by then, so an error would leave a node that ends for nothing.
+#[test]
+fn a_first_start_whose_stdout_is_closed_serves_all_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut child = serve(directory.path(), &[]).into_std().spawn().unwrap();
+    drop(child.stdout.take());
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let is_ready = said.by_ref().lines().any(|line| line.unwrap().contains("ready"));
+    let kill = format!("kill -TERM {}", child.id());
+    std::process::Command::new("sh").args(["-c", &kill]).status().unwrap();
+    said.read_to_string(&mut String::new()).unwrap();
+    assert_eq!((child.wait().unwrap().code(), is_ready), (Some(0), true));
+    assert!(first_key(directory.path()).starts_with("phk_"));
 }
 
 /// `script` runs a command with a terminal.

@@ -88,6 +88,14 @@ const FILES: &[(&str, &str)] = &[
         "FILE: security.master_key must be 32 bytes, written as 64 hex digits or as base64; `openssl rand -hex 32` makes one",
     ),
     (
+        "[security]\nmaster_key = \"# the key is to follow\"",
+        "FILE: security.master_key must be 32 bytes, written as 64 hex digits or as base64; `openssl rand -hex 32` makes one",
+    ),
+    (
+        "[destinations.\"https://a.example:443\"]\nclient_certificate = \"-----BEGIN PRIVATE KEY-----MC4CAQ\"",
+        "FILE: destinations.\"https://a.example:443\".client_certificate holds the PEM text itself: give the path of its file, or env:NAME",
+    ),
+    (
         "[security]\nsensitive_headers = [\"x-a\", \"a b\"]",
         "FILE: security.sensitive_headers holds `a b`, which is not the name of a header",
     ),
