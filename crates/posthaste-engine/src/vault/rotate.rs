@@ -48,7 +48,8 @@ pub enum RotateError {
     NoKey,
     #[error(
         "the master key {key} is not known to {}: put it first in POSTHASTE_MASTER_KEY or security.master_key of every \
-         node, the old one after it, restart them one after the other, and ask again",
+         node, the old one after it, restart them one after the other, and ask again; a node that has just died counts for up to \
+         15 seconds",
         names(nodes)
     )]
     Unaware { key: KeyName, nodes: Vec<NodeView> },

@@ -56,13 +56,14 @@ pub(crate) fn run(args: BackupArgs, output: Output) -> anyhow::Result<Exit> {
     let copied = store::backup(file, &args.to)?;
     let seconds = began.elapsed().as_secs_f64();
     let key_file = master_key::beside(file);
-    let key_file = Some(key_file.display().to_string()).filter(|_| !has_own_key && key_file.exists());
+    let is_there = key_file.exists();
+    let key_file = Some(key_file.display().to_string()).filter(|_| !has_own_key);
     match output {
         Output::Json => {
             let shown = json!({
                 "store": config.url.to_string(), "file": args.to.display().to_string(), "bytes": copied.bytes,
                 "waiting": copied.waiting, "schema": copied.schema, "seconds": seconds,
-                "keyFile": key_file,
+                "keyFile": key_file.filter(|_| is_there),
             });
             print_json(shown.to_string().as_bytes())?;
         }
@@ -74,7 +75,11 @@ pub(crate) fn run(args: BackupArgs, output: Output) -> anyhow::Result<Exit> {
                 copied.waiting,
                 copied.schema,
             ))?;
-            if let Some(key_file) = key_file {
+            if let Some(key_file) = key_file.as_ref().filter(|_| !is_there) {
+                note(&format!(
+                    "there is no {key_file}: if secrets in the copy are sealed, only the master key that was there opens them"
+                ));
+            } else if let Some(key_file) = key_file {
                 note(&format!(
                     "the master key is not in the copy, and without it the secrets in the copy are lost: keep a copy of \
                      {key_file} in another place"

@@ -194,7 +194,7 @@ async fn rotate_master(session: &Session) -> anyhow::Result<Exit> {
         if made["changed"] == false {
             return line(&format!("nothing to do: the master key {to} is in force, and every data key is wrapped under it"));
         }
-        line(&format!("the master key {to} is in force; {count} data keys were wrapped again; {from} is not needed any more"))
+        line(&format!("the master key {to} is in force; {count} data keys were wrapped again; only backups from before need {from}"))
     })?;
     Ok(Exit::Done)
 }

@@ -10,6 +10,7 @@ const MAX_SECRET: u64 = 64 * 1024;
 /// it is.
 pub fn secret_text(given: &str) -> Result<String, String> {
     match given.split_once(':') {
+        Some((place @ ("env" | "file"), "")) => Err(format!("names nothing after `{place}:`")),
         Some(("env", name)) => std::env::var(name)
             .map_err(|_| format!("names the variable {name}, which is not set, or not text")),
         Some(("file", path)) => {

@@ -89,7 +89,7 @@ impl Query {
     /// Takes the tenant whose rows are asked for.
     pub(crate) fn tenant(&mut self) -> Result<Option<Tenant>> {
         let named = self.take("tenant").map(|value| value.parse()).transpose();
-        named.map_err(|bad| Problem::parameter("tenant", format!("tenant: {bad}")))
+        named.map_err(|bad| Problem::parameter("tenant", bad.to_string()))
     }
 
     /// Takes a parameter that is `true` or `false`, which is the default.

@@ -112,12 +112,12 @@ async fn take_tenant(api: &Api, caller: &Caller, query: &mut Query) -> Result<Te
         (Some(own), Some(named)) if named == *own => Ok(named),
         (Some(_), Some(_)) => Err(ReadError::OtherTenant.into()),
         (None, None) => {
-            let detail = "a key for all tenants has to say whose secret it asks for, such as ?tenant=acme";
+            let detail = "a key for all tenants has to say whose secret it asks for, such as ?tenant=acme (`--tenant acme`)";
             Err(Problem::parameter("tenant", detail))
         }
         (None, Some(named)) => match api.bad_tenant(&named).await? {
             None => Ok(named),
-            Some(bad) => Err(Problem::parameter("tenant", format!("tenant: {bad}"))),
+            Some(bad) => Err(Problem::parameter("tenant", bad.to_string())),
         },
     }
 }

@@ -108,6 +108,10 @@ fn what_is_wrong_with_the_place_of_a_secret_is_said_and_never_what_is_in_it() {
     assert!(error.contains("store.url must be sqlite://") && !error.contains("hunter2"), "{error}");
     let error = load("[store]\nurl = \"env:NO_SUCH\"", &[], &[]).unwrap_err();
     assert!(error.contains("store.url names the variable NO_SUCH, which is not set"), "{error}");
+    for place in ["env", "file"] {
+        let error = load(&format!("[store]\nurl = \"{place}:\""), &[], &[]).unwrap_err();
+        assert!(error.contains(&format!("store.url names nothing after `{place}:`")), "{error}");
+    }
     fs::write(&file, "sqlite:///var/lib/p.db\n").unwrap();
     let config = load(&format!("[store]\nurl = \"file:{at}\""), &[], &[]).unwrap();
     assert_eq!(config.store.url, StoreUrl::Sqlite("/var/lib/p.db".into()));
