@@ -4,7 +4,7 @@ use axum::extract::FromRequestParts;
 use http::request::Parts;
 use posthaste_core::channel::Channel;
 use posthaste_core::filter::{Filter, List, time};
-use posthaste_core::notification::Tenant;
+use posthaste_core::notification::{BadTenant, Tenant};
 use posthaste_core::time::Timestamp;
 use url::form_urlencoded;
 
@@ -89,7 +89,7 @@ impl Query {
     /// Takes the tenant whose rows are asked for.
     pub(crate) fn tenant(&mut self) -> Result<Option<Tenant>> {
         let named = self.take("tenant").map(|value| value.parse()).transpose();
-        named.map_err(|bad| Problem::parameter("tenant", bad.to_string()))
+        named.map_err(|bad: BadTenant| Problem::parameter("tenant", bad.to_string()))
     }
 
     /// Takes a parameter that is `true` or `false`, which is the default.
