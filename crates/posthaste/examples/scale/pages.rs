@@ -24,7 +24,7 @@ const GOAL: Duration = Duration::from_millis(50);
 const ROUNDS: usize = 20;
 
 /// Pages whose address needs no id.
-const PAGES: [&str; 14] = [
+const PAGES: [&str; 21] = [
     "/",
     "/notifications",
     "/notifications?status=failed",
@@ -34,6 +34,13 @@ const PAGES: [&str; 14] = [
     "/dead-letters",
     "/dead-letters?status=all",
     "/dead-letters?statusCode=400",
+    "/failure-groups",
+    "/failure-groups?by=destination",
+    "/retry-operations",
+    "/destinations",
+    "/destinations?all=true",
+    "/tenants",
+    "/settings",
     "/policies",
     "/jobs",
     "/audit",
