@@ -1,7 +1,7 @@
 //! What is kept of master keys and data keys. The master keys themselves are never kept in a store.
 //!
-//! A master key wraps one data key per tenant, and a data key seals the tenant's secrets. So another master key touches data keys
-//! only.
+//! The master key wraps one data key per tenant, and the data key seals the tenant's secrets. So a rotation of the master key changes
+//! data keys only.
 
 use std::collections::{BTreeMap, BTreeSet};
 

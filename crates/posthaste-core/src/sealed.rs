@@ -1,7 +1,7 @@
-//! Secrets at rest: a text that only the holder of a key can read, and only where it belongs.
+//! Encryption of secrets at rest.
 //!
-//! XChaCha20-Poly1305. What a secret is about (tenant, record, field) is authenticated with it, so a sealed text that somebody
-//! copied to another place does not open there.
+//! XChaCha20-Poly1305. Tenant, record and field are authenticated as associated data, so a sealed text that is copied to another
+//! field, record or tenant cannot be opened.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ const PREFIX: &str = "v1.";
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; Key::LENGTH]);
 
-/// The text of a key is none. The text itself is not quoted.
+/// A text that is not a key. The error does not quote the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "must be {} bytes, written as {} hex digits or as base64; `openssl rand -hex 32` makes one",
@@ -53,7 +53,7 @@ impl Key {
         Zeroizing::new(hex(&self.0))
     }
 
-    /// The name by which others speak of it. It says nothing about the key.
+    /// Its public name, for records and error texts. The key cannot be derived from it.
     pub fn name(&self) -> KeyName {
         let hash = Sha256::new().chain_update(b"posthaste master key name\0").chain_update(self.0).finalize();
         let mut name = [0; KeyName::LENGTH];
@@ -112,7 +112,7 @@ impl Drop for Key {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyName([u8; KeyName::LENGTH]);
 
-/// The text is no name of a key.
+/// A text that is not the name of a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the name of a key has {} hex digits", 2 * KeyName::LENGTH)]
 pub struct BadKeyName;
@@ -145,7 +145,7 @@ impl FromStr for KeyName {
 
 crate::as_text::as_text!(KeyName);
 
-/// What a secret is about: where it belongs, and the only place where it opens.
+/// The tenant, record and field of a secret: the associated data of its encryption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct About<'a> {
     /// Empty for what belongs to no tenant, a name that no tenant has.
@@ -165,7 +165,7 @@ impl<'a> About<'a> {
         Self { tenant: "", id, field }
     }
 
-    /// Each part with its length before it, so that no two differ only by where they are cut.
+    /// Each part has its length before it, so that `ab`, `c` and `a`, `bc` differ.
     fn bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(64);
         for part in [self.tenant, self.id, self.field] {

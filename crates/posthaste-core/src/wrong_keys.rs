@@ -8,12 +8,12 @@ use std::time::Duration;
 
 /// How many wrong keys in a minute are answered at once.
 pub const AT_ONCE: u32 = 5;
-/// A network wins back one of them in this time.
+/// In this time, the count of wrong keys falls by one.
 const FORGIVEN: Duration = Duration::from_secs(60 / AT_ONCE as u64);
 /// The delay after the first key too many; it doubles with each further one.
 const FIRST_DELAY: Duration = Duration::from_millis(250);
 pub const LONGEST_DELAY: Duration = Duration::from_secs(4);
-/// More wrong keys than this count as this many, so that a network is forgiven after four minutes.
+/// Upper bound on the wrong keys that count, so that a network is forgiven after four minutes.
 const MOST_COUNTED: u32 = 20;
 /// How many networks are remembered. Beyond them the one that failed least recently is forgotten.
 pub const MOST_NETWORKS: usize = 4_096;
@@ -26,7 +26,7 @@ pub enum Verdict {
     AtOnce,
     /// `WrongKeys::answered` must be called after it.
     After(Duration),
-    /// Too many answers are held back already: at once, that there were too many. The network is forgiven in this time.
+    /// Too many answers are held back already. The refusal is sent at once, with this time as `Retry-After`.
     Refused(Duration),
 }
 
@@ -103,7 +103,7 @@ fn delay(number: u32) -> Duration {
     }
 }
 
-/// An IPv6 network (/64) is one caller, because whoever has one address of it has all.
+/// The network that is counted as one caller: an IPv4 address, or an IPv6 /64, whose addresses usually belong to one host.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -35,7 +35,7 @@ const BATCH: usize = 200;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a send whose secrets could not be read keeps its slot before it goes back, so that nothing turns on the spot.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How often a secret is made or changed anew because others were faster.
+/// Limit on tries to make or change a secret if other nodes change it at the same time.
 const MAX_TRIES: usize = 5;
 /// Where sealed secrets belong: the record and its field.
 const PLACE: (&str, &str) = ("signing-secret", "secrets");
@@ -197,7 +197,7 @@ async fn read_or_make(shared: &Shared, mut missing: BTreeSet<Tenant>) -> Result<
     Ok(learned)
 }
 
-/// A store that cannot serve is everybody's trouble, anything else the tenant's own.
+/// An unavailable store is an error for all tenants; any other error concerns one tenant.
 fn known<T>(found: StdResult<T, VaultError>) -> Result<StdResult<T, Unknown>> {
     match found {
         Ok(found) => Ok(Ok(found)),

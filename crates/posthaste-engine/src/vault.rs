@@ -23,11 +23,11 @@ pub(crate) use self::cluster::{leave, look, start};
 pub use self::headers::Opened;
 pub use self::rotate::{RotateError, Rotated};
 use crate::engine::{Engine, Shared};
-use crate::store::{SEALED_LEVEL, StoreError};
+use crate::store::{Audit, SEALED_LEVEL, StoreError};
 
 /// How many data keys are kept in memory.
 const MOST_KEYS: usize = 10_000;
-/// How often something is looked at anew because another node was faster.
+/// Limit on tries if other nodes change the same record.
 const LOOKS: usize = 5;
 
 /// What the vault works with.
@@ -47,7 +47,7 @@ pub struct MasterKeys {
 }
 
 impl MasterKeys {
-    /// None without a key. `random` fills a slice with random bytes that nobody can guess.
+    /// Returns none if `keys` is empty. `random` fills a slice from a cryptographic random number generator.
     pub fn new(keys: Vec<Key>, random: fn(&mut [u8])) -> Option<Self> {
         (!keys.is_empty()).then_some(Self { keys, random })
     }
@@ -192,7 +192,7 @@ impl Vault<'_> {
         self.shared.vault.keys().is_some()
     }
 
-    /// Random bytes that nobody can guess. They come with the master keys, so there are none without one.
+    /// Cryptographic random bytes. The generator comes with the master keys, so there are none without a key.
     pub fn random<const N: usize>(&self) -> Option<[u8; N]> {
         let keys = self.shared.vault.keys()?;
         let mut bytes = [0; N];
@@ -263,14 +263,14 @@ impl Vault<'_> {
             expected: Expected::Absent,
         };
         let made = self.shared.store.put_records(vec![put], None, self.shared.node.now()).await?;
-        // A change of the master key may have passed this tenant by just before the put.
+        // A rotation may have read the data keys just before this one was stored.
         if made.iter().any(Option::is_some)
             && let Some((after, _)) = self.master_record().await?
             && after.wraps_under() != under
         {
             rotate::wrap_again(self.shared, keys, tenant, after.wraps_under()).await?;
         }
-        // Read back: what is kept is what counts, whoever made it.
+        // Read from the store: another node may have stored its own key first.
         self.data_key(keys, tenant).await
     }
 
@@ -283,6 +283,18 @@ impl Vault<'_> {
             read.ok_or(VaultError::NotOpened { what: "the record of the master key", why: NotOpened::Form })?;
         Ok(Some((read, record.version)))
     }
+}
+
+/// Writes the record of the key in force if it is as expected. Returns its new version; none if it was changed meanwhile.
+async fn put_master_record(
+    shared: &Shared,
+    record: &MasterRecord,
+    expected: Expected,
+    audit: Option<Audit>,
+) -> Result<Option<i64>, StoreError> {
+    let put = RecordChange { key: MasterRecord::key(), number: 0, value: Some(record.to_json()), expected };
+    let made = shared.store.put_records(vec![put], audit, shared.node.now()).await?;
+    Ok(made.into_iter().next().flatten())
 }
 
 /// A data key as it is kept, with its version.

@@ -38,7 +38,7 @@ impl Window {
     }
 }
 
-/// As many new notifications in a turn make the rest after it as long as the turn.
+/// If this many notifications were accepted during a turn, the rest is as long as the turn.
 const BUSY_TURN: u32 = 100;
 
 /// The rest after a turn of the operations of a node, in which so many new notifications were accepted. The more arrive, the more of

@@ -73,7 +73,7 @@ impl From<VaultError> for SigningError {
 
 type Answer<T> = std::result::Result<T, SigningError>;
 
-/// What is done to the secrets of a tenant.
+/// What a person does with the secret of a tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Deed {
     Show,
@@ -121,8 +121,8 @@ impl Engine {
 }
 
 impl Shared {
-    /// Does it with its audit row, again if somebody else was faster. A look counts up the number of the record: the change
-    /// that the row goes with.
+    /// Shows or rotates the secret and writes the audit row, with another try if the record was changed meanwhile. A look
+    /// increments the number of the record, because an audit row is only written together with a change.
     async fn done(
         &self,
         deed: Deed,

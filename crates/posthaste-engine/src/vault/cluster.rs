@@ -1,8 +1,8 @@
 //! Which master keys the nodes know: a node whose keys do not fit the store does not start, and sealing waits until every live
 //! node knows the key in force.
 //!
-//! A node joins, says which keys it knows, and then reads which key is in force. Whoever changes the key in force writes that
-//! down, and then looks who lives. So of two that do it at once, one sees the other.
+//! A node joins, records which keys it knows, and then reads which key is in force. A rotation records the next key, and then reads
+//! which nodes are alive. So if a node starts during a rotation, at least one of the two sees the other.
 
 use std::sync::atomic::Ordering;
 
@@ -11,11 +11,11 @@ use posthaste_core::master_key::{BadFit, MasterRecord, NodeKeys};
 use posthaste_core::record::{Expected, RecordChange};
 use posthaste_core::sealed::{Key, KeyName};
 
-use super::{LOOKS, MasterKeys, Vault, VaultError};
+use super::{LOOKS, MasterKeys, Vault, VaultError, put_master_record};
 use crate::engine::Shared;
 use crate::store::{NodeView, Result, SEALED_LEVEL, StoreError};
 
-/// How often this node says what it knows anew because another one was faster. Many may start at once.
+/// Limit on tries to record the known keys if other nodes change the record at the same time. Many nodes may start together.
 const MAX_TRIES: usize = 50;
 
 /// Why an engine did not start.
@@ -34,15 +34,12 @@ impl From<VaultError> for NotStarted {
     fn from(error: VaultError) -> Self {
         match error {
             VaultError::Store(error) => Self::Store(error),
-            error @ (VaultError::UnknownKey(_)
-            | VaultError::NoKey
-            | VaultError::NoDataKey(_)
-            | VaultError::NotOpened { .. }) => Self::Vault(error),
+            error => Self::Vault(error),
         }
     }
 }
 
-/// Holds this node's keys to those of the store. The first node with a key writes down which it is.
+/// Compares the master keys of this node with those of the store. The first node with a key records which one is in force.
 pub(crate) async fn start(shared: &Shared) -> std::result::Result<(), NotStarted> {
     let keys = shared.vault.keys();
     if let Some(keys) = &keys {
@@ -57,7 +54,7 @@ pub(crate) async fn start(shared: &Shared) -> std::result::Result<(), NotStarted
             (None, None) => return Ok(()),
             (None, Some(keys)) => {
                 let record = MasterRecord::new(keys.wanted(), keys.nonce());
-                put(shared, record.to_json(), Expected::Absent).await?;
+                put_master_record(shared, &record, Expected::Absent, None).await?;
             }
         }
     }
@@ -65,13 +62,7 @@ pub(crate) async fn start(shared: &Shared) -> std::result::Result<(), NotStarted
     Err(StoreError::Unavailable { what, source: None }.into())
 }
 
-async fn put(shared: &Shared, value: String, expected: Expected) -> Result<bool> {
-    let put = RecordChange { key: MasterRecord::key(), number: 0, value: Some(value), expected };
-    let made = shared.store.put_records(vec![put], None, shared.node.now()).await?;
-    Ok(made.iter().any(Option::is_some))
-}
-
-/// Says which keys this node knows, and forgets what nodes said that are gone.
+/// Records which keys this node knows, and removes the entries of nodes that are gone.
 pub(super) async fn tell(shared: &Shared, keys: &MasterKeys) -> Result<()> {
     let node = shared.node.id();
     let nodes: Vec<NodeId> =
@@ -103,7 +94,7 @@ async fn change(shared: &Shared, change: impl Fn(&mut NodeKeys)) -> Result<()> {
     Err(StoreError::Unavailable { what, source: None })
 }
 
-/// What the nodes said. What cannot be read was not said.
+/// Which keys the nodes know. A record that cannot be read counts as empty.
 async fn told(shared: &Shared) -> Result<(NodeKeys, Expected)> {
     let found = shared.store.records(vec![NodeKeys::key()]).await?.pop();
     let Some(record) = found else { return Ok((NodeKeys::default(), Expected::Absent)) };
@@ -137,7 +128,7 @@ pub(crate) async fn look(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// The live nodes that do not know a key, or did not say so.
+/// The live nodes that have not recorded that they know a key.
 pub(super) async fn unaware(shared: &Shared, nodes: &[NodeView], key: KeyName) -> Result<Vec<NodeView>> {
     let (told, _) = told(shared).await?;
     let lives = nodes.iter().filter(|node| node.alive);
@@ -145,7 +136,7 @@ pub(super) async fn unaware(shared: &Shared, nodes: &[NodeView], key: KeyName) -
     Ok(lives.filter(is_unaware).cloned().collect())
 }
 
-/// The node stops: what it said is not true any more. If the store does not serve, the next node that starts forgets it.
+/// Removes the entry of this node, which stops. If the store does not serve, the next node that starts removes it.
 pub(crate) async fn leave(shared: &Shared) {
     let told_as = *shared.vault.told_as.lock().expect("no code panics while it notes a number");
     let Some(node) = told_as else { return };
@@ -155,7 +146,7 @@ pub(crate) async fn leave(shared: &Shared) {
 }
 
 impl Vault<'_> {
-    /// Other master keys in the place of those of this node, which it must still know: the others are told.
+    /// Replaces the master keys of this node and records which ones it knows. The new keys must contain those still in use.
     pub async fn set_keys(&self, keys: Vec<Key>) -> Result<()> {
         let Some(before) = self.shared.vault.keys() else { return Ok(()) };
         let Some(keys) = MasterKeys::new(keys, before.random) else { return Ok(()) };

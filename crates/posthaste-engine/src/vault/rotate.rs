@@ -1,4 +1,4 @@
-//! Another master key: data keys are wrapped again, one by one, while the nodes run. Notifications are not touched.
+//! Rotation of the master key: data keys are wrapped again while the nodes run. Notifications are not changed.
 //!
 //! 1. Each live node must have said that it knows the next key. Then the record of the key in force names it: from then on new data
 //!    keys are wrapped under it, and a node without it does not start.
@@ -6,14 +6,14 @@
 //! 3. Each data key is wrapped under it.
 //! 4. It is the key in force.
 //!
-//! Whoever begins again after a crash goes on where it stands, for each step changes only what is not so yet.
+//! After a crash a rotation can be started again: each step changes only what is not done yet.
 
 use posthaste_core::master_key::{MasterRecord, WrappedKey};
 use posthaste_core::notification::Tenant;
 use posthaste_core::record::{Expected, Record, RecordChange, RecordKey, RecordKind};
 use posthaste_core::sealed::KeyName;
 
-use super::{LOOKS, MasterKeys, VaultError, cluster, unwrap, wrapped};
+use super::{LOOKS, MasterKeys, VaultError, cluster, put_master_record, unwrap, wrapped};
 use crate::acts::Actor;
 use crate::engine::{Engine, Shared};
 use crate::journal;
@@ -74,10 +74,7 @@ impl From<VaultError> for RotateError {
     fn from(error: VaultError) -> Self {
         match error {
             VaultError::Store(error) => Self::Store(error),
-            error @ (VaultError::UnknownKey(_)
-            | VaultError::NoKey
-            | VaultError::NoDataKey(_)
-            | VaultError::NotOpened { .. }) => Self::Vault(error),
+            error => Self::Vault(error),
         }
     }
 }
@@ -116,21 +113,28 @@ async fn rotate(shared: &Shared, keys: &MasterKeys, audit: Audit) -> Result<Rota
         let version = if begun == record {
             version
         } else {
-            match put(shared, &begun, version, None).await? {
+            match put_master_record(shared, &begun, Expected::Version(version), None).await? {
                 Some(version) => version,
                 None => continue,
             }
         };
         // A node may have started just before it was begun.
         if let Err(refused) = check_known(shared, to).await {
-            put(shared, &MasterRecord { next: None, ..begun }, version, None).await?;
+            put_master_record(
+                shared,
+                &MasterRecord { next: None, ..begun },
+                Expected::Version(version),
+                None,
+            )
+            .await?;
             // A tenant that was new meanwhile has a data key that not every node can open.
             wrap_all(shared, keys, from, None).await?;
             return Err(refused);
         }
         let mut count = wrap_all(shared, keys, to, None).await?;
         let ended = MasterRecord::new(keys.wanted(), keys.nonce());
-        if put(shared, &ended, version, Some(audit.clone())).await?.is_none() {
+        if put_master_record(shared, &ended, Expected::Version(version), Some(audit.clone())).await?.is_none()
+        {
             continue;
         }
         // What was made under the old key meanwhile.
@@ -147,23 +151,7 @@ async fn check_known(shared: &Shared, key: KeyName) -> Result<(), RotateError> {
     if nodes.is_empty() { Ok(()) } else { Err(RotateError::Unaware { key, nodes }) }
 }
 
-async fn put(
-    shared: &Shared,
-    record: &MasterRecord,
-    version: i64,
-    audit: Option<Audit>,
-) -> Result<Option<i64>, StoreError> {
-    let put = RecordChange {
-        key: MasterRecord::key(),
-        number: 0,
-        value: Some(record.to_json()),
-        expected: Expected::Version(version),
-    };
-    let made = shared.store.put_records(vec![put], audit, shared.node.now()).await?;
-    Ok(made.into_iter().next().flatten())
-}
-
-/// Wraps every data key that is not wrapped under a master key yet, until there is none. Returns how many.
+/// Wraps all data keys under the master key `to`. Returns how many were wrapped under another one.
 async fn wrap_all(
     shared: &Shared,
     keys: &MasterKeys,
@@ -213,7 +201,7 @@ pub(super) async fn wrap_again(
     Ok(())
 }
 
-/// The change that wraps a data key under a master key; none if it is.
+/// The change that wraps a data key under the master key `to`; none if it is wrapped under it already.
 fn change(keys: &MasterKeys, record: &Record, to: KeyName) -> Result<Option<RecordChange>, VaultError> {
     let (before, version) = wrapped(record)?;
     let Some(tenant) = record.key.tenant().filter(|_| before.under != to) else { return Ok(None) };
